@@ -247,26 +247,19 @@ def runnable(name: str) -> Benchmark:
 
 def runnable_names() -> Sequence[str]:
     """Return the names of the benchmarks that can be run, and of those that cannot be loaded."""
-    return sorted(name for name in _plugins() if _may_run(name))
+    return sorted(name for name in _plugins() if (found := _loaded(name)) is None or _is_run(found))
 
 
 def swept_names() -> Sequence[str]:
     """Return the names of the benchmarks that `fabbench sweep` supports."""
-    return sorted(name for name in _plugins() if _is_swept(name))
+    return sorted(name for name in _plugins() if (found := _loaded(name)) is not None and found.sweep_defaults)
 
 
-def _is_swept(name: str) -> bool:
+def _loaded(name: str) -> Benchmark | None:
     try:
-        return bool(_plugins()[name].sweep_defaults)
+        return _plugins()[name]
     except RequestError:
-        return False
-
-
-def _may_run(name: str) -> bool:
-    try:
-        return _is_run(_plugins()[name])
-    except RequestError:
-        return True
+        return None
 
 
 def _is_run(benchmark: Benchmark) -> bool:

@@ -20,13 +20,9 @@ from fabbench.model.units import format_size, format_sizes
 _TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 _ROWS_TO_SETTLE = 64
 _SHARP_ROWS_TO_SETTLE = 3  # with this many rows of sharp ratio, stated ranks need no vote
-_SHARP = 1.2
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
-
-
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-
-
+_NAME = lazy(r"[A-Za-z_]{3}")
 _DECIMAL = lazy(r"\d+(?:\.(\d+))?", re.ASCII)
 
 
@@ -164,9 +160,6 @@ def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> It
         )
 
 
-# ---------------------------------------------------------------- rates of collectives
-
-
 class Ratios(NamedTuple):
     """The ranges that a printed row allows for rate x time / size, and for bus rate / rate."""
 
@@ -178,7 +171,7 @@ class Ratios(NamedTuple):
     @property
     def is_sharp(self) -> bool:
         """Return whether the ratio of the two rates is precise enough to tell formulas apart."""
-        return self.bus_low > 0 and self.bus_high < _SHARP * self.bus_low
+        return self.bus_low > 0 and self.bus_high < 1.2 * self.bus_low
 
 
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
@@ -219,7 +212,8 @@ class Shape(NamedTuple):
 
     def of(self, ranks: int) -> Formula:
         """Return the formula for a number of ranks."""
-        return Formula(_factor(self.share, ranks), _factor(self.bus, ranks))
+        factors = {"1": 1.0, "n": (ranks - 1) / ranks, "2n": 2 * (ranks - 1) / ranks}
+        return Formula(factors.get(self.share), factors.get(self.bus))
 
     def candidates(self, row: Ratios) -> Iterable[int]:
         """Yield the minimum and the maximum number of ranks that a row allows."""
@@ -233,7 +227,6 @@ class Shape(NamedTuple):
 
 
 ALL_REDUCE, GATHERING, SAME = Shape("1", "2n"), Shape("1", "n"), Shape("1", "1")
-_MAX_RANKS = 1 << 20
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:
@@ -241,14 +234,11 @@ def _ranks(low: float, high: float) -> Iterable[int]:
     if low >= 1:
         return
     minimum = max(math.ceil(1 / (1 - low) - 1e-9), 1)
-    maximum = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / _MAX_RANKS else _MAX_RANKS
+    most = 1 << 20
+    maximum = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / most else most
     if minimum <= maximum:
         yield minimum
         yield maximum
-
-
-def _factor(name: str, ranks: int) -> float | None:
-    return {"1": 1.0, "n": (ranks - 1) / ranks, "2n": 2 * (ranks - 1) / ranks}.get(name)
 
 
 def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -> Formula | None:
@@ -257,7 +247,7 @@ def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -
     The stated number of ranks counts unless most rows contradict it: a log may list only some of the devices.
     """
     known = tuple(shapes)
-    votes = {formula: _votes(rows, formula) for formula in _stated(known, ranks)}
+    votes = {formula: sum(map(formula.fits, rows)) for formula in _stated(known, ranks)}
     best = max(votes, key=lambda formula: votes[formula], default=None)
     if best is not None and 2 * votes[best] > len(rows):
         return best
@@ -265,7 +255,7 @@ def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -
     for row in sharp[:_ROWS_TO_SETTLE]:
         for formula in (shape.of(number) for shape in known for number in shape.candidates(row)):
             if formula not in votes:
-                votes[formula] = _votes(rows, formula)
+                votes[formula] = sum(map(formula.fits, rows))
     # If the collective is unknown, rows that no formula explains may have another formula.
     best = max(votes, key=lambda formula: votes[formula], default=None)
     if best is not None and (2 * votes[best] >= len(rows) or len(known) <= _SHAPES_OF_ONE):
@@ -277,10 +267,6 @@ def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -
 def _stated(shapes: Iterable[Shape], ranks: int | None) -> Iterable[Formula]:
     """Return the distinct formulas for a stated number of ranks, in the order of the shapes."""
     return dict.fromkeys(shape.of(ranks) for shape in shapes) if ranks is not None else ()
-
-
-def _votes(rows: Iterable[Ratios], formula: Formula) -> int:
-    return sum(map(formula.fits, rows))
 
 
 R = TypeVar("R")
@@ -351,12 +337,7 @@ def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> 
     if before >= min(required, len(columns)):
         return True
     behind = _matching(cells[::-1], columns[::-1])
-    if behind >= required:
-        return True
-    return abs(len(cells) - len(columns)) <= 1 and before + behind >= required
-
-
-_NAME = lazy(r"[A-Za-z_]{3}")
+    return behind >= required or (abs(len(cells) - len(columns)) <= 1 and before + behind >= required)
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:

@@ -6,8 +6,9 @@ its name says are unset; they are listed because env(1) takes only names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, provider
@@ -52,10 +53,6 @@ _NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce
 """Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
 _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
-# On GB200 racks NVLink reaches other hosts, and would carry the traffic meant for the network.
-_ACROSS_HOSTS = {"NCCL_MNNVL_ENABLE": "0"}
-# Ranks on one host use a network only if forced to.
-_INSIDE_ONE_HOST = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +63,9 @@ class NcclEnvironment:
     unset: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Recipe:
+class _Recipe(NamedTuple):
     env: Mapping[str, str]
-    unset: tuple[str, ...] = field(default=EFA_SETTINGS)
+    unset: tuple[str, ...] = EFA_SETTINGS
 
 
 _RECIPES: Mapping[str, _Recipe] = {
@@ -93,13 +89,16 @@ def environment(
     `devices`, if any, are the only ones to use.
     """
     recipe = _RECIPES.get(fabric) or _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)})
+    # In NCCL_IB_HCA a name without `=` matches as a prefix.
+    variable, sign = _NIC_SELECTORS[fabric] if devices else ("", "")
+    selected = {variable: sign + ",".join(devices)} if devices else {}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
         **recipe.env,
         **_no_bypass(fabric, hosts),
         **_sockets(hosts),
         **_verbs(fabric, hosts),
-        **_device_selection(fabric, devices),
+        **selected,
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_DEBUG_FILE": DEBUG_FILE,
@@ -109,10 +108,13 @@ def environment(
 
 
 def _no_bypass(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Disable what bypasses a network: NVLink between hosts, and every faster path within one host."""
     if fabric in INTRA_HOST:
         return {}
-    return _ACROSS_HOSTS if len(hosts) > 1 else _INSIDE_ONE_HOST
+    if len(hosts) > 1:
+        # On GB200 racks NVLink reaches other hosts, and would carry the traffic meant for the network.
+        return {"NCCL_MNNVL_ENABLE": "0"}
+    # Ranks on one host use a network only if forced to.
+    return {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
@@ -130,14 +132,6 @@ def _verbs(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
     if fabric == "tcp" and any(host.linked("ib") or host.linked("roce") for host in hosts):
         return {"NCCL_IB_DISABLE": "1"}
     return gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
-
-
-def _device_selection(fabric: str, devices: Sequence[str]) -> Mapping[str, str]:
-    """Select NICs by name. In NCCL_IB_HCA a name without `=` matches as a prefix."""
-    if not devices:
-        return {}
-    variable, sign = _NIC_SELECTORS[fabric]
-    return {variable: sign + ",".join(devices)}
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
@@ -234,18 +228,13 @@ def rank_commands(
     Consecutive hosts with the same command share it. Parts of one machine that stand for hosts get
     different NCCL_HOSTIDs, except where they should exchange data as one host.
     """
-    apart = fabric not in INTRA_HOST
-    started = [_command(words(host), given, host.name if apart and host.virtual else "") for host in hosts]
+    started = []
+    for host in hosts:
+        host_id = {"NCCL_HOSTID": host.name} if host.virtual and fabric not in INTRA_HOST else {}
+        unset = tuple(name for name in given.unset if name not in host_id)
+        started.append(Command(argv=words(host), env={**given.env, **host_id}, unset=unset))
     groups = [list(group) for _, group in groupby(started)]
     return tuple(replace(group[0], ranks=each * len(group)) for group in groups)
-
-
-def _command(argv: tuple[str, ...], given: NcclEnvironment, part: str) -> Command:
-    """Return the command of one host; `part`: the host that a part of a machine stands for."""
-    host_id = {"NCCL_HOSTID": part} if part else {}
-    return Command(
-        argv=argv, env={**given.env, **host_id}, unset=tuple(name for name in given.unset if name not in host_id)
-    )
 
 
 def program(name: str, host: Host) -> str:

@@ -32,15 +32,8 @@ _AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*", re.ASCII)
 _SHAPES = (ALL_REDUCE, GATHERING, SAME)  # the table does not name its collective
 
 
-def _number(cell: str) -> Printed:
-    """Read a number rounded to two decimals, whose trailing zeros may be omitted."""
-    return printed(cell, decimals=2 if "." in cell else 0)
-
-
 @dataclass(slots=True)
 class _NccomTable:
-    """One table while it is read."""
-
     record: Record = field(default_factory=lambda: Record(benchmark="nccom", case="nccom-test"))
     unit: float = 0.0  # bytes of a GB; 0: no row has shown it
     busbws: list[Printed] = field(default_factory=list)
@@ -51,7 +44,8 @@ class _NccomTable:
         if len(cells) != len(_CELLS) or not all(kind.fullmatch(cell) for kind, cell in zip(_CELLS, cells, strict=True)):
             return self.damage(line)
         size, count = int(cells[0]), int(cells[1])
-        time, algbw, busbw = map(_number, cells[3:])
+        # Trailing zeros may be omitted.
+        time, algbw, busbw = (printed(cell, decimals=2 if "." in cell else 0) for cell in cells[3:])
         for unit in (self.unit,) if self.unit else (_GB, _GIB):
             allowed = ratios(size, time.times(1e-6), algbw.times(unit), busbw.times(unit))
             if allowed.share_low <= 1 <= allowed.share_high:
@@ -70,7 +64,6 @@ class _NccomTable:
         return (point,)
 
     def damage(self, line: Line) -> Sequence[Reading]:
-        """Report a row that cannot be right."""
         self.record.damaged.append(Damaged(line.number, line.text))
         return ()
 

@@ -44,21 +44,13 @@ class UcxReader(Reader):
             self._one_way, self._client = match[1] == "latency", True
             return before
         if text.startswith("| ") and (match := _PARAMETER.fullmatch(text.strip())) is not None:
-            return self._read_parameter(match[1], match[2])
-        return self._inside(line, self._record) if self._record is not None else None
-
-    def _inside(self, line: Line, record: Record) -> Sequence[Reading] | None:
-        if "Final:" in line.text:
-            return self._final(line, record)
-        return None
-
-    def _read_parameter(self, name: str, value: str) -> Sequence[Reading]:
-        record = self._open_record()
-        if name == "Message size":
-            self._size = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else None
-        elif name in _FACTS:
-            record.facts[_FACTS[name]] = value
-        return ()
+            record, (name, value) = self._open_record(), match.groups()
+            if name == "Message size":
+                self._size = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else None
+            elif name in _FACTS:
+                record.facts[_FACTS[name]] = value
+            return ()
+        return self._final(line, self._record) if self._record is not None and "Final:" in text else None
 
     def _final(self, line: Line, record: Record) -> Sequence[Reading]:
         """Read the result: a percentile, and the average and the overall figure of each column."""
@@ -86,10 +78,7 @@ class UcxReader(Reader):
         return (point,)
 
     def _fits(self, cells: Sequence[str]) -> bool:
-        """Return whether times, bandwidths and message rates can be those of the same messages.
-
-        One thread sends one message per printed time; with several threads, their rates are added up.
-        """
+        # One thread sends one message per printed time; with several threads, their rates are added up.
         numbers = [printed(cell) for cell in cells]
         for time, bandwidth, rate in (numbers[1::2], numbers[2::2]) if len(numbers) == 7 else (numbers,):
             low, high = product(time.times(1e-6), rate)

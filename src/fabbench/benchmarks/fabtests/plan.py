@@ -163,11 +163,7 @@ class FabtestsWork:
         return replace(command, env={**LOG_SETTINGS, **command.env})
 
     def _port(self, role: str) -> tuple[str, ...]:
-        """Return the options for the port on which both sides meet.
-
-        Unconnected endpoints exchange their addresses over TCP (``-E=PORT``: EFA has no other way), connected
-        ones over the provider itself.
-        """
+        # Unconnected endpoints exchange addresses over TCP (EFA has no other way), connected ones over the provider.
         if PROGRAMS[self.program] == "msg":
             return ("-B", PORT) if role == "server" else ("-P", PORT)
         return (f"-E={PORT}",)

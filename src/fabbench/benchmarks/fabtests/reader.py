@@ -57,10 +57,7 @@ _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 
 
 def _read_arguments(text: str) -> CommandLine | None:
-    """Read the argument vector above machine-readable rows: ``fi_rdm_bw -m -S 64 :``.
-
-    Until 2014-11 it was ``--- # fi_rdm_bw -m``.
-    """
+    """Read the argument vector above machine-readable rows: ``fi_rdm_bw -m :``, or ``--- # fi_rdm_bw -m`` (2014)."""
     match = _ARGUMENTS.fullmatch(text)
     if match is None or not (text.startswith("--- # ") or text.rstrip().endswith(" :")):
         return None
@@ -259,7 +256,6 @@ class FabtestsReader(PairReader[FabtestExecution]):
             self._provider = ""
 
     def _arguments(self, stream: Stream, command: CommandLine) -> None:
-        """Read the argument vector above machine-readable rows: the process may already be known."""
         process = self.current.process(stream) if self.current is not None else None
         if process is None or process.table or (process.command and process.command != command):
             self.add(FabtestProcess(stream=stream, side=command.side, command=command))

@@ -318,10 +318,7 @@ class NcclReader(Reader):
         return execution
 
     def _settle_provisional(self) -> list[Record]:
-        """Decide what banners without a table are: copies of one program, or runs that were cut short.
-
-        Copies print all their banners, then all their headers.
-        """
+        """Decide what banners without a table are: copies, which print headers after all banners, or cut runs."""
         current = self._current
         if current is None or not (current.copies or current.footers):
             return []

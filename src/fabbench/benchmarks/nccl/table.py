@@ -108,7 +108,6 @@ class TableReader:
         return remark in self._remarks and not self._is_pending()
 
     def _is_pending(self) -> bool:
-        """Return whether the next line may continue what was read."""
         return bool(self._pieces) or self._held is not None or self._unconfirmed is not None
 
     @property
@@ -139,7 +138,6 @@ class TableReader:
         return self._accept(*held) if held else []
 
     def _accept(self, number: int, text: str, row: Row) -> list[Row]:
-        """Return the row, unless its figures contradict each other."""
         unit = row.elements * DTYPE_BYTES[row.dtype]
         if not self.arithmetic.fits((number, text, row), row.size, unit, row.ratios):
             self._report(number, text)

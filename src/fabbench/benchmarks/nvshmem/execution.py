@@ -165,7 +165,6 @@ class NvshmemExecution:
         return record
 
     def _drop_contradictions(self) -> None:
-        """Move the rows whose figures contradict each other to the damaged ones."""
         pes = len(self.preface.pes) if self.preface.complete() and not self.preface.copies else None
         rows = [(table.job or self.preface.program, row) for table, row, _ in self._order]
         wrong = {id(self._order[at][1]) for at in contradictions(rows, pes)}
@@ -180,10 +179,7 @@ class NvshmemExecution:
             table.rows = [row for row in table.rows if id(row) not in wrong]
 
     def _unidentified_rows(self) -> Iterator[NvshmemRow]:
-        """Yield the rows whose title or header is missing: their test is unknown.
-
-        Every version prints a title above each table. An excerpt of a log may lack it.
-        """
+        """Yield the rows whose title or header is missing, which every version prints: their test is unknown."""
         announced = self.preface.begins() or self.preface.job is not None
         titled = announced or any(table.titled for table in self.tables)
         for table in self.tables:
@@ -216,7 +212,6 @@ class NvshmemExecution:
         return implied if printed is None or (implied is not None and implied > printed) else printed
 
     def _implied_ranks(self) -> int | None:
-        """Return the number of PEs that the figures imply."""
         counts = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
         # A single table may allow several numbers, but all of them together only one.
         rows, jobs = [row for table in self.tables for row in table.rows], {table.job for table in self.tables}

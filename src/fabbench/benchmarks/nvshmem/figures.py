@@ -347,7 +347,6 @@ def sizes_lost(read: ExecutionOutput) -> str:
 
 
 def _planned(read: ExecutionOutput) -> set[int]:
-    """Return the sizes that the options request; empty: unknown."""
     options = read.preface.options
     if options is None or not _by_blocks(read) or not read.rows:
         return set()
@@ -407,7 +406,6 @@ def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | N
 
 
 def _ratios(row: NvshmemRow) -> Ratios | None:
-    """Return the ratios of a collective's figures; None for any other row."""
     cells = {figure.metric: printed(figure.token) for figure in row.figures if not figure.labels}
     if not {"latency", "algbw", "busbw"} <= cells.keys():
         return None

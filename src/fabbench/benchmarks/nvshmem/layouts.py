@@ -195,7 +195,6 @@ class NvshmemLayout:
         return NvshmemRow(size, tuple(labels.items()), tuple(figures))
 
     def _torn(self, cells: list[str]) -> bool:
-        """Return whether a line can only be a damaged row."""
         columns = self.columns
         if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
             return True

@@ -33,9 +33,8 @@ INSTALL = (
     "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
     "the installation or of the programs with --bin-dir"
 )
-_LIBEXEC = "libexec/osu-micro-benchmarks/mpi"
 SUBFOLDERS = (
-    *("", "bin", f"{_LIBEXEC}/pt2pt", f"{_LIBEXEC}/one-sided", f"{_LIBEXEC}/collective"),
+    *("", "bin", *(f"libexec/osu-micro-benchmarks/mpi/{kind}" for kind in ("pt2pt", "one-sided", "collective"))),
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
 )
@@ -43,9 +42,7 @@ SUBFOLDERS = (
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-# Make Open MPI print the transport that it uses.
-_REPORT_BTL = {"OMPI_MCA_btl_base_verbose": "30"}
-_REPORT_OFI = {"OMPI_MCA_opal_common_ofi_verbose": "1"}
+_REPORT_BTL = {"OMPI_MCA_btl_base_verbose": "30"}  # makes Open MPI print the transport that it uses
 _UCX = {
     "OMPI_MCA_pml": "ucx",
     "OMPI_MCA_pml_ucx_tls": "any",
@@ -66,8 +63,6 @@ _MISLEADING = (
     *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
     *("UCX_TLS", "UCX_NET_DEVICES"),
 )
-_OWN_SHORT = ("-m", "-i", "-x", "-c", "-d")
-_OWN_LONG = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +102,8 @@ class OsuWork:
         for name in self.tests:
             if name not in TESTS:
                 raise RequestError(f"Unknown OSU program {name}.", hint=f"One of {', '.join(TESTS)}.")
-        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
+        own = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
+        nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), own)
         _ = self.sizes
 
     @property
@@ -116,8 +112,7 @@ class OsuWork:
         zero = () if self.min_bytes else (0,)
         if zero and not self.max_bytes:
             return zero
-        doubled = Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU")
-        return (*zero, *doubled.sizes())
+        return (*zero, *Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU").sizes())
 
     @property
     def needs(self) -> Needs:
@@ -138,14 +133,14 @@ class OsuWork:
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per program."""
         _check(fabric, hosts)
-        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
+        return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what MPI's debug lines must show: the transport, or libfabric's provider."""
         del hosts
         return Proof(fabric=fabric)
 
-    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
         ranks = self._ranks(name, hosts)
         env = environment(fabric)
         command = Command(
@@ -155,7 +150,7 @@ class OsuWork:
             ranks=ranks,
         )
         return Step(
-            id=identity,
+            id=f"{execution}/{name}",
             label=name,
             shape=Shape.MPI,
             commands=(command,),
@@ -165,7 +160,6 @@ class OsuWork:
         )
 
     def _ranks(self, name: str, hosts: Sequence[Host]) -> int:
-        """Return the number of ranks of a program."""
         if name in PAIRS:
             if len(hosts) > 2:
                 raise RequestError(
@@ -206,12 +200,11 @@ def environment(fabric: str) -> Mapping[str, str]:
         "FI_PROVIDER": name,
         # Its shortcut within one host would be mistaken for the network.
         **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if fabric == "efa" else {}),
-        **_REPORT_OFI,
+        "OMPI_MCA_opal_common_ofi_verbose": "1",  # prints the provider
     }
 
 
 def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    """Raise RequestError for hosts, or an MPI, that cannot measure a fabric this way."""
     if fabric in INTRA_HOST and len(hosts) > 1 and not all(host.virtual for host in hosts):
         raise RequestError(f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host.")
     if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:

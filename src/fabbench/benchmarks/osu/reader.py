@@ -12,11 +12,6 @@ from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 
-_MAIN: Labels = {}
-_NOT_FIGURES = frozenset({"", "size", "check"})
-_ORDERS = (("min", "", "max"), ("min-comm", "max-comm"), ("p50", "p90", "p95", "p99"))
-"""Statistics of one time, in ascending order."""
-
 
 @dataclass(slots=True)
 class _Table:
@@ -36,14 +31,20 @@ class _Table:
         for cell, column in zip(row.cells, self.columns, strict=True):
             if column is SIZE:
                 size = int(cell)
-            elif column is not None and column.metric not in _NOT_FIGURES:
-                values.setdefault(column.stat, {})[self._metric(column.metric)] = printed(cell).times(column.factor)
+            elif column is not None and column.metric not in {"", "check"}:
+                metric = "latency" if column.metric == "time" and self.one_way else column.metric
+                values.setdefault(column.stat, {})[metric] = printed(cell).times(column.factor)
         if not _fits(size, values):
             self.record.damaged.append(Damaged(line.number, line.text))
             return []
         self.record.wrong += row.wrong
         points = [
-            Point(size, self._labels(stat), tuple(figures), tuple(each.value for each in figures.values()))
+            Point(
+                size,
+                self.stats.setdefault(stat, {"stat": stat} if stat else {}),
+                tuple(figures),
+                tuple(each.value for each in figures.values()),
+            )
             for stat, figures in values.items()
         ]
         self.rows.append((size, line, points))
@@ -59,22 +60,16 @@ class _Table:
                 self.record.points += points
         return self.record
 
-    def _metric(self, metric: str) -> str:
-        return "latency" if metric == "time" and self.one_way else metric
-
-    def _labels(self, stat: str) -> Labels:
-        return self.stats.setdefault(stat, {"stat": stat}) if stat else _MAIN
-
 
 def _fits(size: int, values: Mapping[str, Mapping[str, Printed]]) -> bool:
-    """Return whether a row's figures can be those of one measurement, within their rounding."""
     main = values.get("", {})
     if {"bandwidth", "message_rate"} <= main.keys():
         rate = main["message_rate"].times(size)
         if not main["bandwidth"].meets(rate.low, rate.high):
             return False
     times = {stat: figures.get("time", figures.get("latency")) for stat, figures in values.items()}
-    return all(is_ordered(*filter(None, map(times.get, order))) for order in _ORDERS)
+    ascending = (("min", "", "max"), ("min-comm", "max-comm"), ("p50", "p90", "p95", "p99"))
+    return all(is_ordered(*filter(None, map(times.get, stats))) for stats in ascending)
 
 
 class OsuReader(Reader):
@@ -128,8 +123,6 @@ class OsuReader(Reader):
         record.evidence |= transport.evidence()
         return (record,)
 
-    # ------------------------------------------------------------ lines
-
     def _begin(self, title: Title) -> Sequence[Reading]:
         """Begin a table. MPI's text before it belongs to it, unless another table precedes."""
         before = self.close() if self._table is not None else ()
@@ -148,7 +141,7 @@ class OsuReader(Reader):
                 self._begin_rows(columns, text, table)
             return ()
         if not table.columns or not osu_text.seems_row(text, table.columns):
-            return self._failed_inside(text)
+            return self._fail(sentence) if (sentence := osu_text.read_failure(text)) is not None else None
         row = osu_text.read_row(text, table.columns)
         if row is None:
             record.damaged.append(Damaged(line.number, text))
@@ -156,7 +149,6 @@ class OsuReader(Reader):
         return table.row(row, line)
 
     def _begin_rows(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
-        """Begin rows under columns; unknown columns cause a finding."""
         # osu_get_mbw prints a second number without a name.
         table.columns = (*columns, NO_METRIC) if "get_multiple" in str(table.record.case) else columns
         if None in columns:
@@ -168,10 +160,6 @@ class OsuReader(Reader):
                     line=text.strip()[:LONGEST_QUOTE],
                 )
             )
-
-    def _failed_inside(self, text: str) -> Sequence[Reading] | None:
-        sentence = osu_text.read_failure(text)
-        return self._fail(sentence) if sentence is not None else None
 
     def _fail(self, sentence: str) -> Sequence[Reading]:
         record = self._ensure_table().record

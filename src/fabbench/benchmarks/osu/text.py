@@ -147,15 +147,12 @@ def read_columns(text: str, *, rates: bool = False) -> tuple[Column | None, ...]
     names = ["".join(name.lower().split()) for name in _GAP.split(stripped.removeprefix("#").strip())]
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
         return (SIZE, *(Column(metric, f"window {name}", factor) for name in names))
-    known = [_column(name) for name in names]
+    known = [_COLUMNS.get(name) for name in names]
+    for at, name in enumerate(names):
+        if match := _PERCENTILE.fullmatch(name):
+            kind, scale = ("time", 1e-6) if "lat" in name else ("bandwidth", 1e6)
+            known[at] = Column(kind, f"p{match[1]}", scale)
     return tuple(known) if known and known[0] is not None and known[0] is not NO_METRIC else None
-
-
-def _column(name: str) -> Column | None:
-    if match := _PERCENTILE.fullmatch(name):
-        latency = "lat" in name
-        return Column("time", f"p{match[1]}") if latency else Column("bandwidth", f"p{match[1]}", 1e6)
-    return _COLUMNS.get(name)
 
 
 def read_facts(text: str) -> Mapping[str, str | int] | None:
@@ -188,8 +185,6 @@ def read_row(text: str, columns: Sequence[Column | None]) -> Row | None:
 
 
 _ROW_BEGINS = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
-
-
 _CUT_SIZE = lazy(r"[\w.]{0,18}\d[\w.]{0,18}", re.ASCII)
 _CUT_ROW = lazy(r"\d+\.\d+")
 
@@ -206,7 +201,6 @@ def seems_row(text: str, columns: Sequence[Column | None]) -> bool:
 
 
 _RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
-_MANY = 128
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
 _SIZES = lazy(r"(?:^| )-(?:m|-message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
 
@@ -223,7 +217,7 @@ def last_size(text: str) -> int | None:
     sizes = _SIZES.search(" ".join(command.words))
     low, high = (sizes[1], sizes[2]) if sizes is not None else ("", "")
     ranks = _RANKS.search(text)
-    if not high and ranks is not None and int(ranks[1]) > _MANY:
+    if not high and ranks is not None and int(ranks[1]) > 128:
         return None
     pair = command.program in _POINT_TO_POINT or command.program.startswith(("get_", "put_", "acc_"))
     size, end = max(int(low or 1), 1), int(high or (1 << 22 if pair else 1 << 20))

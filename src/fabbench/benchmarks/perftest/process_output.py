@@ -172,10 +172,7 @@ class ProcessOutput:
 
     @property
     def incomplete(self) -> str:
-        """Describe in a sentence what is missing; empty: nothing, or an excerpt begins further down.
-
-        The title is between the first output and the set-up.
-        """
+        """Describe in a sentence what is missing; empty: nothing, or an excerpt begins further down."""
         missing = self.results.points and self._setup and not self.titled and self.has_preamble
         return "The title above perftest's set-up is missing." if missing else ""
 
@@ -360,7 +357,6 @@ class ProcessOutput:
             self.results.add_finding(findings.warning(words[0], line.text.strip()))
 
     def _fail(self, context: str, words: Sequence[str], line: Line) -> None:
-        """Record an error."""
         results = self.results
         if context == "wrong":
             results.wrong += max(int(words[0][:9]), 1)

@@ -281,10 +281,9 @@ class PerftestReader(Reader):
         return fresh
 
     def _choose_execution(self, stream: Stream, *, first: bool) -> PerftestExecution:
-        """Return the execution that the next process of a stream belongs to, as far as is known yet.
+        """Return the execution of a stream's next process: the k-th processes of all streams form one.
 
-        The k-th processes of all streams form one execution; one without a tag may turn out to be the other
-        side.
+        A process without a tag may turn out to be the other side.
         """
         if self._step is not None:
             return self._step

@@ -148,10 +148,7 @@ def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
 
 
 def rows_of_line(text: str, layout: PerftestLayout) -> list[str]:
-    """Return the texts of several complete rows on one line; empty for any other line.
-
-    Two processes on one terminal may print such lines.
-    """
+    """Return the texts of several complete rows on one line, as two processes may print them; else empty."""
     tokens, length = text.split(), len(layout.columns) + (3 if layout.has_sl else 2)
     if len(tokens) <= length or len(tokens) % length or len(tokens) > 8 * length:
         return []

@@ -89,10 +89,7 @@ class PingpongWork:
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider, and the domain if one was chosen.
-
-        If each step has its own, the log's markers name it.
-        """
+        """Return what the log must show: the provider, and the domain if all steps have the same one."""
         chosen = {domain for rail in self._rails(fabric, hosts) for domain in (rail.server, rail.client)}
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
 
@@ -101,7 +98,6 @@ class PingpongWork:
         return libfabric.domains(fabric, self._endpoint(fabric), host)
 
     def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
-        """Return the domains of server and client, for each pass over all sizes."""
         first, last = hosts[0], hosts[-1]
         if self.all_domains and libfabric.names_domains(fabric):
             names = [self.domains(fabric, host) for host in (first, last)]
@@ -132,10 +128,7 @@ class PingpongWork:
 
 
 def enough_iterations(name: str, endpoint: str, size: int) -> int:
-    """Return the number of iterations that makes connection set-up less than 1 % of the measured time.
-
-    It is rounded to two digits, because the program prints no more.
-    """
+    """Return the number of iterations that makes connection set-up less than 1 % of the measured time."""
     # The first messages of a connection take about 1 ms; 1.3 because the speed is a guess.
     needed_s = max(0.15, setup_s(endpoint, name) / SETUP_SHARE * 1.3)
     start_s, rate = _SPEED.get(name, (10e-6, 2e9))

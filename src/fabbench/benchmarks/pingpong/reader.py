@@ -240,7 +240,6 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         return Point(size.value, self.labels(process), tuple(measured), tuple(measured.values()))
 
     def _note_iterations(self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None) -> None:
-        """Record the iterations of a row, and whether set-up exceeds its share of the figure."""
         count = exact_count(row.sent, process.command.iterations if process.command else None)
         if count is not None:
             self.iterations.add(count)

@@ -96,19 +96,14 @@ class TorchWork:
         return (
             self.python or nccl_env.program(PYTHON, host),
             f"{{folder}}/{FILE}",
-            *self._payload(),
+            *(word for size in self.sizes for word in ("--size", str(size))),
+            *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
             *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
             *("--master", master, "--port", str(self.port)),
         )
 
-    def _payload(self) -> tuple[str, ...]:
-        if self.sizes:
-            return tuple(word for size in self.sizes for word in ("--size", str(size)))
-        return ("--rows", str(self.rows), "--columns", str(self.columns))
-
 
 def _address(hosts: Sequence[Host]) -> str:
-    """Return the address at which all ranks reach the first host."""
     if len(hosts) == 1 or all(host.virtual for host in hosts):
         return "127.0.0.1"
     return hosts[0].address or hosts[0].name

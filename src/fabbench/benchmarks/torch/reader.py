@@ -22,7 +22,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_damaged_row, printed, ratios
 from fabbench.model.compat import override
-from fabbench.model.log import Damaged, Finding, Labels, Line, Point, Record, Severity, Stream
+from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity, Stream
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, format_size
@@ -115,14 +115,12 @@ class Row(NamedTuple):
 def read_sentence(text: str) -> Announcement | None:
     """Read the sentence above figures, complete or cut off after its first words."""
     facts: dict[str, str | int]
-    match = _SENTENCE.fullmatch(text)
-    if match is not None:
+    if (match := _SENTENCE.fullmatch(text)) is not None:
         facts = {"ranks": int(match["ranks"]), "trials": int(match["trials"])}
         size = _size(match["payload"], match["unit"], thousand=1024 if "i" in match["unit"] else 1000)
         rounded = len(match["payload"].partition(".")[2]) == 3
         return Announcement(match["case"], facts, size, rounded=rounded)
-    match = _OVER.fullmatch(text)
-    if match is not None:
+    if (match := _OVER.fullmatch(text)) is not None:
         facts = {name: int(match[name]) for name in ("ranks", "trials", "warmup")}
         if match["method"]:
             facts["method"] = match["method"]
@@ -139,11 +137,6 @@ def read_result(text: str) -> Result | None:
     rate = Rate(match["value"], match["value_unit"])
     stdev = rate._replace(digits=match["std"]) if match["std"] else None
     return Result(match["metric"], rate, Rate(match["bits"], match["bits_unit"]), stdev)
-
-
-def is_result_cut(text: str) -> bool:
-    """Return whether this is an incomplete result line."""
-    return _RESULT_CUT.fullmatch(text) is not None
 
 
 def read_environment(text: str) -> dict[str, str | int] | None:
@@ -168,8 +161,7 @@ def read_row(text: str, columns: tuple[str, ...]) -> Row | None:
         return None
     matches: dict[str, re.Match[str]] = {}
     for name, cell in zip(columns, cells, strict=True):
-        match = _COLUMNS[name].fullmatch(cell)
-        if match is not None:
+        if (match := _COLUMNS[name].fullmatch(cell)) is not None:
             matches[name] = match
         elif cell or name not in {"busbw", "algbw"} or not set(columns) & set(_STATS):
             return None
@@ -215,7 +207,6 @@ _FAILED_INSIDE = lazy(
     r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload (?:of \w+ )?was measured !!!"
 )
 _STOPPED = lazy(r"!!! Stopped .*before .* ran out of memory on some rank !!!")
-_MAIN: Labels = {}
 
 
 @dataclass(slots=True)
@@ -259,14 +250,12 @@ class _Report:
                 self.damage(line)
                 return []
         metrics = tuple(name for name in ("algbw", "busbw") if name in rates)
-        return [Point(size, _MAIN, metrics, tuple(rates[name].value for name in metrics))]
+        return [Point(size, {}, metrics, tuple(rates[name].value for name in metrics))]
 
     def damage(self, line: Line) -> None:
-        """Record a row that cannot be read or that contradicts itself."""
         self.record.damaged.append(Damaged(line.number, line.text))
 
     def row(self, row: Row, line: Line) -> Sequence[Point]:
-        """Add a row of the table form."""
         size = self.size if row.size is None else row.size
         if size is None:
             self._add_finding(
@@ -297,11 +286,8 @@ class _Report:
         if self.size is None:
             return ()
         points = self.point(rates, self.size, line)
-        points += (
-            []
-            if not points
-            else [Point(self.size, {"stat": "stdev"}, (metric,), (stdev.value,)) for metric, stdev in stdevs.items()]
-        )
+        if points:
+            points += [Point(self.size, {"stat": "stdev"}, (name,), (stdev.value,)) for name, stdev in stdevs.items()]
         self.record.points += points
         return points
 
@@ -328,7 +314,8 @@ class TorchReader(Reader):
             self._environment[stream] = versions
             return None
         if "torch" in text and _FAILED.fullmatch(text):
-            return self._fail(line, self._reports.get(stream) or self._any_report())
+            # An error of any rank is the failure of a report that is open in another stream.
+            return self._fail(line, self._reports.get(stream) or next(iter(self._reports.values()), None))
         report = self._reports.get(stream)
         return self._inside(line, report) if report is not None else None
 
@@ -337,10 +324,7 @@ class TorchReader(Reader):
         reports, self._reports, self._environment = self._reports, {}, {}
         return [report.finish() for report in reports.values()]
 
-    # ------------------------------------------------------------ lines
-
     def _begin(self, stream: Stream, announced: Announcement) -> Sequence[Reading]:
-        """Begin a report at its sentence."""
         before = self._reports.pop(stream, None)
         versions = self._environment.pop(stream, {})
         record = Record(benchmark="torch", case=announced.case, facts={**announced.facts, **versions}, finished=None)
@@ -356,7 +340,6 @@ class TorchReader(Reader):
         return [before.finish()] if before is not None else []
 
     def _table(self, stream: Stream, columns: tuple[str, ...]) -> Sequence[Reading]:
-        """Begin a table, and a new report with it, unless one was waiting for its table."""
         report = self._reports.get(stream)
         out: Sequence[Reading] = []
         if report is None or not report.expects_table:
@@ -366,11 +349,9 @@ class TorchReader(Reader):
         return out
 
     def _inside(self, line: Line, report: _Report) -> Sequence[Reading] | None:
-        """Read a line that counts only inside a report."""
         text, record = line.text, report.record
         if report.columns and "|" in text:
-            row = read_row(text, report.columns)
-            if row is not None:
+            if (row := read_row(text, report.columns)) is not None:
                 return report.row(row, line)
             if is_row_cut(text, report.columns):
                 report.damage(line)
@@ -379,7 +360,7 @@ class TorchReader(Reader):
             if not report.result(result):
                 report.damage(line)
             return report.flush(line) if len(report.rates) == 2 else ()
-        elif is_result_cut(text):
+        elif _RESULT_CUT.fullmatch(text):
             report.damage(line)
             return ()
         if _STOPPED.fullmatch(text):
@@ -396,14 +377,9 @@ class TorchReader(Reader):
         return self._fail(line, report) if _FAILED_INSIDE.fullmatch(text) else None
 
     def _fail(self, line: Line, report: _Report | None) -> Sequence[Reading]:
-        """Record an error; a report may consist of nothing else."""
         if report is None:
             report = self._reports[line.stream] = _Report(Record(benchmark="torch", case="all_reduce", finished=None))
         sentence = f"torch said: {quoted(line.text)}"
         if sentence not in report.record.failures:
             report.record.failures.append(sentence)
         return ()
-
-    def _any_report(self) -> _Report | None:
-        """Return a report that is open in another stream: an error of any rank is its failure."""
-        return next(iter(self._reports.values()), None)
