@@ -58,7 +58,6 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
 
 
 def _document(config: "Config | None") -> dict[str, Any]:
-    """Return the configuration as plain data, without secrets."""
     if config is None:
         return {"format": 1, "file": None}
     defaults = config.defaults

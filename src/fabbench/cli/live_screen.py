@@ -121,7 +121,6 @@ class LiveScreen:
         return Group(*self._measured(self._live.console.height - len(below)), *below)
 
     def _failures(self) -> Sequence[str]:
-        """Return the latest failures, in as many lines as there are for them."""
         shown = self._failed[-min(_MAX_FAILURES, max(1, self._live.console.height // 4)) :]
         more = len(self._failed) - len(shown)
         return [f"{more} more failed before:", *shown] if more else shown
@@ -175,7 +174,6 @@ class LiveScreen:
         return [title, _grid(_window(table, newest, room - len(traffic.plain.splitlines()))), traffic]
 
     def _part(self, table: Table) -> Table:
-        """Return the part of a table that has the configuration being measured."""
         current = self._progress.current
         parts = list(fitting(table, self._live.console.width))
         label = current.configuration.label if current is not None else ""
@@ -190,7 +188,6 @@ class LiveScreen:
 
 
 def _section(comparison: Comparison, case: str | None) -> ComparisonSection | None:
-    """Return the section that is being measured."""
     filled = [section for section in comparison.sections if section.rows]
     return next((each for each in filled if each.key.get("case") == case), filled[-1] if filled else None)
 

@@ -25,22 +25,18 @@ class _OutputFile:
         self._file: IO[str] | None = None
 
     def write(self, text: str) -> int:
-        """Write text."""
         if text and self._file is None:
             self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
         return self._file.write(text) if self._file is not None else 0
 
     def flush(self) -> None:
-        """Write buffered text."""
         if self._file is not None:
             self._file.flush()
 
     def isatty(self) -> bool:
-        """Return False: it is not a terminal."""
         return False
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 
