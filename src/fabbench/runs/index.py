@@ -61,17 +61,10 @@ Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 class _Entry(NamedTuple):
-    """One run that was read."""
-
     files: str
     stamps: bytes
     run: IndexedRun
     measured: Sequence[Measured]
-
-
-def _no_progress(count: int) -> AbstractContextManager[Callable[[], None]]:
-    del count
-    return nullcontext(lambda: None)
 
 
 class StoreIndex:
@@ -134,7 +127,10 @@ _SETUPS = "SELECT number, text FROM texts WHERE number IN (SELECT setup FROM run
 _RUNS = "SELECT path, id, name, created, setup, sizes, peak, gate, outcomes, damaged FROM runs"
 
 
-def open_index(store: Path, reading: Reading = _no_progress) -> StoreIndex:
+def open_index(
+    store: Path,
+    reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
+) -> StoreIndex:
     """Update the index of a store, and open it. An unusable index is repaired."""
     return StoreIndex(store, reading)
 
@@ -292,7 +288,8 @@ class _Folders:
             or stamps_of(f"{folder}/{path}/", known[path][0].split("\n")).tobytes() != known[path][1]
         ]
         existing = set(self.paths)
-        self._forget(database, [path for (path,) in _paths(database) if path not in existing])
+        listed = database.execute("SELECT path FROM runs").fetchall()
+        self._forget(database, [path for (path,) in listed if path not in existing])
         if stale:
             with reading(len(stale)) as read:
                 self._read(database, stale, read)
@@ -333,10 +330,6 @@ class _Folders:
         run, measured = read_run(self.store, path)
         settled = max(stamps[::3]) < now - _SETTLED_NS
         return _Entry("\n".join(files), stamps.tobytes() if settled else b"", run, measured)
-
-
-def _paths(database: sqlite3.Connection) -> list[tuple[str]]:
-    return database.execute("SELECT path FROM runs").fetchall()
 
 
 def watched_files(folder: str) -> list[str]:
