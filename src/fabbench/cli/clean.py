@@ -33,7 +33,7 @@ class _NameOrAlias(LazyChoice):
 
 
 class _CleanCommand(click.Command):
-    """A command with the options that say how to reach the machines, after --on."""
+    """With the options that say how to reach the machines, after --on."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
         reaching = launcher_options(options_of_launchers(), lambda each: each.reaches)

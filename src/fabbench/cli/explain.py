@@ -75,7 +75,6 @@ def _job(name: str, logs: Sequence[Log]) -> str:
 
 
 def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
-    """Report the files without a result; return their exit status."""
     status = Exit.FINE
     for entry in entries:
         if isinstance(entry, Unread):

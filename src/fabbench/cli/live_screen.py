@@ -28,7 +28,6 @@ _GAP = 4
 _MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3
 """Lines for NICs, however tall or short the terminal is."""
 _MAX_FAILURES = 5
-"""Maximum lines for the latest failures."""
 _BAR, _LABEL = 8, 14
 """Columns for the bar, and for the label of a configuration beside it."""
 _ECHO = 4
@@ -126,7 +125,6 @@ class LiveScreen:
         return [f"{more} more failed before:", *shown] if more else shown
 
     def _status(self) -> "RenderableType":
-        """Return the status line: how far the run is."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table as Grid
 
@@ -151,7 +149,6 @@ class LiveScreen:
         return grid
 
     def _measured(self, room: int) -> "list[RenderableType]":
-        """Return the table, and the NICs beside it, or below it where the terminal is narrow."""
         from rich.table import Table as Grid
 
         console = self._live.console

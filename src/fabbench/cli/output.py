@@ -67,7 +67,6 @@ def require_writable(path: Path, option: str) -> None:
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Send standard output to a file until the command ends. Raise MachineError if it cannot be written."""
     del parameter
     if path is None or str(path) == "-" or ctx.resilient_parsing:
         return

@@ -172,7 +172,6 @@ class RunCommand(HostsCommand):
 
 
 def _adaptive(given: RunOptions) -> "Adaptive | None":
-    """Return the limits of ``--repeat auto``; None without it. Raise RequestError."""
     from fabbench.plan.request import MAX_REPEATS, Adaptive
 
     if given.repeats == AUTO:

@@ -249,7 +249,6 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    """Write the answer, and store its status if the sweep is complete; return it."""
     from fabbench.runs.sweep_store import SweepWriter
 
     sweep = result.sweep

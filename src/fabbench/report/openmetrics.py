@@ -70,7 +70,6 @@ def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, f
 
 
 def _family(name: str, unit: str, help_text: str, samples: Samples) -> Iterator[str]:
-    """Yield the lines of a family; none without samples."""
     lines = []
     for labels, value in samples:
         pairs = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())

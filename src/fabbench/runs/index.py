@@ -138,7 +138,9 @@ def open_index(
 def _figures(database: sqlite3.Connection, metric: Metric, size: int | None) -> dict[str, list[IndexedFigure]]:
     """Return figures by the path of their run. Only the requested values of each row are unpacked."""
     best = min if metric.lower_is_better else max
-    offsets, keys = cache(lambda sizes: _offset(sizes, size)), _keys(database)
+    offsets = cache(lambda sizes: _offset(sizes, size))
+    texts = database.execute("SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)").fetchall()
+    keys = {number: tuple((name, value) for name, value in json.loads(text)) for number, text in texts}
     by_path: dict[str, list[IndexedFigure]] = {}
     for path, configuration, key, sizes, figures in database.execute(
         "SELECT path, configuration, key, measured.sizes, figures "
@@ -162,11 +164,6 @@ def _offset(sizes: bytes, size: int | None) -> int | None:
     """Return the offset in bytes of the figure of a size; None if there is none."""
     known = list(array("q", sizes))
     return known.index(size) * _DOUBLE.size if size in known else None
-
-
-def _keys(database: sqlite3.Connection) -> dict[int, tuple[tuple[str, str], ...]]:
-    rows = database.execute("SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)").fetchall()
-    return {number: tuple((name, value) for name, value in json.loads(text)) for number, text in rows}
 
 
 # ---------------------------------------------------------------- the database
