@@ -69,8 +69,6 @@ class RunResult:
 
 
 class _Measured(NamedTuple):
-    """What was measured while the hosts were allocated."""
-
     writer: RunWriter
     result: PlanResult
     baseline: Columns
@@ -89,7 +87,17 @@ def run(
     later error is part of the result.
     """
     remove_abandoned_folders()
-    measured = _allocate_and_measure(request, _checked(request), notify, watching)
+    baseline, measured = _checked(request), None
+    needs = replace(request.work.needs, fabrics=request.fabrics)
+    launcher = launcher_named(request.target.launcher)
+    require_support(launcher, request.target)
+    try:
+        with launcher.open(request.target, needs) as allocation:
+            measured = _measure(request, baseline, allocation, notify, watching)
+    except (FabbenchError, KeyboardInterrupt) as error:
+        if measured is None:
+            raise
+        measured = measured._replace(release_failure=error)
     return _compared(request, measured)
 
 
@@ -125,22 +133,6 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     if baseline:
         fitting_column(baseline, planned.configurations[0].label)
     return baseline
-
-
-def _allocate_and_measure(request: RunRequest, baseline: Columns, notify: Notify, watching: Watching) -> _Measured:
-    """Allocate the hosts and measure. An error while they are released is part of the result."""
-    measured = None
-    needs = replace(request.work.needs, fabrics=request.fabrics)
-    launcher = launcher_named(request.target.launcher)
-    require_support(launcher, request.target)
-    try:
-        with launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, baseline, allocation, notify, watching)
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if measured is None:
-            raise
-        return measured._replace(release_failure=error)
-    return measured
 
 
 def _measure(
