@@ -24,7 +24,9 @@ def main() -> None:
     except (MemoryError, ImportError) as error:
         if not lacks_memory(error):
             raise
-        _exit_out_of_memory()
+        # Anything else may need memory, too.
+        os.write(2, b"Error: Not enough memory (see ulimit -v).\n")
+        os._exit(3)
     finally:
         # Python remembers a Ctrl-C that escaped an `exec`, such as a dataclass's, and would exit by that
         # signal even if it was handled. Another `exec` clears it.
@@ -33,12 +35,6 @@ def main() -> None:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda *_: os._exit(130))
         gc.freeze()  # all memory is about to be released: the interpreter need not look for garbage
-
-
-def _exit_out_of_memory() -> None:
-    """Report it and exit: anything else may need memory too."""
-    os.write(2, b"Error: Not enough memory (see ulimit -v).\n")
-    os._exit(3)
 
 
 if __name__ == "__main__":

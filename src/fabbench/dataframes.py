@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from fabbench.plan import STORE
 from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
 from fabbench.runs.document import ENVIRONMENT_VARIABLE
 from fabbench.runs.open_run import open_run
 from fabbench.runs.parse_file import parse_all
-
-_STORE = "fabbench-runs"
-
-_COLUMNS = ("execution", *CSV_HEADER)
 
 
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
@@ -24,7 +21,7 @@ def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
     ``fabbench parse --format csv``, and `execution`, which numbers the logs; labels that do not apply are
     missing. Raise MachineError if a file cannot be read.
     """
-    rows = pd.DataFrame(_rows(sources, fabric), columns=list(_COLUMNS))
+    rows = pd.DataFrame(_rows(sources, fabric), columns=["execution", *CSV_HEADER])
     return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
 
 
@@ -38,7 +35,7 @@ def _source(source: str | Path) -> str | Path:
     """Return the directory of a run given by id, name or `last`; return any other source as it is."""
     if Path(source).exists() or not isinstance(source, str) or Path(source).suffix or source == "-":
         return source
-    return open_run(source, Path(os.environ.get(ENVIRONMENT_VARIABLE) or _STORE)).path / "exec"
+    return open_run(source, Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)).path / "exec"
 
 
 def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:

@@ -112,7 +112,8 @@ class Commands(SuggestingGroup):
                 _interrupted(ctx, error.__cause__)
             raise
         except OSError as error:
-            _close_output()
+            with contextlib.suppress(OSError, ValueError):  # its other end is closed, or full: discard the rest
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if error.errno == errno.ENOMEM:
                 terminal.notify("Error: Not enough memory for this.")
             elif not isinstance(error, BrokenPipeError):
@@ -161,12 +162,6 @@ def _notices() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def _close_output() -> None:
-    """Discard anything else written to standard output: its other end is closed, or full."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -51,10 +51,7 @@ def list_(form: str, store: Path) -> None:
         return
     if not known:
         terminal.say(f"No baselines in {store}.")
-    width = max((len(each.name) for each in known), default=0)
-    for each in known:
-        removed = "" if each.is_there(store) else "  (removed)"
-        terminal.write_line(f"{each.name:{width}}  {each.path}{removed}")
+    terminal.write_table([(each.name, each.path + "  (removed)" * (not each.is_there(store))) for each in known])
 
 
 @with_verbosity

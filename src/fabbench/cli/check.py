@@ -8,61 +8,33 @@ import click
 
 from fabbench.benchmarks import DEFAULT, runnable_names
 from fabbench.cli import options, terminal
-from fabbench.cli.config_file import RunOptions, config_option
-from fabbench.cli.declared import click_options, launcher_options, launchers_by_option
-from fabbench.cli.help_sections import WHERE, section_of_launchers
-from fabbench.cli.host_options import HostsCommand
-from fabbench.cli.output import output_option
-from fabbench.cli.run_command import chosen_target, default_work
+from fabbench.cli.output import output
+from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
+from fabbench.cli.suggestions import LazyChoice
 from fabbench.cli.verbosity import is_verbose
-from fabbench.launchers import options_of_launchers
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Target
-from fabbench.model.options import declared
 from fabbench.report.log_report import FORMATS
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
     from fabbench.hosts.check import Check, Requirements
-    from fabbench.model.hosts import Needs
+    from fabbench.model.hosts import Needs, Target
     from fabbench.report.table import Overview
 
 _MAX_NAMED = 8
-"""Up to this many hosts are named; more are only counted."""
 
 
-class _BenchmarkName(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """The name of a benchmark that can be run. Benchmarks are imported when it is used."""
-
-    def __init__(self) -> None:
-        self.case_sensitive = True
-
-    @property
-    @override
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(runnable_names())
-
-
-class _CheckCommand(HostsCommand):
-    """A command with the options of all launchers before its own."""
-
-    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
-        (on, *_) = click_options(declared(RunOptions).values())
-        shared = launcher_options(options_of_launchers(), lambda each: each.only != "render")
-        self.launchers = launchers_by_option(options_of_launchers())
-        self.sections = {
-            **{each: section_of_launchers(of) for each, of in self.launchers.items()},
-            **dict.fromkeys((*declared(Target), "on", "hostfile", "config"), WHERE),
-        }
-        super().__init__(name, params=[config_option(), on, *shared, *params, output_option()], **more)
-
-
-@click.command(name="check", cls=_CheckCommand, short_help="Check hosts or clusters before a run, and suggest fixes.")
+@output
+@click.command(
+    name="check",
+    cls=TargetCommand,
+    selects=lambda each: each.only != "render",
+    short_help="Check hosts or clusters before a run, and suggest fixes.",
+)
 @click.option(
     "--benchmark",
     "benchmarks",
-    type=_BenchmarkName(),
+    type=LazyChoice(runnable_names),
     multiple=True,
     help=f"Benchmark whose programs to look for. Can be given several times. Default: {DEFAULT}.",
 )
@@ -115,7 +87,6 @@ def command(**given: Any) -> None:
 
 
 def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]" = ()) -> NoReturn:
-    """Print the checks, and exit with the matching status."""
     from fabbench.hosts.check import worst
     from fabbench.report.check_report import render_checks
 
@@ -128,7 +99,6 @@ def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]"
 
 
 def _require_deep(target: "Target") -> None:
-    """Raise RequestError where there are no pods or jobs to start."""
     from fabbench.launchers import launcher_named
 
     if not launcher_named(target.launcher).has_deep_check:
@@ -139,7 +109,6 @@ def _require_deep(target: "Target") -> None:
 
 
 def _needs(benchmarks: Sequence[str], config: "Config | None") -> "Needs":
-    """Return the combined needs of benchmarks."""
     from fabbench.model.hosts import Needs
 
     every = [default_work(name, config).needs for name in benchmarks or (DEFAULT,)]
@@ -172,7 +141,6 @@ def _requirements(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[s
 
 
 def _hosts(target: "Target") -> str:
-    """Return the names of the hosts, or how many there are."""
     names = target.hosts[: target.nodes]
     if not names:
         return ""

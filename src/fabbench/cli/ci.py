@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
 
 JUNIT = "Write JUnit XML to FILE: one test case per configuration and per gate."
-"""The help of --junit."""
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 

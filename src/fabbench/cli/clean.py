@@ -1,6 +1,5 @@
 """``fabbench clean``: what fabbench left in a cluster or in Slurm's queue, and its removal."""
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,35 +9,31 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.declared import given_options, launcher_options, with_options
 from fabbench.cli.options import AGE, written_age
+from fabbench.cli.suggestions import LazyChoice
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit
 from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
     from fabbench.launchers import Leftover, Leftovers
 
 
-class _CleanableLauncher(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """The name of a launcher that finds leftovers of its runs. Launchers are imported when it is used."""
+def _cleaning() -> list[str]:
+    from fabbench.launchers import launchers
 
-    def __init__(self) -> None:
-        self.case_sensitive = True
+    return [name for name, launcher in launchers().usable().items() if launcher.cleans]
 
-    @property
-    @override
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        from fabbench.launchers import launchers
 
-        return tuple(name for name, launcher in launchers().usable().items() if launcher.cleans)
-
+class _NameOrAlias(LazyChoice):
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(ALIASES.get(value, value), param, ctx)
 
 
 class _CleanCommand(click.Command):
-    """A command with the options that say how to reach the machines, after --on."""
+    """With the options that say how to reach the machines, after --on."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
         reaching = launcher_options(options_of_launchers(), lambda each: each.reaches)
@@ -47,7 +42,7 @@ class _CleanCommand(click.Command):
 
 @click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
 @click.option(
-    "--on", "launcher", type=_CleanableLauncher(), default="kubernetes", show_default=True, help="Where to look."
+    "--on", "launcher", type=_NameOrAlias(_cleaning), default="kubernetes", show_default=True, help="Where to look."
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @click.option(
@@ -96,7 +91,6 @@ def command(  # noqa: PLR0913 - one parameter for each option
 
 
 def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> None:
-    """List the leftovers, and remove those that were chosen."""
     found = leftovers.found
     if not found:
         terminal.say(f"Nothing left to clean in {leftovers.where}.")
@@ -108,12 +102,10 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     if not chosen:
         terminal.say("All of it is in use, and was kept.")
         return
-    interactive = sys.stdin is not None and sys.stdin.isatty() and not yes
-    if not yes and not (interactive and click.confirm(f"Remove {_count(chosen)}?", err=True)):
-        terminal.say("Nothing was removed." + ("" if interactive else " --yes removes it."))
+    if not yes and not terminal.confirm_removal(len(chosen), "--yes removes it."):
         click.get_current_context().exit(Exit.BAD_ANSWER)
     leftovers.remove(chosen)
-    terminal.say(f"Removed {_count(chosen)}.")
+    terminal.say(f"Removed {counted(len(chosen), 'run')}.")
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:
@@ -129,10 +121,4 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
         )
         for each in found
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in (header, *rows):
-        terminal.write_line("  ".join(map(str.ljust, row, widths)).rstrip())
-
-
-def _count(chosen: Sequence["Leftover"]) -> str:
-    return "1 run" if len(chosen) == 1 else f"{len(chosen)} runs"
+    terminal.write_table([header, *rows])

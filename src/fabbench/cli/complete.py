@@ -77,9 +77,9 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     del param
     from click.shell_completion import CompletionItem
 
+    from fabbench.plan import STORE
     from fabbench.runs.store import runs
 
-    default = os.environ.get("FABBENCH_STORE") or "fabbench-runs"
-    store = ctx.params.get("store") or Path(default)
+    store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or STORE)
     items = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
     return items or [CompletionItem(incomplete, type="file")]

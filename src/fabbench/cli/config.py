@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import options, terminal
-from fabbench.cli.config_file import CommandOptions, configuration
+from fabbench.cli.config_file import CONFIG, CommandOptions, configuration
 from fabbench.cli.output import output
 from fabbench.report.json_contract import to_json
 
@@ -18,20 +18,10 @@ if TYPE_CHECKING:
 
 _MAX_HOSTS = 4
 
-config_file = click.option(
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    envvar="FABBENCH_CONFIG",
-    show_envvar=True,
-    help="Read this file instead of the fabbench.yaml that is found.",
-)
-
 
 @output
 @click.command(short_help="Show the targets and defaults of fabbench.yaml, and check it.")
-@config_file
+@click.option("--config", "file", **CONFIG)
 @options.form(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
 def command(file: Path | None, form: str, *, schema: bool) -> None:
@@ -58,7 +48,6 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
 
 
 def _document(config: "Config | None") -> dict[str, Any]:
-    """Return the configuration as plain data, without secrets."""
     if config is None:
         return {"format": 1, "file": None}
     defaults = config.defaults

@@ -155,15 +155,15 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | No
     return config
 
 
+CONFIG: Mapping[str, Any] = {
+    "type": click.Path(path_type=Path),
+    "metavar": "FILE",
+    "envvar": "FABBENCH_CONFIG",
+    "show_envvar": True,
+    "help": "Read this file instead of the fabbench.yaml that is found.",
+}
+
+
 def config_option() -> click.Option:
     """Return the option for another fabbench.yaml, which sets the defaults of the options after it."""
-    return click.Option(
-        ["--config"],
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        envvar="FABBENCH_CONFIG",
-        show_envvar=True,
-        is_eager=True,
-        callback=_read_config,
-        help="Read this file instead of the fabbench.yaml that is found.",
-    )
+    return click.Option(["--config"], is_eager=True, callback=_read_config, **CONFIG)

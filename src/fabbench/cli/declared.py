@@ -141,17 +141,13 @@ def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
         return {
             name: context.params[name]
             for name in names
-            if context.get_parameter_source(name) is source and _is_set(context.params.get(name))
+            if context.get_parameter_source(name) is source and context.params.get(name) not in {None, False, ()}
         }
 
     typed = given_by(ParameterSource.COMMANDLINE)
     if files := hosts_of_files(context):
         typed["hosts"] = (*typed.get("hosts", ()), *files)
     return GivenOptions(typed, given_by(ParameterSource.DEFAULT_MAP))
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None and value is not False and value != ()
 
 
 def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:

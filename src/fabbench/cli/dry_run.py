@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.launchers import Launcher
     from fabbench.model.hosts import Host, Inventory
-    from fabbench.model.plan import Execution, Plan, Step
+    from fabbench.model.plan import Execution, Step
     from fabbench.plan.request import RunRequest
     from fabbench.runs.sweep import SweepRequest
     from fabbench.sweep.values import Round
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")
 _MAX_UNSET = 4
-"""Maximum variables to unset that are named; --format json has all."""
+"""More variables are only counted; --format json has all."""
 
 
 def show_plan(request: "RunRequest", form: str | None) -> None:
@@ -53,9 +53,9 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         terminal.write_line(f"{'Nodes:' if not number else '':16}{_host(host)}")
     if inventory.image:
         terminal.write_line(f"Image:          {inventory.image}")
-    names = ", ".join(map(str, planned.configurations))
-    terminal.write_line(f"Configurations: {names}")
-    terminal.write_line(f"Executions:     {len(planned.executions)}: {_order(planned)}")
+    terminal.write_line(f"Configurations: {', '.join(map(str, planned.configurations))}")
+    ids = ", ".join(execution.id for execution in planned.executions)
+    terminal.write_line(f"Executions:     {len(planned.executions)}: {ids}")
     terminal.write_line(f"Time:           {_time(estimate, longest)}")
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
     launcher = launcher_named(request.target.launcher)
@@ -68,20 +68,13 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
 
 
 def _host(host: "Host") -> str:
-    links: dict[str, int] = {}
-    for link in host.devices.values():
-        links[link] = links.get(link, 0) + 1
+    links = Counter(host.devices.values())
     kind = f"{host.instance_type}, " if host.instance_type and host.instance_type not in host.name else ""
     nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
     return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
 
 
-def _order(planned: "Plan") -> str:
-    return ", ".join(execution.id for execution in planned.executions)
-
-
 def _time(estimate: float | None, longest: float) -> str:
-    """Write how long it takes, or the longest that it can take."""
     if estimate is not None:
         return f"about {_duration(estimate)}, based on earlier runs on this target"
     return f"unknown (no earlier run like this on this target); all timeouts together: {_duration(longest)}"
@@ -110,7 +103,8 @@ def execution_lines(
             where = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
             yield f"Command:     {shlex.join(command.argv)}   ({where})"
     if others:
-        yield f"             and {counted(len(others), 'more step')}: {_labels(others)}"
+        labels = [step.label for step in (*others[:1], *others[1:][-1:])]
+        yield f"             and {counted(len(others), 'more step')}: {' … '.join(labels)}"
 
 
 def _environment(step: "Step") -> str:
@@ -122,19 +116,12 @@ def _environment(step: "Step") -> str:
     return "; ".join(filter(None, (" ".join(words), f"unset {' '.join(names)}" if names else "")))
 
 
-def _labels(steps: "Sequence[Step]") -> str:
-    return steps[0].label if len(steps) == 1 else f"{steps[0].label} … {steps[-1].label}"
-
-
-_TEXT = frozenset({"markdown", "terminal"})
-
-
 def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
     """Print how `fabbench sweep` would start. Raise FabbenchError for what it would refuse."""
     from fabbench.launchers import launcher_named
     from fabbench.runs.sweep import preview_sweep
 
-    if how.form not in _TEXT or how.print_cordon:
+    if how.form not in {"markdown", "terminal"} or how.print_cordon:
         flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
         raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
     preview = preview_sweep(request)

@@ -1,7 +1,7 @@
 """``fabbench explain``: what carried the data, what is wrong, and what to do about it."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 import click
 
@@ -41,7 +41,17 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     proof = options.known_proof(fabric, instance_type, nodes, nics)
     status = Exit.FINE
-    write = _print if form == "text" else _Documents()
+    records: list[dict[str, object]] = []
+
+    def write(logs: Sequence[Log]) -> Exit:
+        if form == "json":
+            records.extend(map(diagnosis_record, logs))
+        else:
+            for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
+                terminal.write_line(line)
+        good = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
+        return Exit.FINE if good else Exit.UNTRUSTED
+
     jobs: dict[str, list[str]] = {}
     for source in expand(files):
         for name, entries in groupby(parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source):
@@ -53,8 +63,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
                 status = worst(status, write(logs), _report_unread(results))
     for names in jobs.values():
         status = worst(status, write(parse_file.parse_together(names, proof=proof)))
-    if isinstance(write, _Documents):
-        write.close()
+    if form == "json":
+        click.echo(to_json({"format": 1, "logs": records}), nl=False)
     click.get_current_context().exit(status)
 
 
@@ -65,39 +75,9 @@ def _job(name: str, logs: Sequence[Log]) -> str:
 
 
 def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
-    """Report the files without a result; return their exit status."""
     status = Exit.FINE
     for entry in entries:
         if isinstance(entry, Unread):
             terminal.say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}")
             status = status if entry.remark else Exit.REFUSED
     return status
-
-
-class _Documents:
-    """Collects diagnoses for one JSON document."""
-
-    def __init__(self) -> None:
-        self._records: list[dict[str, object]] = []
-
-    def __call__(self, logs: Sequence[Log]) -> Exit:
-        """Take diagnoses; return their exit status."""
-        self._records += map(diagnosis_record, logs)
-        return _status(logs)
-
-    def close(self) -> None:
-        """Print the document."""
-        click.echo(to_json({"format": 1, "logs": self._records}), nl=False)
-
-
-def _print(logs: Sequence[Log]) -> Exit:
-    """Print diagnoses; return their exit status."""
-    for log in logs:
-        for line in (*diagnosis(log), ""):
-            terminal.write_line(line)
-    return _status(logs)
-
-
-def _status(logs: Sequence[Log]) -> Exit:
-    good = {Outcome.OK, Outcome.OBSERVED}
-    return Exit.FINE if all(log.outcome in good for log in logs) else Exit.UNTRUSTED

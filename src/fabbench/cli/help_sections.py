@@ -1,12 +1,13 @@
 """Help of commands with many options, in sections: ``-h`` has the common ones, ``--help`` all."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from fabbench.model.compat import override
-from fabbench.model.options import Option
+from fabbench.model.hosts import Target
+from fabbench.model.options import declared
 
 BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
 _ORDER = (BENCHMARK, MEASURED, WHERE)
@@ -37,9 +38,10 @@ _RARE = frozenset({
 """Options that -h leaves out."""
 
 
-def section_of_launchers(launchers: Collection[str]) -> str:
-    """Return the section of an option that only these launchers or formats have."""
-    return _OF_LAUNCHERS.get(frozenset(launchers), WHERE)
+def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Return the section of each option that chooses machines; `launchers`: those that have it, if not all do."""
+    shared = (*declared(Target), "on", "as_form", "supervised", "hostfile", "config")
+    return {name: _OF_LAUNCHERS.get(of, WHERE) for name, of in launchers.items()} | dict.fromkeys(shared, WHERE)
 
 
 class SectionedCommand(click.Command):
@@ -82,7 +84,6 @@ class SectionedCommand(click.Command):
         return _RUN.get(name) or self.sections.get(name) or OUTPUT
 
     def _is_common(self, name: str, launcher: str) -> bool:
-        """Return whether -h shows an option: those of the chosen launcher, and the common ones of all."""
         if name in _RARE:
             return False
         launchers = self.launchers.get(name)
@@ -105,8 +106,3 @@ def _short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> 
         ctx.meta[_SHORT] = True
         click.echo(ctx.get_help())
         ctx.exit()
-
-
-def sections_of(options: Iterable[Option], section: str) -> dict[str, str]:
-    """Return the same section for several options."""
-    return {each.name: section for each in options}

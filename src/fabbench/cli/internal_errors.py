@@ -53,7 +53,6 @@ def internal_errors() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> None:
-    """Write what happened, and what to report."""
     import platform
     import traceback
 

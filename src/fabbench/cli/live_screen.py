@@ -28,7 +28,6 @@ _GAP = 4
 _MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3
 """Lines for NICs, however tall or short the terminal is."""
 _MAX_FAILURES = 5
-"""Maximum lines for the latest failures."""
 _BAR, _LABEL = 8, 14
 """Columns for the bar, and for the label of a configuration beside it."""
 _ECHO = 4
@@ -121,13 +120,11 @@ class LiveScreen:
         return Group(*self._measured(self._live.console.height - len(below)), *below)
 
     def _failures(self) -> Sequence[str]:
-        """Return the latest failures, in as many lines as there are for them."""
         shown = self._failed[-min(_MAX_FAILURES, max(1, self._live.console.height // 4)) :]
         more = len(self._failed) - len(shown)
         return [f"{more} more failed before:", *shown] if more else shown
 
     def _status(self) -> "RenderableType":
-        """Return the status line: how far the run is."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table as Grid
 
@@ -152,7 +149,6 @@ class LiveScreen:
         return grid
 
     def _measured(self, room: int) -> "list[RenderableType]":
-        """Return the table, and the NICs beside it, or below it where the terminal is narrow."""
         from rich.table import Table as Grid
 
         console = self._live.console
@@ -175,7 +171,6 @@ class LiveScreen:
         return [title, _grid(_window(table, newest, room - len(traffic.plain.splitlines()))), traffic]
 
     def _part(self, table: Table) -> Table:
-        """Return the part of a table that has the configuration being measured."""
         current = self._progress.current
         parts = list(fitting(table, self._live.console.width))
         label = current.configuration.label if current is not None else ""
@@ -190,7 +185,6 @@ class LiveScreen:
 
 
 def _section(comparison: Comparison, case: str | None) -> ComparisonSection | None:
-    """Return the section that is being measured."""
     filled = [section for section in comparison.sections if section.rows]
     return next((each for each in filled if each.key.get("case") == case), filled[-1] if filled else None)
 

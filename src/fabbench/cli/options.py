@@ -58,7 +58,7 @@ def form(formats: Sequence[str], help_: str) -> Callable[[Function], Function]:
         "--format",
         "form",
         type=NamedChoice(formats),
-        default=_default_form if depends else formats[0],
+        default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
         show_default="terminal on a terminal, else markdown" if depends else True,
         help=help_,
         callback=_form,
@@ -75,20 +75,15 @@ def form(formats: Sequence[str], help_: str) -> Callable[[Function], Function]:
     return (lambda command: choice(raw(command))) if "csv" in formats else choice
 
 
-def _default_form() -> str:
-    return "terminal" if sys.stdout.isatty() else "markdown"
-
-
-def form_options(help_: str) -> list[click.Parameter]:
-    """Return the options for the output format of a comparison."""
+def form_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
+    """Return the options that `form` adds to a command."""
 
     def holder() -> None: ...
 
-    return click.command()(form(COMPARED, help_)(holder)).params
+    return click.command()(form(formats, help_)(holder)).params
 
 
 def _form(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the format, which ``--raw-csv`` is a part of."""
     del parameter
     if not ctx.meta.get(RAW_CSV):
         return value

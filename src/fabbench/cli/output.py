@@ -25,22 +25,18 @@ class _OutputFile:
         self._file: IO[str] | None = None
 
     def write(self, text: str) -> int:
-        """Write text."""
         if text and self._file is None:
             self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
         return self._file.write(text) if self._file is not None else 0
 
     def flush(self) -> None:
-        """Write buffered text."""
         if self._file is not None:
             self._file.flush()
 
     def isatty(self) -> bool:
-        """Return False: it is not a terminal."""
         return False
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -71,7 +67,6 @@ def require_writable(path: Path, option: str) -> None:
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Send standard output to a file until the command ends. Raise MachineError if it cannot be written."""
     del parameter
     if path is None or str(path) == "-" or ctx.resilient_parsing:
         return

@@ -29,8 +29,6 @@ _SHARED = ("fabrics", "variants", "repeats", "env")
 
 
 class _Format(NamedChoice):
-    """The name or alias of a format."""
-
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(ALIASES.get(value, value), param, ctx)
@@ -110,7 +108,6 @@ def command() -> None:
 
 
 def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
-    """Plan the request for hosts as the catalog describes them, and print the document."""
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
@@ -132,14 +129,12 @@ def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
 
 
 def _hidden(parameter: click.Parameter) -> click.Parameter:
-    """Hide an option that has an effect only where something runs; short forms of fabrics stay."""
     if isinstance(parameter, click.Option) and parameter.expose_value:
         parameter.hidden = True
     return parameter
 
 
 def _refuse_options_of_runs(ctx: click.Context) -> None:
-    """Raise RequestError for an option that has an effect only where something runs."""
     for each in ctx.command.params:
         given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if isinstance(each, click.Option) and each.hidden and given:

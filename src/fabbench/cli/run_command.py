@@ -4,7 +4,7 @@ import inspect
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,14 +24,13 @@ from fabbench.cli.declared import (
     own_options,
     with_options,
 )
-from fabbench.cli.help_sections import BENCHMARK, WHERE, section_of_launchers, sections_of
+from fabbench.cli.help_sections import BENCHMARK, sections_of_launchers
 from fabbench.cli.host_options import HostsCommand, command_line, keep_words, named_for_ssh
 from fabbench.cli.output import output_option
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import FabbenchError, RequestError, worst
-from fabbench.model.hosts import Target
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, read_options
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from fabbench.model.plan import Variant
     from fabbench.plan.request import Adaptive, RunRequest, Work
     from fabbench.runs.run import RunResult
+    from fabbench.runs.sweep import SweepRun
 
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
@@ -50,6 +50,19 @@ _FLAGS = (
     click.Option(["--no-efa"], is_flag=True, expose_value=False, help="Measure TCP (short for --fabric tcp)."),
     click.Option(["--ab"], is_flag=True, expose_value=False, help="Compare the best RDMA fabric with TCP."),
 )
+
+
+class TargetCommand(HostsCommand):
+    """A command about one target: its own options come after those of launchers that it `selects`."""
+
+    def __init__(
+        self, name: str | None, *, params: list[click.Parameter], selects: Callable[[Option], bool], **more: Any
+    ) -> None:
+        launchers = options_of_launchers()
+        (on,) = click_options([declared(RunOptions)["on"]])
+        self.launchers = launchers_by_option(launchers)
+        self.sections = sections_of_launchers(self.launchers)
+        super().__init__(name, params=[config_option(), on, *launcher_options(launchers, selects), *params], **more)
 
 
 class RunCommand(HostsCommand):
@@ -64,11 +77,8 @@ class RunCommand(HostsCommand):
         self.work_options = self.work_options_of(work)
         params = [*self.shared_parameters(), *click_options(self.work_options.values())]
         self.launchers = launchers_by_option(self.shared_launchers())
-        self.sections = {
-            **{name: section_of_launchers(of) for name, of in self.launchers.items()},
-            **dict.fromkeys((*declared(Target), "on", "as_form", "supervised", "hostfile", "config"), WHERE),
-            **sections_of(self.work_options.values(), BENCHMARK),
-        }
+        own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
+        self.sections = sections_of_launchers(self.launchers) | own
         super().__init__(benchmark.name, params=params, help=help_, short_help=benchmark.summary, **more)
         self._work = work
 
@@ -100,7 +110,7 @@ class RunCommand(HostsCommand):
             *shared[1:before_flags],
             *_FLAGS,
             *shared[before_flags:-1],
-            *options.form_options(known["form"].help),
+            *options.form_options(options.COMPARED, known["form"].help),
             output_option(),
             shared[-1],
         ]
@@ -135,13 +145,13 @@ class RunCommand(HostsCommand):
 
     def work(self, ctx: click.Context) -> "Work":
         """Return what the benchmark's own options request. Raise RequestError."""
-        return cast("Work", read_options(self._work, _texts(ctx, self.work_options)))
+        return cast("Work", read_options(self._work, given_texts(ctx, self.work_options)))
 
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.plan.request import RunRequest
 
-        given = read_options(RunOptions, _texts(ctx, declared(RunOptions)))
+        given = read_options(RunOptions, given_texts(ctx, declared(RunOptions)))
         work = self.work(ctx)
         for sentence in self.benchmark.advice(work, given.fabrics):
             terminal.notify(sentence)
@@ -162,7 +172,6 @@ class RunCommand(HostsCommand):
 
 
 def _adaptive(given: RunOptions) -> "Adaptive | None":
-    """Return the limits of ``--repeat auto``; None without it. Raise RequestError."""
     from fabbench.plan.request import MAX_REPEATS, Adaptive
 
     if given.repeats == AUTO:
@@ -279,18 +288,22 @@ def variants_of(ctx: click.Context) -> "tuple[Variant, ...]":
     return read_variants(ctx.params["variants"], config.variants if config else {})
 
 
-def _texts(ctx: click.Context, known: Mapping[str, Option]) -> dict[str, Any]:
-    """Return the texts of options, where there are any."""
-    return {name: ctx.params[name] for name in known if ctx.params.get(name) is not None}
+def given_texts(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
+    """Return the texts of those options that have one."""
+    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
+
+
+def print_release_failure(result: "RunResult | SweepRun") -> None:
+    """Write what went wrong while machines were released, where another error or an interrupt ends the command."""
+    error = result.release_failure
+    if error is not None and (result.interrupted or result.failure is not None):
+        if isinstance(error, FabbenchError) and str(error) != str(result.failure):
+            terminal.print_error(error)
+        terminal.print_notes(error)
 
 
 def _print(result: "RunResult", form: str) -> None:
-    """Write the comparison and the errors, and end with the exit status."""
-    release_error = result.release_failure
-    if release_error is not None and (result.interrupted or result.failure is not None):
-        if isinstance(release_error, FabbenchError) and str(release_error) != str(result.failure):
-            terminal.print_error(release_error)
-        terminal.print_notes(release_error)
+    print_release_failure(result)
     if result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
@@ -299,7 +312,7 @@ def _print(result: "RunResult", form: str) -> None:
         show = shlex.join(["fabbench", "show", str(result.path)])
         terminal.notify(f"Interrupted. Partial results were saved. To see them: {show}")
     else:
-        error = result.failure or release_error
+        error = result.failure or result.release_failure
         if error is not None:
             if isinstance(error, FabbenchError):
                 error.exit = worst(error.exit, result.status)

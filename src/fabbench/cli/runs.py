@@ -15,6 +15,7 @@ from fabbench.cli.options import AGE
 from fabbench.cli.output import output, require_writable
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.messages import counted
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
@@ -28,25 +29,21 @@ _HEADER = (
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})
 """Columns that are left out if they are empty for all runs."""
 
-_filters = (
-    click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
-    click.option("--on", "target", metavar="TARGET", help="Only runs on this target."),
-    click.option("--name", metavar="NAME", help="Only runs with this name (run --name)."),
-)
+_benchmark = click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark.")
+_target = click.option("--on", "target", metavar="TARGET", help="Only runs on this target.")
+_named = click.option("--name", metavar="NAME", help="Only runs with this name (run --name).")
+_since = click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
 
 
 def _filtered(command: Any) -> Any:
-    """Add the options that choose runs to a command."""
-    for each in reversed(_filters):
-        command = each(command)
-    return command
+    return _benchmark(_target(_named(command)))
 
 
 @output
 @click.group(invoke_without_command=True, short_help="List past runs, or remove them.")
 @options.store
 @_filtered
-@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+@_since
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @options.form(("table", "json"), "How to write the list.")
 @click.pass_context
@@ -77,7 +74,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         filtered = any((benchmark, target, name, since))
         terminal.say(f"No run in {store} matches." if filtered else f"No runs in {store}.")
         return
-    _print_table([_row(run) for run in listed])
+    columns = zip(_HEADER, *map(_row, listed), strict=True)
+    shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
+    terminal.write_table([[cell or "-" for cell in row] for row in zip(*shown, strict=True)])
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")
@@ -131,11 +130,11 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         return
     for run in found:
         terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
-    if not yes and not _confirmed(len(found)):
+    if not yes and not terminal.confirm_removal(len(found), "Pass --yes to remove them."):
         click.get_current_context().exit(Exit.BAD_ANSWER)
     for run in found:
         remove_run(run.path)
-    terminal.say(f"Removed {_count(len(found))}.")
+    terminal.say(f"Removed {counted(len(found), 'run')}.")
 
 
 @with_verbosity
@@ -143,7 +142,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @options.store
 @_filtered
-@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+@_since
 @click.option("--output", "-o", "target_file", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
 @options.form(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
 def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -185,7 +184,11 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
         write_parquet(sound, target_file)
     else:
         pieces = json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == options.RAW_CSV)
-        _write_pieces(pieces, target_file)
+        if target_file is None:
+            sys.stdout.writelines(pieces)
+        else:
+            with target_file.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(pieces)
     for run in damaged:
         terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
     click.get_current_context().exit(Exit.REFUSED if damaged else Exit.FINE)
@@ -198,15 +201,6 @@ def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator
             damaged.append(run)
         else:
             yield run
-
-
-def _write_pieces(pieces: Iterator[str], target: Path | None) -> None:
-    if target is None:
-        for piece in pieces:
-            sys.stdout.write(piece)
-        return
-    with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        file.writelines(pieces)
 
 
 def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
@@ -223,18 +217,6 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
             terminal.say(f"{run.id} is the baseline {name}, and is kept.")
         else:
             yield run
-
-
-def _confirmed(number: int) -> bool:
-    interactive = sys.stdin is not None and sys.stdin.isatty()
-    if interactive and click.confirm(f"Remove {_count(number)}?", err=True):
-        return True
-    terminal.say("Nothing was removed." + ("" if interactive else " Pass --yes to remove them."))
-    return False
-
-
-def _count(number: int) -> str:
-    return "1 run" if number == 1 else f"{number} runs"
 
 
 def _chosen(store: Path, benchmark: str | None, target: str | None, name: str | None) -> Iterator["IndexedRun"]:
@@ -271,14 +253,6 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         format_time(run.created),
         ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    columns = [column for column in zip(_HEADER, *rows, strict=True) if column[0] not in _OPTIONAL or any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        cells = (f"{cell or '-':{width}}" for cell, width in zip(row, widths, strict=True))
-        terminal.write_line("  ".join(cells).rstrip())
 
 
 def _print_json(store: Path, listed: Sequence["IndexedRun"]) -> None:

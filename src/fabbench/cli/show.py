@@ -71,7 +71,6 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
-    """Print the answer of a sweep."""
     from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.cli.sweep_command import print_sweep
     from fabbench.report.sweep_report import FORMATS
@@ -128,7 +127,6 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 
 
 def _described(run: "StoredRun") -> Iterator[str]:
-    """Yield the request and the executions as lines."""
     hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
     if run.command:
         yield f"$ {run.command_line}"
@@ -138,7 +136,8 @@ def _described(run: "StoredRun") -> Iterator[str]:
         yield f"Image: {run.image}"
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    options = [f"{name} {_word(value)}" for name, value in run.options.items() if value not in (None, "", [])]
+    given = {name: value for name, value in run.options.items() if value not in (None, "", [])}
+    options = [f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in given.items()]
     yield f"Options: {', '.join(options) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
@@ -151,10 +150,6 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
-
-
-def _word(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Suggestions for misspelled commands and values."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -25,6 +25,19 @@ class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since cli
         if isinstance(value, str) and value not in names:
             self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(value, names)}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class LazyChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
+    """A choice whose names are looked up when it is used: that imports what they name."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.case_sensitive = True
+        self._names = names
+
+    @property
+    @override
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self._names())
 
 
 class SuggestingGroup(click.Group):

@@ -14,7 +14,6 @@ from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
 
 _MAX_NAMED = 20
-"""Up to this many files without a result are named; more are only counted."""
 
 
 class _Sweep(SweepGroup):
@@ -108,7 +107,6 @@ def _require_none(given: dict[str, str], benchmark: str) -> None:
 
 
 def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
-    """Print the answer from logs."""
     from fabbench.runs.sweep_logs import read_sweep_logs
 
     how = answer_options(ctx)
@@ -124,7 +122,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
 
 
 def _resume(ctx: click.Context, ref: str, store: Path) -> None:
-    """Resume a sweep: run its own command line again."""
     from fabbench.cli.past_command import repeated
     from fabbench.runs.sweep_store import open_sweep
 

@@ -9,6 +9,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.declared import click_options
+from fabbench.cli.run_command import given_texts
 from fabbench.launchers import LABEL, SWITCH
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.messages import listed
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import SweepResult
 
 
-_MAX_TOLERANCE = 0.8
-
-
 def _percent(text: str) -> float:
-    """Read a percentage as a fraction; raise ValueError."""
     fraction = float(text.strip().removesuffix("%")) / 100
     if not 0 < fraction < 1:
         raise ValueError
@@ -33,9 +30,8 @@ def _percent(text: str) -> float:
 
 
 def _tolerance(text: str) -> float:
-    """Read a percentage as a fraction; raise ValueError, also for one with which hardly anything is slow."""
     fraction = _percent(text)
-    if fraction > _MAX_TOLERANCE:
+    if fraction > 0.8:  # hardly anything would be slow
         raise ValueError
     return fraction
 
@@ -70,18 +66,12 @@ class AnswerOptions:
 
 def answer_parameters() -> list[click.Parameter]:
     """Return the options of the answer."""
-
-    def holder() -> None: ...
-
-    form = click.command()(options.form(FORMATS, "Output format.")(holder))
-    return [*click_options(declared(AnswerOptions).values()), *form.params]
+    return [*click_options(declared(AnswerOptions).values()), *options.form_options(FORMATS, "Output format.")]
 
 
 def answer_options(ctx: click.Context) -> AnswerOptions:
     """Return the values of the options of the answer."""
-    names = (name for name in declared(AnswerOptions) if ctx.params.get(name) is not None)
-    given = read_options(AnswerOptions, {name: ctx.params[name] for name in names})
-    return replace(given, form=ctx.params["form"])
+    return replace(read_options(AnswerOptions, given_texts(ctx, declared(AnswerOptions))), form=ctx.params["form"])
 
 
 def groups_from_cluster(groups: str | None) -> bool:

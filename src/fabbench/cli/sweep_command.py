@@ -15,7 +15,14 @@ from fabbench.cli.config_file import RunOptions, config_option, split_environmen
 from fabbench.cli.declared import Launchers, click_options, launcher_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
-from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible
+from fabbench.cli.run_command import (
+    RunCommand,
+    RunGroup,
+    chosen_target,
+    given_texts,
+    interruptible,
+    print_release_failure,
+)
 from fabbench.cli.sweep_answer import (
     AnswerOptions,
     answer_options,
@@ -126,8 +133,8 @@ class SweepCommand(RunCommand):
         from fabbench.runs.sweep import SweepRequest
         from fabbench.runs.sweep_store import open_sweep
 
-        given = read_options(RunOptions, _given(ctx, _SHARED))
-        sweep_options = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
+        given = read_options(RunOptions, given_texts(ctx, _SHARED))
+        sweep_options = read_options(SweepOptions, given_texts(ctx, declared(SweepOptions)))
         _require_effect(sweep_options)
         from_cluster = groups_from_cluster(how.groups)
         target, reason = chosen_target(ctx)
@@ -175,7 +182,6 @@ class SweepGroup(RunGroup):
 
 
 def _require_effect(given: SweepOptions) -> None:
-    """Raise RequestError for options that have no effect in a mode."""
     from fabbench.runs.sweep_modes import PARTNERS
 
     if given.mode == "single" and given.seed is not None:
@@ -186,12 +192,7 @@ def _require_effect(given: SweepOptions) -> None:
         )
 
 
-def _given(ctx: click.Context, names: Any) -> dict[str, Any]:
-    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
-
-
 def _suspects(document: "SweepDocument", results: "Sequence[MeasuredTest]") -> list[str]:
-    """Return the names of the suspects of the results so far."""
     from fabbench.sweep.analyze import analyze
     from fabbench.sweep.readings import Readings
 
@@ -229,12 +230,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
 
 def _print(result: "SweepRun", how: AnswerOptions) -> None:
-    """Write the answer and the errors, and end with the exit status."""
-    release_error, path = result.release_failure, result.sweep.path
-    if release_error is not None and (result.interrupted or result.failure is not None):
-        if isinstance(release_error, FabbenchError) and str(release_error) != str(result.failure):
-            terminal.print_error(release_error)
-        terminal.print_notes(release_error)
+    path = result.sweep.path
+    print_release_failure(result)
     try:
         answer = _answer(result, how)
     finally:
@@ -243,7 +240,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
-    error = None if result.interrupted else result.failure or release_error
+    error = None if result.interrupted else result.failure or result.release_failure
     if isinstance(error, FabbenchError):
         # What an error kept from being tested is undecided for no other reason.
         error.exit = error.exit if error is result.failure else worst(error.exit, answer)
@@ -252,7 +249,6 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    """Write the answer, and store its status if the sweep is complete; return it."""
     from fabbench.runs.sweep_store import SweepWriter
 
     sweep = result.sweep

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Suspects = Callable[[Sequence[MeasuredTest]], Sequence[str]]
 """Returns the names of the suspects of results."""
 SuspectsOf = Callable[[SweepDocument, Sequence[MeasuredTest]], Sequence[str]]
-"""Does so for a given sweep."""
 
 
 @contextmanager
@@ -106,7 +105,6 @@ class SweepProgress(SweepWatcher):
         self._write(self.text())
 
     def _left(self, spent: float) -> float | None:
-        """Estimate the remaining seconds from the rounds that are over."""
         if not self._most_rounds or not self._rounds_done or self._round is None:
             return None
         rounds = max(0, self._most_rounds - self._round.number + (not self._over()))

@@ -17,7 +17,7 @@ import click
 
 from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError
-from fabbench.model.messages import printable, unbroken, unfinished
+from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
@@ -169,6 +169,22 @@ def notify(sentence: str) -> None:
     """Write a notice on standard error, which is not for results."""
     if not _quiet:
         say(sentence)
+
+
+def write_table(rows: Sequence[Sequence[str]]) -> None:
+    """Write rows of cells as columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        write_line("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def confirm_removal(count: int, hint: str) -> bool:
+    """Ask whether to remove runs, and say if they stay; without a terminal, `hint` says what removes them."""
+    interactive = sys.stdin is not None and sys.stdin.isatty()
+    if interactive and click.confirm(f"Remove {counted(count, 'run')}?", err=True):
+        return True
+    say("Nothing was removed." + ("" if interactive else f" {hint}"))
+    return False
 
 
 def workflow_command(line: str) -> None:

@@ -14,8 +14,6 @@ from fabbench.model.errors import MachineError
 from fabbench.model.messages import printable
 
 CommandT = TypeVar("CommandT", bound=click.Command)
-_LINE = "%(asctime)s.%(msecs)03d %(message)s"
-_CLOCK = "%H:%M:%S"
 _VERBOSE = "fabbench.verbose"
 
 
@@ -31,7 +29,7 @@ def _logged(stream: IO[str] | None = None) -> Iterator[None]:
             out.flush()
 
     handler, logger = ActionLines(), action_logger()
-    handler.setFormatter(logging.Formatter(_LINE, _CLOCK))
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     try:

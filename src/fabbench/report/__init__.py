@@ -32,7 +32,12 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     from fabbench.report import comparison_tables  # not needed to parse logs
 
     metrics = [metric.name for metric in comparison.metrics]
-    rails, records = _rails(configurations, metrics) if configurations else ([], [])
+    rails, records = list[Table](), list[dict[str, object]]()
+    if configurations:
+        from fabbench.report import nics_table
+
+        rails = nics_table.rail_tables(configurations, metrics)
+        records = nics_table.rail_records(configurations, metrics)
     if form in {"markdown", "terminal"}:
         tables = [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *rails]
         if form == "markdown":
@@ -63,11 +68,3 @@ def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", r
     from fabbench.report.comment import to_comment
 
     return to_comment(comparison, verdict, rails)
-
-
-def _rails(
-    configurations: Mapping[str, Sequence[Log]], metrics: Sequence[str]
-) -> tuple[list[Table], list[dict[str, object]]]:
-    from fabbench.report import nics_table
-
-    return list(nics_table.rail_tables(configurations, metrics)), nics_table.rail_records(configurations, metrics)

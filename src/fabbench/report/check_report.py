@@ -14,9 +14,8 @@ from fabbench.report.table import CSV_FORMATS, RAW_CSV, Overview, Table, records
 HEADER = ("host", "check", "status", "seen", "advice")
 """Columns of CSV, and keys of JSON."""
 _COLUMNS = 8
-"""Maximum number of hosts that have a column each."""
+"""With more hosts, they are counted instead of having a column each."""
 _NAMED = 4
-"""Maximum number of hosts named in a line."""
 _TITLES = {Status.FAIL: "Failed", Status.WARN: "Warnings", Status.SKIP: "Not checked"}
 
 
@@ -51,41 +50,30 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
 def check_records(checks: Iterable[Check]) -> list[Mapping[str, str]]:
     """Return each check as a mapping, in order."""
     return [
-        {
-            "host": check.host,
-            "check": check.name,
-            "status": check.status.value,
-            "seen": check.seen,
-            "advice": check.advice,
-        }
-        for check in checks
+        dict(zip(HEADER, (each.host, each.name, each.status.value, each.seen, each.advice), strict=True))
+        for each in checks
     ]
 
 
 def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     """Lay out the statuses, then what failed, warnings, and what was not checked."""
     hosts = list(dict.fromkeys(check.host for check in checks))
-    shown = checks if full else [check for check in checks if not _is_idle(check)]
+    shown = [
+        each for each in checks if full or each.status is not Status.SKIP or not each.advice.startswith("Nothing to do")
+    ]
     names = {check.name for check in shown}
     rows = [check for check in checks if check.name in names]
     if len(hosts) == 1:
-        overview = _one_host(rows)
+        cells = [(check.name, check.status.value, check.seen) for check in rows]
+        overview = Table(header=("Check", "Status", "Seen"), rows=cells)
     else:
         overview = _matrix(rows, hosts) if len(hosts) <= _COLUMNS else _counts(rows)
-    idle = len(checks) - len(shown)
-    summary = f"{_summary(checks)}{f' -v lists {idle} skipped with nothing to do.' if idle else ''}"
+    counted = Counter(check.status for check in checks)
+    summary = ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
+    if left_out := len(checks) - len(shown):
+        summary += f" -v lists {left_out} skipped with nothing to do."
     parts = (_advice(shown, status, hosts) for status in _TITLES)
     return [replace(overview, notes=(summary,)), *(part for part in parts if part.notes)]
-
-
-def _is_idle(check: Check) -> bool:
-    """Return whether a check was skipped and needs no action."""
-    return check.status is Status.SKIP and check.advice.startswith("Nothing to do")
-
-
-def _one_host(checks: Sequence[Check]) -> Table:
-    rows = [(check.name, check.status.value, check.seen) for check in checks]
-    return Table(header=("Check", "Status", "Seen"), rows=rows)
 
 
 def _matrix(checks: Sequence[Check], hosts: Sequence[str]) -> Table:
@@ -109,11 +97,6 @@ def _counts(checks: Sequence[Check]) -> Table:
     return Table(header=header, rows=rows, align="llrl")
 
 
-def _summary(checks: Sequence[Check]) -> str:
-    counted = Counter(check.status for check in checks)
-    return ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
-
-
 def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:
     """Return every piece of advice once: the checks with that cause, and what was seen on which hosts."""
     groups: dict[str, dict[str, dict[str, list[str]]]] = {}
@@ -129,10 +112,8 @@ def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Ta
 
 
 def _seen(seen: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> str:
-    where = [f"{_of(affected, hosts)}{text}" for text, affected in list(seen.items())[:_NAMED]]
+    where = [
+        text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
+        for text, affected in list(seen.items())[:_NAMED]
+    ]
     return " ".join([*where, *([f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else [])])
-
-
-def _of(affected: Sequence[str], hosts: Sequence[str]) -> str:
-    """Return the affected hosts in parentheses; empty if all are affected."""
-    return "" if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) "

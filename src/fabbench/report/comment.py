@@ -63,7 +63,6 @@ def _gates(verdict: Verdict) -> Table:
 
 
 def _folded(texts: Sequence[str], room: int) -> str:
-    """Fold the texts that fit, and state how many do not."""
     kept: list[str] = []
     for text in texts:
         if sum(map(len, kept)) + len(text) > room:
@@ -80,14 +79,13 @@ def _short_names(sources: Sequence[str]) -> dict[str, str]:
     paths = list(dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run ")))
     lengths = range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1)
     for length in lengths:
-        short = {path: ",".join(_last(each, length) for each in path.split(",")) for path in paths}
+        short = {
+            path: ",".join("/".join(PurePath(each).parts[-length:]).lstrip("/") for each in path.split(","))
+            for path in paths
+        }
         if len(set(short.values())) == len(paths):
             return short
     return {}
-
-
-def _last(path: str, parts: int) -> str:
-    return "/".join(PurePath(path).parts[-parts:]).lstrip("/")
 
 
 def _without_paths(table: Table, short: dict[str, str]) -> Table:

@@ -1,6 +1,6 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,11 +8,11 @@ from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
 from fabbench.analysis.headline import headline
-from fabbench.analysis.highlights import Highlight, bounds, confidence, highlights
+from fabbench.analysis.highlights import bounds, confidence, highlights
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_ratio, format_size, scale
-from fabbench.report.expectations import expectation_record, expectations_of
+from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.json_contract import finding
 from fabbench.report.table import Table
 
@@ -36,7 +36,7 @@ def tables_of_comparison(
     notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
     tables.append(Table(header=(), rows=(), notes=notes))
     tables += _stands_out(comparison)
-    if expected := list(_expected(comparison)):
+    if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
     if verdict and (verdict.breaches or verdict.passed):
         results = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
@@ -44,15 +44,7 @@ def tables_of_comparison(
     return tables
 
 
-def _expected(comparison: Comparison) -> Iterator[str]:
-    """Yield a line per configuration whose instance type is known."""
-    for each in expectations_of(comparison):
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in each.key.items())
-        yield f"{each.column}{where}: {each.sentence()}"
-
-
 def _published(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
-    """Lay out sections like the published EFA table."""
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     marks = _marks(sections)
     figures = [f"{metric.name} {column.label} ({unit}){mark}" for column, mark in zip(columns, marks, strict=True)]
@@ -68,7 +60,6 @@ def _published(comparison: Comparison, title: str, sections: Sequence[Comparison
 
 
 def _terminal(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
-    """Lay out sections in few columns, with aligned decimal points."""
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     ratios = ["Speed-up"] if len(columns) == 2 else [f"{column.label} speed-up" for column in columns[:-1]]
     labels = [f"{column.label}{mark}" for column, mark in zip(columns, _marks(sections), strict=True)]
@@ -105,7 +96,7 @@ def _headline(comparison: Comparison, sections: Sequence[ComparisonSection]) -> 
 
 
 def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return a suffix for each column's header: the outcome, if its figures are shown but not ok."""
+    """Return a suffix for each column's header: the outcome, where figures are shown but not ok."""
     marks = []
     for index in range(len(sections[0].shown)):
         seen = (section.outcomes[index] for section in sections if section.shown[index])
@@ -148,7 +139,6 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
 
 
 def _verdicts(row: ComparisonRow) -> list[str]:
-    """Return ``"slower (0.68 to 0.72)"`` for each column but the base."""
     return [f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[:-1]]
 
 
@@ -169,7 +159,6 @@ def _narrow_row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
 
 
 def _narrow_ratio(ratio: float | None) -> str:
-    """Write ``"1.0x"`` for ``"1 x"``."""
     number = format_ratio(ratio).removesuffix(" x")
     return f"{number if '.' in number else f'{number}.0'}x" if ratio is not None else number
 
@@ -199,13 +188,9 @@ def _stands_out(comparison: Comparison) -> list[Table]:
         if section_remarks:
             title = f"What stands out: {_title(section)}" if section.key else "What stands out"
             header = ["Column", "Range", "Observation"] if several else ["Range", "Observation"]
-            rows = _remarks(section_remarks, several=several)
+            rows = [[*([each.label] if several else []), each.span, each.text] for each in section_remarks]
             tables.append(Table(title=title, header=header, rows=rows))
     return tables
-
-
-def _remarks(remarks: Sequence[Highlight], *, several: bool) -> list[list[str]]:
-    return [[*([remark.label] if several else []), remark.span, remark.text] for remark in remarks]
 
 
 FORMAT = 1
@@ -263,18 +248,14 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": None if verdict is None else list(verdict.breaches),
-        "gates": None if verdict is None else list(map(_gate_record, verdict.results)),
+        "gates": None if verdict is None else list(map(_gate, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
 
 
-def _gate_record(result: "GateResult") -> dict[str, object]:
-    return {
-        "gate": result.gate,
-        "state": result.state.value,
-        "breaches": list(result.breaches),
-        "notes": list(result.notes),
-    }
+def _gate(found: "GateResult") -> dict[str, object]:
+    texts = {"breaches": list(found.breaches), "notes": list(found.notes)}
+    return {"gate": found.gate, "state": found.state.value, **texts}
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
@@ -304,7 +285,7 @@ def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonR
         **{name: _value(name, section.key.get(name) or "/".join(column.fields[name])) for name in FIELDS},
         "placement": comparison.placement or None,
         "transport": _joined(column.facts.get("transport", ())) or None,
-        "versions": _versions(column) or None,
+        "versions": ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column)) or None,
         "source": column.source,
         "ratio_low": test.low if test else None,
         "ratio_high": test.high if test else None,
@@ -319,10 +300,6 @@ def _value(name: str, text: str) -> str | int | None:
 
 def _joined(values: Iterable[str | int]) -> str:
     return "/".join(map(str, values))
-
-
-def _versions(column: ColumnSummary) -> str:
-    return ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column))
 
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:

@@ -36,8 +36,12 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
 def expectation_lines(log: Log) -> Iterator[str]:
     """Yield a line per expectation of a log."""
     for each in expectations_of_log(log):
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in each.key.items())
-        yield f"expectation{where}: {each.sentence()}"
+        yield f"expectation{of_key(each)}: {each.sentence()}"
+
+
+def of_key(expectation: "Expectation") -> str:
+    """Return what an expectation is of, as the end of a label."""
+    return "".join(f", {name} {value or 'unknown'}" for name, value in expectation.key.items())
 
 
 def expectation_record(expectation: "Expectation") -> dict[str, object]:

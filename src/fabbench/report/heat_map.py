@@ -4,17 +4,15 @@ Both can be read without color: digits are tenths, and in SVG a darker cell is w
 """
 
 from collections.abc import Iterator
-from html import escape
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fabbench.model.messages import one_line
+from fabbench.report.svg import cut, text_of
 
 if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
 
-MAX_ROWS = 40
-"""Maximum rows of a heat map in text."""
+MAX_ROWS = 40  # in text
 MAX_SVG_ROWS = 96
 _FINE = 0.9
 _LONGEST = 28
@@ -23,7 +21,7 @@ _KEY = "· 90% of the typical figure or more; a digit: tenths of it (5: 50 to 59
 
 def heat_map_text(matrix: "Matrix") -> str:
     """Write a line for each row; columns are in the order of rows."""
-    names = [_short(name) for name in matrix.names]
+    names = [cut(name, _LONGEST) for name in matrix.names]
     width = max(map(len, names), default=0)
     lines = [
         f"{name:<{width}}  {''.join(_sign(float(cell)) for cell in cells)}".rstrip()
@@ -44,11 +42,6 @@ def _sign(part: float) -> str:
     return "·" if part >= _FINE else str(int(part * 10))
 
 
-def _short(name: str) -> str:
-    line = one_line(name)
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-
-
 _SMALLEST, _LARGEST, _WIDE = 9, 24, 640
 """Size limits of a cell, and the width that cells may grow to fill, in pixels."""
 _LEFT, _TOP, _BOTTOM = 200, 64, 40
@@ -67,9 +60,9 @@ def heat_map_svg(matrix: "Matrix", headline: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" font-family="system-ui, sans-serif" font-size="8">\n'
-        f"<title>{_text(headline)}</title>\n"
+        f"<title>{text_of(headline)}</title>\n"
         f'<rect width="{width}" height="{height}" fill="#fff"/>\n'
-        f'<text x="12" y="22" font-size="12">{_text(headline)}</text>\n'
+        f'<text x="12" y="22" font-size="12">{text_of(headline)}</text>\n'
         f"{''.join(_legend())}{''.join(_labels(matrix, cell))}{''.join(_cells(matrix, cell))}</svg>\n"
     )
 
@@ -92,7 +85,7 @@ def _labels(matrix: "Matrix", cell: int) -> Iterator[str]:
         more = f" ({size})" if size > 1 else ""
         yield (
             f'<text x="{_LEFT - 6}" y="{_TOP + row * cell + cell // 2 + 3}" text-anchor="end"{weight}>'
-            f"{_text(_short(name))}{more}</text>\n"
+            f"{text_of(cut(name, _LONGEST))}{more}</text>\n"
         )
 
 
@@ -117,7 +110,7 @@ def _cells(matrix: "Matrix", cell: int) -> Iterator[str]:
 def _tooltip(matrix: "Matrix", row: int, column: int) -> str:
     part = float(matrix.cells[row, column])
     what = "failed" if part <= 0 else f"{part:.0%}"
-    return f"<title>{_text(matrix.names[row])}, {_text(matrix.names[column])}: {what}</title>"
+    return f"<title>{text_of(matrix.names[row])}, {text_of(matrix.names[column])}: {what}</title>"
 
 
 def _color(part: float) -> str:
@@ -126,7 +119,3 @@ def _color(part: float) -> str:
     if part <= 0:
         return _FAILED
     return next((color for level, color in zip(_LEVELS, _COLORS, strict=False) if part >= level), _COLORS[-1])
-
-
-def _text(text: str) -> str:
-    return escape(one_line(text))

@@ -5,16 +5,16 @@ A trend is SVG: dots, the levels between changes, and a number at each change.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil, floor, log10
 
 from fabbench.analysis.history import History, Series
 from fabbench.analysis.statistics import median
-from fabbench.model.messages import counted, one_line
+from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_time, scale
+from fabbench.report import svg
 from fabbench.report.history_report import NAMED, change_sentence, change_text, headline
-from fabbench.report.html import document, grid, listed, text
+from fabbench.report.html import document, figure, grid, listed, text
 from fabbench.report.svg import HEIGHT, WIDTH
 
 _METHOD = (
@@ -25,16 +25,12 @@ _METHOD = (
 
 def history_page(history: History, version: str) -> Iterator[str]:
     """Yield a page in pieces: an overview of several series, then each of them."""
-    return document(headline(history).rstrip("."), _parts(history), version)
-
-
-def _parts(history: History) -> Iterator[str]:
-    yield f'<p class="faint">{text(_METHOD)}</p>\n'
     others = history.distinguishing(NAMED)
+    parts = [f'<p class="faint">{text(_METHOD)}</p>\n']
     if len(history.series) > 1:
-        yield _overview(history, others)
-    for number, each in enumerate(history.series, 1):
-        yield from _series(history, each, others, number)
+        parts.append(_overview(history, others))
+    series = (_series(history, each, others, number) for number, each in enumerate(history.series, 1))
+    return document(headline(history).rstrip("."), chain(parts, chain.from_iterable(series)), version)
 
 
 def _overview(history: History, others: Sequence[str]) -> str:
@@ -69,28 +65,19 @@ def _figure(history: History, series: Series, sentences: Sequence[str], number: 
     values = [point.value / unit_scale.factor for point in points]
     changes = [change.index for change in series.changes]
     ends = (0, *changes, len(points))
-    span = f"{counted(len(points), 'run')} from {_day(points[0].created)} to {_day(points[-1].created)}."
+    span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
     level = f"The level is {unit_scale.quantity(series.level)}."
     trend = TrendPlot(
         title=f"{history.metric.name} run after run",
         axis=f"{history.metric.name} ({unit_scale.unit})",
         description=" ".join((span, level, *sentences)),
         values=values,
-        dates=[_day(point.created) for point in points],
+        dates=[point.created[:10] for point in points],
         changes=changes,
         levels=[median(values[start:end]) for start, end in pairwise(ends)],
     )
-    legend = "".join(
-        f'<li><svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">'
-        f"{mark}</svg>{text(label)}</li>"
-        for label, mark in MARKS.items()
-        if changes or "change," not in label
-    )
-    drawn = trend_svg(trend, name=f"trend-{number}")
-    return (
-        f"<figure>\n<figcaption>{text(trend.title)}</figcaption>\n"
-        f'<ul class="legend">{legend}</ul>\n{drawn}\n</figure>\n'
-    )
+    legend = [(svg.sample_of(mark), label) for label, mark in MARKS.items() if changes or "change," not in label]
+    return figure(trend.title, legend, trend_svg(trend, name=f"trend-{number}"))
 
 
 def _table(history: History, series: Series) -> str:
@@ -113,10 +100,6 @@ def _name(series: Series, others: Sequence[str]) -> str:
     more = [f"{name} {series.key.get(name) or 'none'}" for name in others]
     where = f"{benchmark} {case}".strip() + (f" on {target}" if target else "")
     return ", ".join((f"{where}: {configuration}", *more))
-
-
-def _day(created: str) -> str:
-    return created[:10]
 
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 42, 34
@@ -159,28 +142,20 @@ class _TrendArea:
     high: float
 
     def x(self, index: float) -> float:
-        part = (index + 0.5) / self.count
-        return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (index + 0.5) / self.count * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        part = (value - self.low) / (self.high - self.low)
-        return _TOP + (1 - part) * (HEIGHT - _TOP - _BOTTOM)
+        return _TOP + (1 - (value - self.low) / (self.high - self.low)) * (HEIGHT - _TOP - _BOTTOM)
 
 
 def trend_svg(trend: TrendPlot, *, name: str) -> str:
     """Write a plot for a page that includes the style of plots; `name` is unique there."""
-    title, about = f"{name}-title", f"{name}-about"
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{title} {about}">'
-        f'<title id="{title}">{_text(trend.title)}</title>'
-        f'<desc id="{about}">{_text(trend.description)}</desc>'
-        f"{''.join(_drawn(trend))}</svg>"
-    )
+    return svg.framed(_drawn(trend), trend.title, trend.description, name=name)
 
 
 def _drawn(trend: TrendPlot) -> Iterator[str]:
     area, bottom = _area(trend), HEIGHT - _BOTTOM
-    yield f'<text class="faint" x="12" y="14">{_text(trend.axis)}</text>'
+    yield f'<text class="faint" x="12" y="14">{svg.text_of(trend.axis)}</text>'
     for value, label in _ticks(area):
         y = area.y(value)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
@@ -191,7 +166,7 @@ def _drawn(trend: TrendPlot) -> Iterator[str]:
         side = "middle" if len(shown) == 1 else {shown[0]: "start", shown[-1]: "end"}.get(index, "middle")
         yield (
             f'<text class="faint" x="{area.x(index):.1f}" y="{bottom + 20}" text-anchor="{side}">'
-            f"{_text(trend.dates[index])}</text>"
+            f"{svg.text_of(trend.dates[index])}</text>"
         )
     dots = "".join(f"M{area.x(index):.1f} {area.y(value):.1f}h0" for index, value in enumerate(trend.values))
     large = next((each for limit, each in _DOTS if count <= limit), _SMALLEST)
@@ -213,13 +188,8 @@ def _area(trend: TrendPlot) -> _TrendArea:
 
 
 def _ticks(area: _TrendArea) -> Iterator[tuple[float, str]]:
-    """Yield round values with labels."""
     rough = (area.high - area.low) / 5
     power = floor(log10(rough))
     step = next(each for each in (1, 2, 5, 10) if each * 10.0**power >= rough) * 10.0**power
     for number in range(ceil(area.low / step), floor(area.high / step) + 1):
         yield number * step, f"{number * step:.{max(0, -floor(log10(step) + 1e-9))}f}"
-
-
-def _text(text: str) -> str:
-    return escape(one_line(text))

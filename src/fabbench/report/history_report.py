@@ -44,7 +44,8 @@ def history_table(history: History) -> Table:
         names = [each.key.get(name) or "-" for name in (*NAMED, *others)]
         values = [point.value for point in each.points]
         figures = (unit_scale.quantity(each.level), unit_scale.quantity(values[-1]))
-        rows.append((*names, str(len(values)), sparkline(values), *figures, _last_change(each)))
+        latest = change_text(each.changes[-1]) if each.changes else "-"
+        rows.append((*names, str(len(values)), sparkline(values), *figures, latest))
         title = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
         notes += [f"{title}: {change_sentence(each, change, unit_scale)}" for change in each.changes]
     return Table(
@@ -80,10 +81,6 @@ def change_text(change: LevelChange) -> str:
     """Return the relative change of a level: ``-48%``."""
     percent = 100 * (change.ratio - 1)
     return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
-
-
-def _last_change(series: Series) -> str:
-    return change_text(series.changes[-1]) if series.changes else "-"
 
 
 def change_sentence(series: Series, change: LevelChange, unit_scale: Scale) -> str:

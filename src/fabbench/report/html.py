@@ -25,7 +25,7 @@ def document(title: str, parts: Iterable[str], version: str) -> Iterator[str]:
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(title)}</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n"
+        f"<title>{text(title)}</title>\n<style>\n{svg.style()}{_page_style()}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the results</a>\n'
         f'<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>{svg.MARKERS}</defs>'
         f'</svg>\n<main id="main">\n<h1>{text(title)}</h1>\n'
@@ -35,9 +35,8 @@ def document(title: str, parts: Iterable[str], version: str) -> Iterator[str]:
 
 
 @cache
-def _style() -> str:
-    sheet = files("fabbench.report").joinpath("page.css").read_text("utf-8")
-    return svg.style() + sheet
+def _page_style() -> str:
+    return files("fabbench.report").joinpath("page.css").read_text("utf-8")
 
 
 def table(content: Table) -> str:
@@ -69,6 +68,12 @@ def _side(align: str, cells: Iterable[str]) -> str:
     """Return the class of a column: numbers are right-aligned, long texts folded."""
     name = "r" if align != "l" else "long" if any(len(cell) > _LONG for cell in cells) else ""
     return f' class="{name}"' if name else ""
+
+
+def figure(title: str, legend: Iterable[tuple[str, str]], plot: str) -> str:
+    """Write a plot with its title and a legend of marks, which are HTML like the plot, and labels."""
+    entries = "".join(f"<li>{mark}{text(label)}</li>" for mark, label in legend)
+    return f'<figure>\n<figcaption>{text(title)}</figcaption>\n<ul class="legend">{entries}</ul>\n{plot}\n</figure>\n'
 
 
 def listed(sentences: Iterable[str]) -> str:

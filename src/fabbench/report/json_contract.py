@@ -81,8 +81,6 @@ FORMAT = 1
 
 
 class _Samples(SampleText):
-    """Samples as JSON objects, with commas between them."""
-
     between = ",\n"
 
     @override

@@ -5,10 +5,10 @@ is an `error`: the result is not bad, it is missing. Only elements that Jenkins 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
@@ -51,16 +51,10 @@ def _configuration(comparison: Comparison, index: int) -> ET.Element:
         _because(case, "skipped", column.outcome.value, reasons)
     elif untrusted(comparison, index):
         _because(case, "error", column.outcome.value, reasons)
-    _out(case, list(_described(column)))
+    facts = [f"{name}: {', '.join(map(str, values))}" for name, values in column.facts.items()]
+    found = [f"{each.severity}: {each.meaning}{f' {each.advice}' if each.advice else ''}" for each in column.findings]
+    _out(case, [f"Outcome: {column.outcome}", *facts, *found])
     return case
-
-
-def _described(column: ColumnSummary) -> Iterator[str]:
-    yield f"Outcome: {column.outcome}"
-    for name, values in column.facts.items():
-        yield f"{name}: {', '.join(map(str, values))}"
-    for found in column.findings:
-        yield f"{found.severity}: {found.meaning}{f' {found.advice}' if found.advice else ''}"
 
 
 def _gate(result: GateResult) -> ET.Element:

@@ -80,7 +80,7 @@ class _CsvSamples(SampleText):
 
     @override
     def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        left = f"{self.head},{size},{_joined(_label_cells(labels), raw=self._raw)}"
+        left = f"{self.head},{size},{_joined(tuple(labels.get(name, '') for name in LABELS), raw=self._raw)}"
         pieces, end = [], ""
         for metric in metrics:
             pieces.append(f"{end}{left},{metric},")
@@ -88,7 +88,6 @@ class _CsvSamples(SampleText):
         return (*pieces, end)
 
     def log(self, log: Log) -> Iterator[str]:
-        """Write the rows of a log, in pieces."""
         head = (log.source, log.benchmark or "", log.case or "", log.outcome.value)
         self.begin(_joined(head, raw=self._raw))
         for start in range(0, len(log.points), ROWS_A_PIECE):
@@ -101,32 +100,20 @@ def _joined(cells: tuple[str, ...], *, raw: bool) -> str:
     return row_text(cells, raw=raw)
 
 
-def _label_cells(labels: Labels) -> tuple[str, ...]:
-    return tuple(labels.get(name, "") for name in LABELS)
-
-
 def log_records(log: Log) -> Iterator[dict[str, object]]:
     """Yield a row for each sample, for CSV."""
     head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
     for sample in log.samples():
-        unit = METRICS[sample.metric].unit
-        yield {
-            **head,
-            "size": sample.size,
-            **sample.labels,
-            "metric": sample.metric,
-            "value": sample.value,
-            "unit": unit,
-        }
+        figure = {"metric": sample.metric, "value": sample.value, "unit": METRICS[sample.metric].unit}
+        yield {**head, "size": sample.size, **sample.labels, **figure}
 
 
 def log_tables(log: Log) -> list[Table]:
     """Return one table of a log's rows, with notes about the log below it."""
-    title = _heading(log)
     rows = _Rows(log)
     return [
         Table(
-            title=title,
+            title=_heading(log),
             header=rows.header() if log.points else (),
             rows=rows.rows() if log.points else (),
             align=rows.aligns(),
@@ -206,7 +193,6 @@ class _Rows:
         return ((*side, metric) for side, metrics in self._columns.items() for metric in metrics)
 
     def header(self) -> list[str]:
-        """Return the names of the columns; those of a side (or statistic) carry its name."""
         several = len(self._columns) > 1
         names = []
         for *side, metric in self._keys():
@@ -216,7 +202,6 @@ class _Rows:
         return ["Size", *self._left, *names]
 
     def rows(self) -> Sequence[Sequence[str]]:
-        """Return the cells, built on access; empty where nothing was measured."""
         keys, left, scales = list(self._keys()), self._left, self._scales
 
         def cells_of(at: int) -> list[str]:
@@ -230,12 +215,10 @@ class _Rows:
         return _LazyRows(len(self._lines), cells_of)
 
     def notes(self) -> Iterator[str]:
-        """Yield the labels that all rows share."""
         if self.same:
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
 
     def aligns(self) -> str:
-        """Align numbers to the right."""
         return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
 
 

@@ -45,14 +45,12 @@ def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
 
 
 def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
-    """Format a rate, and which part of the link's rate it is."""
     value = traffic.rate(count)
     part = f" ({format_decimal(100 * value / nic.link_rate, 0)} %)" if value is not None and nic.link_rate else ""
     return f"{rate(value)}{part}"
 
 
 def _amounts(nics: Sequence[NicTraffic], direction: str) -> str:
-    """Format what each of many NICs moved in one direction."""
     counts = [nic.moved[direction] for nic in nics if direction in nic.moved]
     return _spread(counts, amount_scale(max(counts))) if counts else "-"
 

@@ -13,7 +13,7 @@ from fabbench.analysis.aggregate import FIELDS
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateState, Verdict
 from fabbench.model.errors import Exit, worst
-from fabbench.model.log import Metric, Outcome
+from fabbench.model.log import Outcome
 from fabbench.model.messages import one_line
 from fabbench.report.comparison_tables import comparison_rows
 
@@ -31,7 +31,9 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     for metric in comparison.metrics:
         rows = [record for record in records if record["metric"] == metric.name]
         values = ((_labels(each), each["value"]) for each in rows)
-        lines += _family(*_named(metric), f"{metric.name}, median of repeats.", _known(values))
+        unit = _UNITS.get(metric.unit, "")
+        name = "_".join(filter(None, ("fabbench", metric.name, unit)))
+        lines += _family(name, unit, f"{metric.name}, median of repeats.", _known(values))
     for name, help_text in (
         ("ratio", "How many times better than the baseline."),
         ("ratio_low", "Lower bound of the interval of the ratio."),
@@ -58,12 +60,6 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     return "".join(f"{line}\n" for line in (*lines, "# EOF"))
 
 
-def _named(metric: Metric) -> tuple[str, str]:
-    """Return the name of a metric's family, which ends in its unit, and the unit."""
-    unit = _UNITS.get(metric.unit, "")
-    return "_".join(filter(None, ("fabbench", metric.name, unit))), unit
-
-
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
     names = [name for name in (*FIELDS, "placement", "transport") if record[name] not in {None, ""}]
     return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
@@ -74,18 +70,15 @@ def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, f
 
 
 def _family(name: str, unit: str, help_text: str, samples: Samples) -> Iterator[str]:
-    """Yield the lines of a family; none without samples."""
-    lines = [f"{name}{_label_text(labels)} {_number(value)}" for labels, value in samples]
+    lines = []
+    for labels, value in samples:
+        pairs = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
+        lines.append(f"{name}{f'{{{pairs}}}' if labels else ''} {_number(value)}")
     if lines:
         yield f"# HELP {name} {_escaped(help_text)}"
         yield f"# TYPE {name} gauge"
         yield from ([f"# UNIT {name} {unit}"] if unit else [])
         yield from lines
-
-
-def _label_text(labels: Labels) -> str:
-    pairs = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
-    return f"{{{','.join(pairs)}}}" if labels else ""
 
 
 def _escaped(text: str) -> str:

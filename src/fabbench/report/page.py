@@ -12,8 +12,7 @@ from fabbench.model.messages import counted
 from fabbench.report import svg
 from fabbench.report.comparison_tables import tables_of_comparison
 from fabbench.report.heat_map import heat_map_svg
-from fabbench.report.html import document, grid, listed, table, text
-from fabbench.report.plot import Plot
+from fabbench.report.html import document, figure, grid, listed, table, text
 from fabbench.report.plots import left_out, section_plots
 from fabbench.report.sweep_report import SweepReport, suspects_table
 from fabbench.report.sweep_report import headline as sweep_headline
@@ -144,7 +143,6 @@ def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
 
 
 def _sweep(report: SweepReport) -> Iterator[str]:
-    """Write suspects, and all pairs as a heat map."""
     suspects = replace(suspects_table(report), title="Suspects", headline="")
     yield from _titled("Suspects", [table(suspects)] if suspects.header else [])
     drawn = heat_map_svg(report.matrix, sweep_headline(report))
@@ -164,8 +162,9 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
     yield f"<h3>{text(metric[:1].upper() + metric[1:])}</h3>\n"
     figures = []
     for index in range(len(comparison.sections)):
-        drawn = section_plots(comparison, index, ratios=first)
-        figures += [_figure(plot, f"{anchor}-{index}-{count}") for count, plot in enumerate(drawn)]
+        for count, plot in enumerate(section_plots(comparison, index, ratios=first)):
+            legend = [(svg.sample(each), each.label) for each in plot.legend]
+            figures.append(figure(plot.title, legend, svg.to_svg(plot, name=f"{anchor}-{index}-{count}")))
     yield f'<div class="plots">\n{"".join(figures)}</div>\n'
     yield listed(line for index in range(len(comparison.sections)) for line in left_out(comparison, index))
     tables = [
@@ -174,14 +173,6 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
     ]
     inner = "".join(table(replace(each, headline="")) for each in tables)
     yield inner if first else f"<details>\n<summary>Values as a table</summary>\n{inner}</details>\n"
-
-
-def _figure(plot: Plot, name: str) -> str:
-    legend = "".join(f"<li>{svg.sample(each)}{text(each.label)}</li>" for each in plot.legend)
-    return (
-        f"<figure>\n<figcaption>{text(plot.title)}</figcaption>\n"
-        f'<ul class="legend">{legend}</ul>\n{svg.to_svg(plot, name=name)}\n</figure>\n'
-    )
 
 
 def _proof(proof: ProofLines) -> str:

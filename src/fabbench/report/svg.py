@@ -4,7 +4,7 @@ Lines differ in color, dashes and markers, so that they can be distinguished wit
 classes: they follow the reader's light or dark setting, and a page defines them once for all plots.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -40,8 +40,6 @@ MARKERS = "".join(
 
 @dataclass(frozen=True, slots=True)
 class _Area:
-    """The area where values are drawn."""
-
     axes: Axes
     top: float
 
@@ -60,12 +58,16 @@ def style() -> str:
 
 def to_svg(plot: Plot, *, name: str = "plot") -> str:
     """Write a plot for a page that includes `style`, `MARKERS` and a legend; `name` is unique there."""
-    title, about = f"{name}-title", f"{name}-about"
+    return framed(_drawn(plot, _TOP), plot.title, plot.description, name=name)
+
+
+def framed(drawn: Iterable[str], title: str, description: str, *, name: str) -> str:
+    """Write what is drawn as a plot of a page, with the texts that screen readers read."""
     return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{title} {about}">'
-        f'<title id="{title}">{_text(plot.title)}</title>'
-        f'<desc id="{about}">{_text(plot.description)}</desc>'
-        f"{''.join(_drawn(plot, _TOP))}</svg>"
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">'
+        f'<title id="{name}-title">{text_of(title)}</title>'
+        f'<desc id="{name}-about">{text_of(description)}</desc>'
+        f"{''.join(drawn)}</svg>"
     )
 
 
@@ -74,16 +76,16 @@ def to_svg_file(plots: Sequence[Plot]) -> str:
     parts, y = [], 0.0
     for plot in plots:
         legend = list(_legend(plot))
-        top = _TITLE + _LEGEND * (1 + max((row for row, *_ in legend), default=0)) + _TOP
-        drawn = "".join((*(_entry(*each) for each in legend), *_drawn(plot, top)))
-        title = f'<text class="title" x="12" y="24">{_text(_cut(plot.title, 66))}</text>'
-        description = f"<desc>{_text(plot.description)}</desc>"
+        top = _TITLE + _LEGEND * (1 + max((row for row, _ in legend), default=0)) + _TOP
+        drawn = "".join((*(entry for _, entry in legend), *_drawn(plot, top)))
+        title = f'<text class="title" x="12" y="24">{text_of(cut(plot.title, 66))}</text>'
+        description = f"<desc>{text_of(plot.description)}</desc>"
         parts.append(f'<g transform="translate(0 {y:g})">{description}{title}{drawn}</g>\n')
         y += top + HEIGHT - _TOP
     if not plots:
         parts, y = ['<text x="12" y="28">No value can be drawn.</text>'], 44.0
     height = f"{y:g}"
-    name = _text("; ".join(plot.title for plot in plots) or "no plot")
+    name = text_of("; ".join(plot.title for plot in plots) or "no plot")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img">\n<title>{name}</title>\n<style>\n{style()}</style>\n'
@@ -94,14 +96,15 @@ def to_svg_file(plots: Sequence[Plot]) -> str:
 
 def sample(entry: PlotLine | Ceiling | PublishedRange) -> str:
     """Write the mark of a legend entry for a page."""
-    return (
-        f'<svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">'
-        f"{_mark(entry, 2, 6)}</svg>"
-    )
+    return sample_of(_mark(entry, 2, 6))
+
+
+def sample_of(mark: str) -> str:
+    """Write a mark, 34 wide and 12 high, for the legend of a page."""
+    return f'<svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">{mark}</svg>'
 
 
 def _mark(entry: PlotLine | Ceiling | PublishedRange, x: float, y: float) -> str:
-    """Write the mark in front of a label: 30 wide, from `x` on."""
     if isinstance(entry, Ceiling):
         return f'<path class="ceiling {_kind(entry)}" d="M{x:g} {y:g}h30"/>'
     if isinstance(entry, PublishedRange):
@@ -116,27 +119,24 @@ def _kind(entry: Ceiling | PublishedRange) -> str:
 def _drawn(plot: Plot, top: float) -> Iterator[str]:
     area = _Area(axes(plot), top)
     bottom = top + HEIGHT - _TOP - _BOTTOM
-    yield f'<text class="faint" x="12" y="{top - 12:g}">{_text(plot.axis)}</text>'
+    yield f'<text class="faint" x="12" y="{top - 12:g}">{text_of(plot.axis)}</text>'
     for value, label in area.axes.values():
         y = area.y(value)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
         yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
     for size, label in area.axes.sizes():
-        yield (f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" text-anchor="middle">{label}</text>')
+        yield f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" text-anchor="middle">{label}</text>'
     if plot.even:
         yield f'<path class="even" d="M{_LEFT} {area.y(1):.1f}H{WIDTH - _RIGHT}"/>'
     for level in plot.ceilings:
         y = area.y(level.value)
         yield f'<path class="ceiling {_kind(level)}" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
-    yield from (_published(found, area) for found in plot.published)
+    for found in plot.published:
+        x, low, high = area.x(found.size), area.y(found.low), area.y(found.high)
+        path = f"M{x - 6:.1f} {high:.1f}h12m-6 0V{low:.1f}m-6 0h12"
+        yield f'<path class="published {_kind(found)}" d="{path}"/>'
     for line in plot.lines:
         yield from _line(line, area)
-
-
-def _published(found: PublishedRange, area: _Area) -> str:
-    x, low, high = area.x(found.size), area.y(found.low), area.y(found.high)
-    path = f"M{x - 6:.1f} {high:.1f}h12m-6 0V{low:.1f}m-6 0h12"
-    return f'<path class="published {_kind(found)}" d="{path}"/>'
 
 
 def _line(line: PlotLine, area: _Area) -> Iterator[str]:
@@ -152,26 +152,25 @@ def _line(line: PlotLine, area: _Area) -> Iterator[str]:
         yield f'<polyline class="k{kind}" points="{drawn}"/>'
 
 
-def _legend(plot: Plot) -> Iterator[tuple[int, float, str, str]]:
-    """Yield the row, the x, the label and the mark of each entry."""
+def _legend(plot: Plot) -> Iterator[tuple[int, str]]:
+    """Yield the row of each entry, and the entry."""
     row, x = 0, 12.0
     for entry in plot.legend:
-        label = _cut(entry.label, 60)
+        label = cut(entry.label, 60)
         width = 50 + 7.2 * len(label)
         if x > 12 and x + width > WIDTH:
             row, x = row + 1, 12.0
-        yield row, x, label, _mark(entry, x, _TITLE + _LEGEND * row + 10)
+        y = _TITLE + _LEGEND * row
+        yield row, f'{_mark(entry, x, y + 10)}<text x="{x + 38:g}" y="{y + 14}">{text_of(label)}</text>'
         x += width
 
 
-def _entry(row: int, x: float, label: str, mark: str) -> str:
-    return f'{mark}<text x="{x + 38:g}" y="{_TITLE + _LEGEND * row + 14}">{_text(label)}</text>'
-
-
-def _cut(text: str, limit: int) -> str:
+def cut(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
     line = one_line(text)
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
+    """Escape text for SVG."""
     return escape(one_line(text))

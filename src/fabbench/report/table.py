@@ -77,7 +77,8 @@ def to_csv(table: Table, *, raw: bool = False) -> str:
 
 def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str], *, raw: bool = False) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
-    return write_rows(header, ([_text(record.get(name)) for name in header] for record in records), raw=raw)
+    rows = ([str(value) if (value := record.get(name)) is not None else "" for name in header] for record in records)
+    return write_rows(header, rows, raw=raw)
 
 
 def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False) -> str:
@@ -106,10 +107,6 @@ def _cell(text: str) -> str:
     return _raw(f"'{text}" if formula else text)
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
 # ---------------------------------------------------------------- Markdown
 
 _BLOCK = lazy(r"\#{1,6}(?=\s|$)|>|[-+](?=\s|$)|-(?=[\s-]*$)|\d+(?=[.)](?:\s|$))|\[[ xX]\](?=\s)")
@@ -131,7 +128,8 @@ _MARKUP = lazy(
 
 def to_markdown(table: Table) -> str:
     """Write one table: title, cells, notes. Ends with a newline."""
-    parts = [f"### {_heading(table.title)}\n"] if table.title else []
+    # A ``#`` at the end of a heading would not be shown.
+    parts = ["### " + re.sub(r"#(?=#*$)", r"\\#", escaped(table.title)) + "\n"] if table.title else []
     if table.headline:
         parts.append(f"{_block(table.headline)}\n")
     if table.header:
@@ -155,7 +153,6 @@ def cell(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    """Escape text that begins a block."""
     line = escaped(text)
     match = _BLOCK.match(line)
     if not match:
@@ -164,26 +161,17 @@ def _block(text: str) -> str:
     return f"{number}\\{line[len(number) :]}"
 
 
-def _heading(text: str) -> str:
-    """Escape a heading: ``#`` at its end would not be shown."""
-    return re.sub(r"#(?=#*$)", r"\\#", escaped(text))
-
-
 def _grid(table: Table) -> str:
     rows = [[cell(text) for text in row] for row in (table.header, *table.rows)]
     widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
     aligns = table.aligns()
     rule = ["-" * (width + 1) + ("-" if align == "l" else ":") for width, align in zip(widths, aligns, strict=True)]
-    head, *body = (_row(row, widths, aligns) for row in rows)
-    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], aligns: str) -> str:
-    padded = (
-        text.ljust(width) if align == "l" else text.rjust(width)
-        for text, width, align in zip(cells, widths, aligns, strict=True)
+    pads = [str.ljust if align == "l" else str.rjust for align in aligns]
+    head, *body = (
+        f"| {' | '.join(pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True))} |"
+        for row in rows
     )
-    return f"| {' | '.join(padded)} |"
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
 
 
 # ---------------------------------------------------------------- terminals
@@ -256,7 +244,6 @@ def _plain(text: str) -> str:
 
 
 def _drain(out: io.StringIO) -> str:
-    """Return what has been written so far, and clear it."""
     text = out.getvalue()
     out.seek(0)
     out.truncate()
@@ -375,7 +362,6 @@ def _cell_text(text: str) -> str:
 
 
 def _cell_width(text: str) -> int:
-    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

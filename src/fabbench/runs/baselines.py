@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import redacted
 from fabbench.model.options import written
-from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.document import decode, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST
 from fabbench.runs.index import open_index
 from fabbench.runs.indexed_run import IndexedRun, read_run
@@ -68,11 +68,9 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
     resolved, folder = run.path.resolve(), store.resolve()
     path = resolved.relative_to(folder) if resolved.is_relative_to(folder) else resolved
     file = _file(store, name)
-    try:
+    with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, {"format": _FORMAT, "run": str(path)})
-    except OSError as error:
-        raise unwritable(file, error) from error
     return Baseline(name=name, path=str(path))
 
 
@@ -82,10 +80,8 @@ def remove_baseline(name: str, store: Path) -> None:
     if baseline is None:
         known = ", ".join(each.name for each in baselines(store)) or "none"
         raise RequestError(f"Baseline {name} not found in {store}.", hint=f"Known: {known}.")
-    try:
+    with writing(_file(store, name)):
         _file(store, name).unlink()
-    except OSError as error:
-        raise unwritable(_file(store, name), error) from error
 
 
 def baselines(store: Path) -> Iterator[Baseline]:

@@ -7,7 +7,8 @@ ignored; a value of the wrong type is damage, reported as a sentence.
 import json
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -17,7 +18,6 @@ from fabbench.model.messages import one_line
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 _MAX_SHOWN = 40
-"""Characters of a wrong value that are shown."""
 _MAX_SIZE = 1 << 28
 _PLAIN = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
@@ -36,12 +36,16 @@ def write(path: Path, document: Any, *, indent: int | None = 1) -> None:
     unfinished.replace(path)
 
 
-def unwritable(path: Path, error: OSError) -> MachineError:
-    """Return the error for a part of a run that cannot be stored."""
-    return MachineError(
-        f"{path} cannot be written: {error.strerror or error}.",
-        hint=f"Free some space, or specify another directory with --store or {ENVIRONMENT_VARIABLE}.",
-    )
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise MachineError if a part of a run cannot be stored."""
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            hint=f"Free some space, or specify another directory with --store or {ENVIRONMENT_VARIABLE}.",
+        ) from error
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -79,7 +83,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
     if isinstance(origin, type):
         return _decode_many(origin, inner, value, where)
     if kind is float and type(value) in {int, float}:
-        return _float(value, where)
+        with suppress(OverflowError):
+            return float(value)
     return _wrong(value, _PLAIN[kind], where)
 
 
@@ -114,13 +119,6 @@ def _decode_fields(kind: type, value: Any, where: str) -> Any:
         elif field.default is MISSING and field.default_factory is MISSING:
             raise MachineError(f"{where} has no {field.name}.")
     return kind(**given)
-
-
-def _float(value: float, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return _wrong(value, "a number", where)
 
 
 def _wrong(value: Any, expected: str, where: str) -> NoReturn:

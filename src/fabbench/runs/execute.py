@@ -103,7 +103,6 @@ class CounterSampler:
             return {}
 
     def _keep_sampling(self) -> None:
-        """Sample until the execution is over."""
         view = self._view
         while view is not None and not self._over.wait(max(0.0, self._next - time.monotonic())):
             self._sample(view)
@@ -194,7 +193,6 @@ class PlanResult:
     """Label of a configuration → its judged logs, in order."""
     interrupted: bool = False
     failure: FabbenchError | None = None
-    """The error that ended it early."""
 
 
 def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
@@ -255,7 +253,12 @@ class RunningExecution:
     def run(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> tuple[Log, ...]:
         """Run the execution, and judge it however it ends."""
         ending = self._executed(benchmark, allocation, nics)
-        self._counted(nics)
+        try:
+            self._writer.counters(nics.end())
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except FabbenchError as error:
+            self.failure = self.failure or error
         self._take(self._parser.close(ending))
         logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._execution.proof, ending),)
         logs = judged(logs, nics.counters if nics.counters.hosts else None)
@@ -266,7 +269,6 @@ class RunningExecution:
         return logs
 
     def _executed(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> Ending:
-        """Run the execution, and return how it ended."""
         execution = self._execution
         try:
             # It may have to prepare the machines first; its lines come later.
@@ -284,15 +286,6 @@ class RunningExecution:
                 planned_sizes=execution.planned_sizes,
             )
 
-    def _counted(self, nics: CounterSampler) -> None:
-        """Store the traffic of the NICs."""
-        try:
-            self._writer.counters(nics.end())
-        except KeyboardInterrupt:
-            self.interrupted = True
-        except FabbenchError as error:
-            self.failure = self.failure or error
-
     def _follow(self, lines: Generator[str, None, Ending], benchmark: str, nics: CounterSampler) -> Ending:
         """Store each line, then parse it. Closing `lines` early ends the execution."""
         # Sessions and scripts count too, and end the step. This limits all other output.
@@ -305,29 +298,22 @@ class RunningExecution:
                 ending: Ending = end.value
                 return ending
             except FloodedError as flood:
-                return self._flooded(flood)
+                why = f"The execution was aborted: {flood}."
+                self._writer.write(own_line(why))
+                self._take(self._parser.feed(own_line(why)))
+                return Ending(timed_out=why, planned_sizes=self._execution.planned_sizes)
             if nics.printed(line):
                 continue
             if self._restarts.restarted(line):
-                self._restart()
+                # A job that was requeued starts the execution again: what was measured does not count.
+                self._writer.restart()
+                self._parser = LogParser(str(self._output), proof=self._execution.proof)
+                self._logs.clear()
             self._writer.write(line)
             self._take(self._parser.feed(line))
             nics.look()
             if self._stops_off_fabric and (why := self._off_fabric(line, benchmark)):
                 return Ending(refused=why, planned_sizes=self._execution.planned_sizes)
-
-    def _flooded(self, flood: FloodedError) -> Ending:
-        """Record in the log why the execution ends."""
-        why = f"The execution was aborted: {flood}."
-        self._writer.write(own_line(why))
-        self._take(self._parser.feed(own_line(why)))
-        return Ending(timed_out=why, planned_sizes=self._execution.planned_sizes)
-
-    def _restart(self) -> None:
-        """Discard what was measured: a job that was requeued starts the execution again."""
-        self._writer.restart()
-        self._parser = LogParser(str(self._output), proof=self._execution.proof)
-        self._logs.clear()
 
     def _off_fabric(self, line: str, benchmark: str) -> str:
         """Return why the execution need not continue, once a line shows the network."""

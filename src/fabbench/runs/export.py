@@ -6,7 +6,6 @@ from pathlib import Path
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
-from fabbench.model.log import Log
 from fabbench.model.messages import printable
 from fabbench.report.log_report import CSV_HEADER, log_records
 from fabbench.report.table import records_to_csv, write_rows
@@ -32,7 +31,9 @@ def run_records(run: StoredRun) -> Iterator[dict[str, object]]:
         )
         head = dict(zip(_ABOUT, about, strict=True))
         for log in execution.logs:
-            facts = dict(zip(_FACTS, (log.facts.get("ranks"), log.facts.get("transport"), _versions(log)), strict=True))
+            names = [name for name in benchmark_named(log.benchmark or "").versions if name in log.facts]
+            versions = ", ".join(f"{name} {log.facts[name]}" for name in names) or None
+            facts = dict(zip(_FACTS, (log.facts.get("ranks"), log.facts.get("transport"), versions), strict=True))
             for record in log_records(log):
                 row = {**head, **record, **facts}
                 yield {name: row.get(name) for name in HEADER}
@@ -68,8 +69,3 @@ def write_parquet(runs: Iterable[StoredRun], path: Path) -> None:
             "--format parquet needs pyarrow, which is not installed.",
             hint="Install fabbench[parquet], or use --format csv.",
         ) from error
-
-
-def _versions(log: Log) -> str | None:
-    names = benchmark_named(log.benchmark or "").versions
-    return ", ".join(f"{name} {log.facts[name]}" for name in names if name in log.facts) or None

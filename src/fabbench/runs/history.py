@@ -47,7 +47,7 @@ class _Kind:
 
     def value(self, run: "IndexedRun", name: str) -> str | None:
         """Return the value that `--where` matches by a name; None if there is none."""
-        return self.key.get(name) or _names(run).get(name) or self.circumstances.get(name)
+        return self.key.get(name) or {"name": run.name, "store": run.folder}.get(name) or self.circumstances.get(name)
 
     def fits(self, run: "IndexedRun", where: Mapping[str, str]) -> bool:
         """Return whether the values of a run match all patterns."""
@@ -113,7 +113,6 @@ def _options(setup: "RunSetup", taken: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
-    """Return what may differ between runs of a series."""
     measured = next((each for each in setup.configurations if each.label == configuration), None)
     return {
         **(measured.versions if measured else {}),
@@ -123,8 +122,3 @@ def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
         **{f"env {name}": value for name, value in setup.env.items()},
         "fabbench": setup.fabbench,
     }
-
-
-def _names(run: "IndexedRun") -> dict[str, str]:
-    """Return further values that `--where` matches."""
-    return {"name": run.name, "store": run.folder}

@@ -61,17 +61,10 @@ Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 class _Entry(NamedTuple):
-    """One run that was read."""
-
     files: str
     stamps: bytes
     run: IndexedRun
     measured: Sequence[Measured]
-
-
-def _no_progress(count: int) -> AbstractContextManager[Callable[[], None]]:
-    del count
-    return nullcontext(lambda: None)
 
 
 class StoreIndex:
@@ -134,7 +127,10 @@ _SETUPS = "SELECT number, text FROM texts WHERE number IN (SELECT setup FROM run
 _RUNS = "SELECT path, id, name, created, setup, sizes, peak, gate, outcomes, damaged FROM runs"
 
 
-def open_index(store: Path, reading: Reading = _no_progress) -> StoreIndex:
+def open_index(
+    store: Path,
+    reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
+) -> StoreIndex:
     """Update the index of a store, and open it. An unusable index is repaired."""
     return StoreIndex(store, reading)
 
@@ -142,7 +138,9 @@ def open_index(store: Path, reading: Reading = _no_progress) -> StoreIndex:
 def _figures(database: sqlite3.Connection, metric: Metric, size: int | None) -> dict[str, list[IndexedFigure]]:
     """Return figures by the path of their run. Only the requested values of each row are unpacked."""
     best = min if metric.lower_is_better else max
-    offsets, keys = cache(lambda sizes: _offset(sizes, size)), _keys(database)
+    offsets = cache(lambda sizes: _offset(sizes, size))
+    texts = database.execute("SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)").fetchall()
+    keys = {number: tuple((name, value) for name, value in json.loads(text)) for number, text in texts}
     by_path: dict[str, list[IndexedFigure]] = {}
     for path, configuration, key, sizes, figures in database.execute(
         "SELECT path, configuration, key, measured.sizes, figures "
@@ -166,11 +164,6 @@ def _offset(sizes: bytes, size: int | None) -> int | None:
     """Return the offset in bytes of the figure of a size; None if there is none."""
     known = list(array("q", sizes))
     return known.index(size) * _DOUBLE.size if size in known else None
-
-
-def _keys(database: sqlite3.Connection) -> dict[int, tuple[tuple[str, str], ...]]:
-    rows = database.execute("SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)").fetchall()
-    return {number: tuple((name, value) for name, value in json.loads(text)) for number, text in rows}
 
 
 # ---------------------------------------------------------------- the database
@@ -292,7 +285,8 @@ class _Folders:
             or stamps_of(f"{folder}/{path}/", known[path][0].split("\n")).tobytes() != known[path][1]
         ]
         existing = set(self.paths)
-        self._forget(database, [path for (path,) in _paths(database) if path not in existing])
+        listed = database.execute("SELECT path FROM runs").fetchall()
+        self._forget(database, [path for (path,) in listed if path not in existing])
         if stale:
             with reading(len(stale)) as read:
                 self._read(database, stale, read)
@@ -333,10 +327,6 @@ class _Folders:
         run, measured = read_run(self.store, path)
         settled = max(stamps[::3]) < now - _SETTLED_NS
         return _Entry("\n".join(files), stamps.tobytes() if settled else b"", run, measured)
-
-
-def _paths(database: sqlite3.Connection) -> list[tuple[str]]:
-    return database.execute("SELECT path FROM runs").fetchall()
 
 
 def watched_files(folder: str) -> list[str]:

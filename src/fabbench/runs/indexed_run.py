@@ -105,7 +105,6 @@ class Measured(NamedTuple):
     sizes: tuple[int, ...]
     values: tuple[float, ...]
     executions: int
-    """Number of executions."""
 
 
 def unreadable(path: str, reason: str) -> IndexedRun:

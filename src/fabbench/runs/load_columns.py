@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
@@ -20,9 +19,6 @@ from fabbench.plan import STORE
 from fabbench.runs.folders import REQUEST
 from fabbench.runs.log_files import expand, is_log_file, listed, stem
 from fabbench.runs.parse_file import parse_configurations
-
-if TYPE_CHECKING:
-    from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
@@ -148,22 +144,15 @@ def _run(ref: str, chosen: str, store: Path) -> list[Column]:
     named = {configuration.label: configuration for configuration in run.configurations}
     if chosen and chosen not in named:
         raise RequestError(f"Run {run.id} has no configuration {chosen}.", hint=f"It has {', '.join(named)}.")
+    why = "No execution of this configuration started."
+    skipped = Log(
+        source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
+    )
     return [
-        stored_column(run, configuration, run.logs(label) or (_skipped(run),))
+        stored_column(run, configuration, run.logs(label) or (skipped,))
         for label, configuration in named.items()
         if chosen in {"", label}
     ]
-
-
-def _skipped(run: "StoredRun") -> Log:
-    return Log(
-        source=str(run.path),
-        benchmark=run.benchmark,
-        case=None,
-        outcome=Outcome.SKIPPED,
-        reason="No execution of this configuration started.",
-        facts={},
-    )
 
 
 def fitting_column(baseline: Sequence[Column], label: str) -> Column:

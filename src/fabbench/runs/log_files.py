@@ -257,7 +257,6 @@ class _CountedFile:
         self.name = name
         self.file = file
         self.size = 0
-        """Bytes read."""
         self._out = 0
 
     def read(self, size: int = -1, /) -> bytes:
@@ -268,15 +267,12 @@ class _CountedFile:
     def count(self, length: int) -> None:
         """Count bytes that a layer produced. Raise MachineError if there are too many."""
         self._out += length
+        limit = f"{MAX_BYTES >> 30} GB" if self._out > MAX_BYTES else ""
         if self._out > _SMALL and self._out > MAX_RATIO * self.size:
+            limit = f"{MAX_RATIO} times its size"
+        if limit:
             raise MachineError(
-                f"{self.name} decompresses to more than {MAX_RATIO} times its size. "
-                "If you trust it, unpack it and read its files."
-            )
-        if self._out > MAX_BYTES:
-            raise MachineError(
-                f"{self.name} decompresses to more than {MAX_BYTES >> 30} GB. "
-                "If you trust it, unpack it and read its files."
+                f"{self.name} decompresses to more than {limit}. If you trust it, unpack it and read its files."
             )
 
 
@@ -355,11 +351,10 @@ def _tar_member() -> type["TarInfo"]:
     return Member
 
 
-def _tar(file: Bytes, name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
+def _tar(file: Any, name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
     import tarfile
 
-    stream: Any = file
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_tar_member(), bufsize=_BLOCK) as archive:
+    with tarfile.open(fileobj=file, mode="r|", tarinfo=_tar_member(), bufsize=_BLOCK) as archive:
         for member in archive:
             if _is_hidden(member.name) or member.isdir():
                 continue
@@ -458,24 +453,21 @@ def _zstd(file: Bytes) -> Bytes:
     return _Frames(file, decompressor.decompressobj, zstandard.ZstdError, step=1024)
 
 
-def _gzip(file: Bytes) -> Bytes:
+def _gzip(file: Any) -> Bytes:
     import gzip
 
-    stream: Any = file
-    return gzip.GzipFile(fileobj=stream, mode="rb")
+    return gzip.GzipFile(fileobj=file, mode="rb")
 
 
-def _bzip2(file: Bytes) -> Bytes:
+def _bzip2(file: Any) -> Bytes:
     import bz2
 
-    stream: Any = file
-    return bz2.BZ2File(stream)
+    return bz2.BZ2File(file)
 
 
-def _utf16(file: Bytes) -> Bytes:
+def _utf16(file: Any) -> Bytes:
     """Convert text with a byte order mark, as PowerShell's `>` writes it, to UTF-8."""
-    stream: Any = file
-    return codecs.EncodedFile(stream, "utf-8", "utf-16", "replace")
+    return codecs.EncodedFile(file, "utf-8", "utf-16", "replace")
 
 
 _DECOMPRESSORS = (

@@ -35,7 +35,12 @@ def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
 def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
     if ref == "last" and (newest := next(_existing(store, known), None)):
         return StoredRun(newest)
-    candidates = (path for path in known if ref in path and _matches(ref, Path(path).name))
+    named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
+    candidates = (
+        path
+        for path, name in named
+        if name and (name[0].startswith(ref) or name[0].endswith(ref) or name["id"].startswith(ref))
+    )
     matches = list(_existing(store, candidates))
     exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
     if not matches:
@@ -53,12 +58,3 @@ def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
 def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:
     """Yield the directories that have a request."""
     return (store / path for path in known if (store / path / REQUEST).is_file())
-
-
-def _matches(ref: str, folder: str) -> bool:
-    name = RUN_NAME.fullmatch(folder)
-    return (
-        bool(ref)
-        and name is not None
-        and (folder.startswith(ref) or folder.endswith(ref) or name["id"].startswith(ref))
-    )

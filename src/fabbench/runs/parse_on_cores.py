@@ -57,21 +57,16 @@ def byte_ranges(path: Path, *, min_size: int = RANGE) -> Iterator[ByteRange]:
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start, line, size, boundary = 0, 0, len(text), re.compile(_BOUNDARY)
-        if _has_marker(text):
-            # The end of a step applies to all of its output, so do not split.
+        sign = MARKER_SIGN.encode()
+        if any(sign in _read_piece(text, at, len(sign)) for at in range(0, size, RANGE)):
+            # fabbench itself wrote it: the end of a step applies to all of its output, so do not split.
             min_size = size
         while start < size:
             match = boundary.search(text, start + min_size, min(start + min_size + _MAX_SEARCH, size))
             end = match.end() if match is not None else size
             yield ByteRange(start, end, line)
-            line += _newlines(text, start, end)
+            line += sum(_read_piece(text, at, 0, end).count(b"\n") for at in range(start, end, RANGE))
             start = end
-
-
-def _has_marker(text: "mmap") -> bool:
-    """Return whether fabbench itself wrote a file. Reads piece by piece, as mapped pages count as memory."""
-    sign = MARKER_SIGN.encode()
-    return any(_read_piece(text, at, len(sign)).find(sign) >= 0 for at in range(0, len(text), RANGE))
 
 
 class Window:
@@ -88,13 +83,8 @@ class Window:
         return data
 
 
-def _newlines(text: "mmap", start: int, end: int) -> int:
-    """Count the newlines of a range, piece by piece."""
-    return sum(_read_piece(text, at, 0, end).count(b"\n") for at in range(start, end, RANGE))
-
-
 def _read_piece(text: "mmap", start: int, more: int, end: int | None = None) -> bytes:
-    """Read a piece of a file, and `more` bytes; its pages are released."""
+    """Read a piece of a file, and `more` bytes; its pages, which count as memory, are released."""
     from mmap import MADV_DONTNEED
 
     piece = text[start : min(start + RANGE + more, len(text) if end is None else end)]

@@ -44,7 +44,6 @@ class RunResult:
 
     id: str
     path: Path
-    """The run's directory."""
     columns: tuple[Column, ...] = ()
     """The configurations with results, in order."""
     comparison: Comparison | None = None
@@ -55,7 +54,6 @@ class RunResult:
     failure: FabbenchError | None = None
     """The error that ended the run early, or prevented the comparison of its results."""
     release_failure: FabbenchError | KeyboardInterrupt | None = None
-    """The error while the hosts were released."""
 
     @property
     def status(self) -> Exit:
@@ -71,8 +69,6 @@ class RunResult:
 
 
 class _Measured(NamedTuple):
-    """What was measured while the hosts were allocated."""
-
     writer: RunWriter
     result: PlanResult
     baseline: Columns
@@ -91,7 +87,17 @@ def run(
     later error is part of the result.
     """
     remove_abandoned_folders()
-    measured = _allocate_and_measure(request, _checked(request), notify, watching)
+    baseline, measured = _checked(request), None
+    needs = replace(request.work.needs, fabrics=request.fabrics)
+    launcher = launcher_named(request.target.launcher)
+    require_support(launcher, request.target)
+    try:
+        with launcher.open(request.target, needs) as allocation:
+            measured = _measure(request, baseline, allocation, notify, watching)
+    except (FabbenchError, KeyboardInterrupt) as error:
+        if measured is None:
+            raise
+        measured = measured._replace(release_failure=error)
     return _compared(request, measured)
 
 
@@ -129,31 +135,19 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     return baseline
 
 
-def _allocate_and_measure(request: RunRequest, baseline: Columns, notify: Notify, watching: Watching) -> _Measured:
-    """Allocate the hosts and measure. An error while they are released is part of the result."""
-    measured = None
-    needs = replace(request.work.needs, fabrics=request.fabrics)
-    launcher = launcher_named(request.target.launcher)
-    require_support(launcher, request.target)
-    try:
-        with launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, baseline, allocation, notify, watching)
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if measured is None:
-            raise
-        return measured._replace(release_failure=error)
-    return measured
-
-
 def _measure(
     request: RunRequest, baseline: Columns, allocation: Allocation, notify: Notify, watching: Watching
 ) -> _Measured:
     inventory = allocation.inventory
-    notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
+    reason = f": {request.target_reason}" if request.target_reason else ""
+    notify(f"Target {request.target.name} ({_machines(request, inventory)}){reason}.")
     planned = plan(request, inventory)
     baseline = _known_baseline(baseline, request, inventory, planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
-        raise _not_adaptive(request)
+        raise RequestError(
+            f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
+            hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
+        )
     writer = RunWriter(request, inventory, planned)
     for sentence in loaded(inventory, request.variants):
         notify(sentence)
@@ -173,13 +167,6 @@ def _measure(
             should_stop=_stop_condition(request, baseline, writer, planned, watcher),
         )
     return _Measured(writer, result, baseline)
-
-
-def _not_adaptive(request: RunRequest) -> RequestError:
-    return RequestError(
-        f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
-        hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
-    )
 
 
 def _stop_condition(
@@ -202,7 +189,6 @@ def _stop_condition(
 
 
 def _configurations(request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]) -> list[Column]:
-    """Return the configurations with results."""
     return [
         Column(
             label=label,
@@ -224,12 +210,7 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
     return f"{hosts}; image {images}" if images else hosts
 
 
-def _reason(request: RunRequest) -> str:
-    return f": {request.target_reason}" if request.target_reason else ""
-
-
 def _compared(request: RunRequest, measured: _Measured) -> RunResult:
-    """Compare the results, and check the gates."""
     writer, result, baseline, release_failure = measured
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
     configurations = _configurations(request, writer, result.logs)

@@ -32,7 +32,7 @@ from fabbench.model.messages import one_line, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.document import decode, read, write, writing
 from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
@@ -48,12 +48,10 @@ class ExecutionWriter:
         self.path = path
         self._counters = counters
         self._started = time.time()
-        try:
+        with writing(path):
             path.mkdir()
             write(path / "plan.json", redacted(asdict(execution)))
             self._log = self._open_log()
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -69,29 +67,23 @@ class ExecutionWriter:
     def restart(self) -> None:
         """Start a new log. The old one, of the interrupted execution, is kept beside it."""
         earlier = len(list(self.path.glob("interrupted-*.log")))
-        try:
+        with writing(self.path / "output.log"):
             (self.path / "output.log").rename(self.path / f"interrupted-{earlier + 1}.log")
             os.close(self._log)
             self._log = self._open_log()
-        except OSError as error:
-            raise unwritable(self.path / "output.log", error) from error
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
-        try:
+        with writing(self.path / "output.log"):
             while rest:
                 rest = rest[os.write(self._log, rest) :]
-        except OSError as error:
-            raise unwritable(self.path / "output.log", error) from error
 
     def counters(self, counted: execution_counters.ExecutionCounters) -> None:
         """Write the NIC counters, replacing those written before."""
-        try:
+        with writing(self._counters):
             # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
             write(self._counters, execution_counters.document(counted), indent=None)
-        except OSError as error:
-            raise unwritable(self._counters, error) from error
 
     def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
         """Write how the execution ended. It counts as finished from now on."""
@@ -102,11 +94,9 @@ class ExecutionWriter:
             "ending": {**asdict(ending), "planned_sizes": list(ending.planned_sizes)},
             "outcomes": [{"outcome": log.outcome, "reason": log.reason} for log in logs],
         }
-        try:
+        with writing(self.path / "run.json"):
             os.fsync(self._log)
             write(self.path / "run.json", document)
-        except OSError as error:
-            raise unwritable(self.path / "run.json", error) from error
 
 
 _QUIET_S = 600
@@ -146,30 +136,24 @@ class RunWriter:
             "variants": hosts,
             "image": inventory.image,
         }
-        try:
+        with writing(self.path):
             (self.path / "exec").mkdir(parents=True)
             (self.path / "counters").mkdir()
-            write(self.path / "request.json", document)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+            write(self.path / REQUEST, document)
 
     def rendered(self, documents: Mapping[str, str]) -> None:
         """Write the documents rendered for this run: name → text. Without any, no directory is created."""
         folder = self.path / "rendered"
-        try:
+        with writing(folder):
             for name, text in documents.items():
                 folder.mkdir(exist_ok=True)
                 (folder / name).write_text(text, "utf-8")
-        except OSError as error:
-            raise unwritable(folder, error) from error
 
     def decided(self, executions: Sequence[Execution]) -> None:
         """Write that these executions were decisive, and that no more will follow."""
         document = {**self._document, "schedule": [execution.id for execution in executions]}
-        try:
+        with writing(self.path / REQUEST):
             write(self.path / REQUEST, document)
-        except OSError as error:
-            raise unwritable(self.path / REQUEST, error) from error
 
     def judged(self, status: Exit, breaches: Sequence[str]) -> None:
         """Write whether the gates held."""
@@ -182,11 +166,8 @@ class RunWriter:
 
 def write_verdict(run: Path, status: Exit, breaches: Sequence[str]) -> None:
     """Write the result of a run's gates, or of a sweep."""
-    document = {"format": FORMAT, "status": int(status), "breaches": list(breaches)}
-    try:
-        write(run / VERDICT, document)
-    except OSError as error:
-        raise unwritable(run / VERDICT, error) from error
+    with writing(run / VERDICT):
+        write(run / VERDICT, {"format": FORMAT, "status": int(status), "breaches": list(breaches)})
 
 
 def execution_writer(run: Path, execution: Execution) -> ExecutionWriter:
@@ -268,7 +249,8 @@ class StoredRun:
         """The name from `fabbench run --name`."""
         self.command: tuple[str, ...] = self._value(tuple[str, ...], self.document, "command", ())
         """The command line, without secrets."""
-        self.hosts = tuple(self._hosts())
+        hosts = self._value(tuple[Mapping[str, Any], ...], self.document, "hosts", ())
+        self.hosts: tuple[str, ...] = tuple(self._value(str, host, "name", "unknown") for host in hosts)
         """Names of the hosts."""
         self.benchmark = self._value(str, self.request, "benchmark", defaults["benchmark"])
         self.target = self._value(str, self.request, "target", "")
@@ -319,8 +301,9 @@ class StoredRun:
 
     def schedule(self) -> Iterator[tuple[str, str]]:
         """Yield each scheduled execution, and its configuration. No log is read."""
-        labels = self._labels()
-        yield from ((name, _label(name, labels)) for name in self._schedule)
+        labels = [each.label for each in sorted(self.configurations, key=lambda each: -len(each.label))]
+        for name in self._schedule:
+            yield name, next((each for each in labels if re.fullmatch(rf"\d+-{re.escape(each)}-r\d+", name)), "")
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
         """Return the judged logs of one configuration, in order; executions that never started have none."""
@@ -336,7 +319,6 @@ class StoredRun:
     # -- inside
 
     def _request_document(self) -> Mapping[str, Any]:
-        """Read the request; empty if it is unreadable."""
         try:
             document = read(self.path / REQUEST)
         except MachineError as error:
@@ -361,10 +343,6 @@ class StoredRun:
             self._damage.append(str(error))
             return default
 
-    def _hosts(self) -> Iterator[str]:
-        for host in self._value(tuple[Mapping[str, Any], ...], self.document, "hosts", ()):
-            yield self._value(str, host, "name", "unknown")
-
     def _names(self) -> Iterator[str]:
         """Yield the scheduled executions. A name that leads to another path is not an execution's."""
         for name in self._value(tuple[str, ...], self.document, "schedule", ()):
@@ -374,29 +352,17 @@ class StoredRun:
                 wrong = one_line(repr(name))
                 self._damage.append(f"{REQUEST}: schedule has {wrong}, which is not an execution.")
 
-    def _labels(self) -> Sequence[str]:
-        """Return the labels of the configurations, longest first."""
-        return sorted((configuration.label for configuration in self.configurations), key=len, reverse=True)
-
     def _execution(self, name: str, configuration: str) -> StoredExecution:
         path = self.path / "exec" / name
         started, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
-        return StoredExecution(
-            id=name,
-            path=path,
-            configuration=configuration,
-            begun=started,
-            finished=finished,
-            logs=self._counted(name, logs),
-            damage=damage,
-        )
-
-    def _counted(self, name: str, logs: tuple[Log, ...]) -> tuple[Log, ...]:
         try:
-            return execution_counters.judged(logs, self.counters(name))
+            logs = execution_counters.judged(logs, self.counters(name))
         except MachineError as error:
-            return execution_counters.unreadable(logs, error)
+            logs = execution_counters.unreadable(logs, error)
+        return StoredExecution(
+            id=name, path=path, configuration=configuration, begun=started, finished=finished, logs=logs, damage=damage
+        )
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
@@ -419,11 +385,6 @@ class StoredRun:
         except MachineError as error:
             logs, damage = (), str(error)
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
-
-
-def _label(name: str, labels: Sequence[str]) -> str:
-    """Return the label of the configuration of an execution."""
-    return next((label for label in labels if re.fullmatch(rf"\d+-{re.escape(label)}-r\d+", name)), "")
 
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:

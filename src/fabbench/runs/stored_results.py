@@ -113,7 +113,6 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
-    """Return the breaches of the run's gates, as sentences."""
     if run.verdict is None:
         return ()
     breaches = read(run.path / VERDICT).get("breaches")

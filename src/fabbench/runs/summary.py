@@ -54,7 +54,6 @@ def summary(run: StoredRun) -> RunSummary:
 
 
 def _peak(comparison: Comparison) -> str:
-    """Format the best value of the first compared metric."""
     metric, *_ = comparison.metrics or (None,)
     sections = [section for section in comparison.sections if section.metric == metric and section.shown[0]]
     figures = [row.figures[0] for section in sections for row in section.rows]

@@ -28,9 +28,6 @@ from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
 Watching: TypeAlias = "Callable[[SweepDocument], AbstractContextManager[SweepWatcher]]"
-"""Makes the watcher of a sweep."""
-_MIN_NODES = 2
-"""Minimum number of nodes of a sweep."""
 Notify: TypeAlias = Callable[[str], None]
 
 
@@ -77,7 +74,6 @@ class SweepRun:
     out_of_time: bool = False
     failure: FabbenchError | None = None
     release_failure: FabbenchError | KeyboardInterrupt | None = None
-    """The error while the machines were released."""
 
     @property
     def whole(self) -> bool:
@@ -128,7 +124,6 @@ def require_divisible(request: SweepRequest) -> None:
 
 
 def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
-    """Raise RequestError if groups are requested that the launcher does not know."""
     by, known = request.groups_by, launcher.groups_by
     if by and not by.startswith(known):
         others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in known)
@@ -228,7 +223,6 @@ class SweepPreview(NamedTuple):
     execution: Execution | None
     """The first test of that round."""
     request: RunRequest
-    """The request of a test."""
 
 
 def preview_sweep(request: SweepRequest) -> SweepPreview:
@@ -260,31 +254,21 @@ def _planned(
     request: SweepRequest, stored: StoredSweep | None, inventory: Inventory
 ) -> tuple[RunRequest, SweepDocument, Plan]:
     """Return the request of a test, the sweep's document, and its plan. Raise FabbenchError."""
-    _require_nodes(inventory)
+    if (count := len(inventory.hosts)) < 2:
+        raise RequestError(
+            f"A sweep needs 2 nodes or more, not {count}.",
+            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
+        )
     run = work_of(request.mode, request.run)
     whole = whole_plan(request.mode, run, inventory)
-    run = replace(run, fabrics=(_fabric(whole),))
+    if (count := len(whole.configurations)) != 1:
+        raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
+    run = replace(run, fabrics=(whole.configurations[0].fabric,))
     nodes = tuple(host.name for host in inventory.hosts)
     nics = nics_of(request.mode, run, inventory)
     document = _document(request, run, nodes, nics) if stored is None else stored.document
     _require_same(document, run.fabrics[0], nodes)
     return run, document, whole
-
-
-def _require_nodes(inventory: Inventory) -> None:
-    count = len(inventory.hosts)
-    if count < _MIN_NODES:
-        raise RequestError(
-            f"A sweep needs {_MIN_NODES} nodes or more, not {count}.",
-            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
-        )
-
-
-def _fabric(whole: Plan) -> str:
-    """Return the one fabric of a sweep."""
-    if len(whole.configurations) != 1:
-        raise RequestError(f"A sweep has one fabric, not {len(whole.configurations)}.", hint="Run a sweep for each.")
-    return whole.configurations[0].fabric
 
 
 def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]) -> SweepDocument:
@@ -334,8 +318,6 @@ def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) ->
 
 
 class _Rounds:
-    """Rounds of tests, one after another."""
-
     def __init__(self, planner: Planner, stored: Sequence[MeasuredTest], nodes: Sequence[str]) -> None:
         """Continue after the tests that an earlier part of the sweep `stored`."""
         self.out_of_time = False
@@ -360,7 +342,12 @@ class _Rounds:
                 concurrently(batch, tests.measure, tests.ended) if concurrent else in_turn(batch, tests.measure)
             ) as measured:
                 for _, result in measured:
-                    self._take(result, watcher)
+                    if result is None:
+                        self.out_of_time = True
+                        continue
+                    self._results.append(result)
+                    self._planner.add(result.result)
+                    watcher.measured(result)
             watcher.end(planned, self._results)
             if self.out_of_time:
                 return
@@ -374,11 +361,3 @@ class _Rounds:
             )
             for number, test in enumerate(planned.tests, first)
         ]
-
-    def _take(self, measured: MeasuredTest | None, watcher: SweepWatcher) -> None:
-        if measured is None:
-            self.out_of_time = True
-            return
-        self._results.append(measured)
-        self._planner.add(measured.result)
-        watcher.measured(measured)

@@ -7,6 +7,8 @@ and has no result is a failed test of that pair.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from fabbench.benchmarks import benchmark_named
@@ -18,12 +20,12 @@ from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
 from fabbench.runs.log_files import expand
 from fabbench.runs.parse_file import parse_source
+from fabbench.runs.sweep_store import MEASURED, values_of
 from fabbench.sweep.node_names import known_in, pair_in
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Properties in which figures of one size may differ, so that they cannot be compared."""
-_TRUSTED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +66,12 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
         if requested not in METRICS:
             raise RequestError(f"Unknown metric {requested}.", hint=f"One of {', '.join(METRICS)}.")
         return METRICS[requested]
-    counts = Counter(name for log in logs if log.points and (name := _usual_metric(log)))
+    counts: Counter[str] = Counter()
+    for log in logs:
+        measured = {name for point in log.points for name in point.metrics}
+        preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+        counts.update(islice((name for name in preferred if name in measured), 1))
     return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
-
-
-def _usual_metric(log: Log) -> str | None:
-    measured = {name for point in log.points for name in point.metrics}
-    preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-    return next((name for name in preferred if name in measured), None)
 
 
 def _result(
@@ -91,16 +91,20 @@ def _result(
     if altered:  # a problem of the file, not of the nodes
         left_out.append((entry.source, altered[0]))
         return
-    if entry.outcome not in _TRUSTED:
+    if entry.outcome not in MEASURED:
         outcome = SweepOutcome.HUNG if entry.outcome is Outcome.TIMEOUT else SweepOutcome.FAILED
         reason = entry.reason or str(entry.outcome)
         yield SweepResult(SweepTest(nodes), outcome, reason=reason, series=_series(entry, None))
         return
-    point = _largest(entry, metric)
-    if point is None:
+    # The row that counts: largest size, client side of a pair, worst NIC.
+    rows = list(values_of(entry, metric.name))
+    rows = [row for row in rows if row[0].labels.get("side") == "client"] or rows
+    if not rows:
         left_out.append((entry.source, f"It has no {metric.name}."))
         return
-    value = point.values[point.metrics.index(metric.name)]
+    size = max(point.size for point, _ in rows)
+    worst = max if metric.lower_is_better else min
+    point, value = worst((row for row in rows if row[0].size == size), key=itemgetter(1))
     yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
 
 
@@ -121,25 +125,6 @@ def _named(source: str, hosts: frozenset[str], known: set[str]) -> tuple[str, ..
     if len(names) > 1:
         return names
     return pair_in(source) or tuple(hosts)
-
-
-def _largest(log: Log, metric: Metric) -> Point | None:
-    """Return the row that counts: largest size, out-of-place, client side of a pair, worst NIC."""
-    rows = [
-        point
-        for point in log.points
-        if metric.name in point.metrics
-        and "stat" not in point.labels
-        and point.labels.get("placement", "out-of-place") == "out-of-place"
-    ]
-    rows = [point for point in rows if point.labels.get("side") == "client"] or rows
-    size = max((point.size for point in rows), default=0)
-    worst = max if metric.lower_is_better else min
-    return worst(
-        (point for point in rows if point.size == size),
-        key=lambda point: point.values[point.metrics.index(metric.name)],
-        default=None,
-    )
 
 
 def _series(log: Log, point: Point | None) -> str:

@@ -1,6 +1,6 @@
 """The modes of ``fabbench sweep``: each has a planner, and defines what a test is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import benchmark_named
@@ -14,7 +14,6 @@ from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import StoredSweep, SweepDocument
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, rails, single
-from fabbench.sweep.values import Round
 
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
@@ -27,6 +26,8 @@ def planner_of(sweep: SweepDocument) -> Planner:
         partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
         return FixedPlanner(rounds, max_rounds=partners * len(sweep.nics))
+    # What is tested first. Outliers are then tested again: one slow test may be chance.
+    screening = all_pairs(nodes) if sweep.mode == "pairs" else single(nodes) if sweep.mode == "single" else None
     return DiagnosePlanner(
         nodes,
         METRICS[sweep.metric],
@@ -36,7 +37,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
         seed=sweep.seed,
         partners=sweep.partners,
         size=1 if sweep.mode == "single" else 2,
-        screening=_screening(sweep),
+        screening=screening,
     )
 
 
@@ -49,13 +50,6 @@ def unfinished(sweep: StoredSweep) -> str:
     if left is None:
         return ""
     return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
-
-
-def _screening(sweep: SweepDocument) -> Iterable[Round] | None:
-    """Return what is tested first. Outliers are then tested again: one slow test may be chance."""
-    if sweep.mode == "pairs":
-        return all_pairs(sweep.nodes)
-    return single(sweep.nodes) if sweep.mode == "single" else None
 
 
 def work_of(mode: str, request: RunRequest) -> RunRequest:

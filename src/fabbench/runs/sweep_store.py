@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Self
 
 from fabbench.model.errors import Exit, MachineError, RequestError
-from fabbench.model.log import Outcome
+from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
-from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.document import decode, read, write, writing
 from fabbench.runs.folders import SWEEP, VERDICT
 from fabbench.runs.open_run import open_run
 from fabbench.runs.store import ExecutionWriter, RunWriter, StoredRun, execution_writer, write_verdict
@@ -72,7 +72,6 @@ class MeasuredTest:
     """The NIC that each node used, if one was chosen."""
     outcome: str
     reason: str = ""
-    """Why the outcome is not ok."""
     value: float | None = None
     """The metric in base units; None if no value counts."""
     nics: Mapping[str, float] = field(default_factory=dict)
@@ -107,11 +106,9 @@ class SweepWriter:
     @classmethod
     def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
         """Create a sweep from a new run. Raise MachineError if that is impossible."""
-        try:
+        with writing(run.path / SWEEP):
             (run.path / "logs").mkdir()
             write(run.path / SWEEP, asdict(document))
-        except OSError as error:
-            raise unwritable(run.path / SWEEP, error) from error
         return cls(run.path)
 
     def forget_interrupted(self) -> None:
@@ -140,24 +137,19 @@ class SweepWriter:
         """Store the result of a test. Once this returns, it survives the end of fabbench."""
         line = json.dumps(asdict(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         path = self.path / _TESTS
-        try:
-            with self._lock, path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise unwritable(path, error) from error
+        with writing(path), self._lock, path.open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
     def pack(self, execution: Execution, number: int) -> None:
         """Compress the log of a test, and remove its directory."""
         folder = self.path / "exec" / execution.id
         packed = log_path(self.path, number)
-        try:
+        with writing(packed):
             with (folder / "output.log").open("rb") as log, gzip.open(packed, "wb") as file:
                 shutil.copyfileobj(log, file)
             self.drop(execution)
-        except OSError as error:
-            raise unwritable(packed, error) from error
 
     def drop(self, execution: Execution) -> None:
         """Remove the directory of a test that was packed, or does not count."""
@@ -179,7 +171,14 @@ class StoredSweep:
     tests: Sequence[MeasuredTest]
     """The tests that have ended, in order."""
     damage: Sequence[str] = ()
-    """What cannot be read, as sentences."""
+
+
+def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:
+    """Yield the rows of a log that a sweep may judge by, out-of-place and no statistics, with their figures."""
+    for point in log.points:
+        out_of_place = point.labels.get("placement", "out-of-place") == "out-of-place"
+        if metric in point.metrics and "stat" not in point.labels and out_of_place:
+            yield point, point.values[point.metrics.index(metric)]
 
 
 def is_sweep(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
 from fabbench.runs.sweep_modes import nics_of_host, on_nic
-from fabbench.runs.sweep_store import MEASURED, MeasuredTest, SweepWriter
+from fabbench.runs.sweep_store import MEASURED, MeasuredTest, SweepWriter, values_of
 from fabbench.sweep.values import SweepTest
 
 _MIN_TIME_S = 1.0
@@ -89,6 +89,9 @@ class SweepTests:
         if shortened and result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
             self._writer.drop(execution)
             return None
+        found = (finding for log in logs for finding in log.findings)
+        # If the nodes' NICs have the same names, a name is one NIC of each node.
+        names = {frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}
         measured = MeasuredTest(
             number=test.number,
             round=test.round,
@@ -97,17 +100,13 @@ class SweepTests:
             outcome=result.outcome,
             reason=result.reason,
             value=result.value,
-            nics=result.nics if self._named_alike(inventory) else {},
-            notes=tuple(dict.fromkeys(_warnings(logs))),
+            nics=result.nics if len(names) == 1 else {},
+            notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
         )
         self._writer.pack(execution, test.number)
         self._writer.add(measured)
         return measured
-
-    def _named_alike(self, inventory: Inventory) -> bool:
-        """Return whether the nodes' NICs have the same names, so that a name is one NIC of each node."""
-        return len({frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}) == 1
 
     def _left(self) -> float:
         return float("inf") if self._deadline is None else self._deadline - time.monotonic()
@@ -141,30 +140,15 @@ def figures(logs: Sequence[Log], metric: str) -> Figures:
     worst = min(logs, key=lambda log: _OUTCOMES.index(log.outcome))
     if worst.outcome not in MEASURED:
         return Figures(worst.outcome, worst.reason or "", None, {})
-    values = dict(value for log in logs for value in _values(log, metric))
+    values: dict[str, float] = {}
+    for log in logs:
+        sizes: dict[str, int] = {}
+        for point, value in values_of(log, metric):
+            device = point.labels.get("device", str(log.facts.get("device", "")))
+            if point.size >= sizes.get(device, 0):
+                sizes[device], values[device] = point.size, value
     if not values:
         return Figures(Outcome.FAILED, f"No {metric} was measured.", None, {})
     chosen = max if METRICS[metric].lower_is_better else min
     nics = {name: value for name, value in values.items() if name}
     return Figures(worst.outcome, worst.reason or "", chosen(values.values()), nics)
-
-
-def _values(log: Log, metric: str) -> Iterator[tuple[str, float]]:
-    """Yield the figure of the largest size for each NIC; an empty name if the log does not name one."""
-    largest: dict[str, tuple[int, float]] = {}
-    for point in log.points:
-        if metric not in point.metrics or "stat" in point.labels:
-            continue
-        if point.labels.get("placement", "out-of-place") != "out-of-place":
-            continue
-        device = point.labels.get("device", str(log.facts.get("device", "")))
-        if device not in largest or point.size >= largest[device][0]:
-            largest[device] = point.size, point.values[point.metrics.index(metric)]
-    yield from ((device, value) for device, (_, value) in largest.items())
-
-
-def _warnings(logs: Sequence[Log]) -> Iterator[str]:
-    for log in logs:
-        for finding in log.findings:
-            if finding.severity is not Severity.NOTE:
-                yield finding.meaning
