@@ -4,19 +4,21 @@
 .DEFAULT_GOAL := help
 PREPARE = setup/prepare
 FABBENCH = .venv/bin/fabbench
+PYTEST = .venv/bin/python -m pytest
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo demo-local test nightly test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
+.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
 	@echo 'make demo-local  measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
 	@echo 'make nightly  run every test there is, as .ci/run does before an issue is closed (about an hour)'
-	@echo 'make test-slow  run the slow tests: faults of hosts'
-	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
+	@echo 'make test-hosts  run tests on hosts of their own: ssh, Slurm; needs root; SLOW=yes runs all, as in the next two'
+	@echo 'make test-cluster  run tests on a Kubernetes cluster on this machine (compiles it first: minutes)'
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
-	@echo 'make test-sky  run the tests with SkyPilot (installs half a gigabyte first)'
+	@echo 'make test-sky  run tests with SkyPilot (installs half a gigabyte first)'
+	@echo 'make test-slow  run the slow tests that need none of these: every cut of every log, more examples'
 	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
@@ -48,40 +50,45 @@ demo-local:
 	$(FABBENCH) run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
 
 test:
-	@setup/prepare dev
-	.venv/bin/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+	@$(PREPARE) dev
+	$(PYTEST) --numprocesses auto --dist worksteal $(ARGS)
 
 nightly:
 	.ci/run nightly
 
-test-slow:
-	@setup/prepare slow
-	.venv/bin/python -m pytest -m "slow or hypothesis" --hypothesis-profile nightly --numprocesses 2 --dist loadfile $(ARGS)
+# The tiers with real parts: some tests of each, or with SLOW=yes all.
+SOME = $(if $(SLOW),,and not slow)
 
-test-cluster:
-	@setup/prepare dev
-	@setup/cluster
-	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m "cluster and not kwok" \
+test-slow:
+	@$(PREPARE) slow
+	$(PYTEST) -m "(slow or hypothesis) and not (lab or cluster or kwok or sky)" --hypothesis-profile nightly \
 	    --numprocesses 2 --dist loadfile $(ARGS)
 
+test-hosts:
+	@$(PREPARE) dev
+	$(PYTEST) -m "lab $(SOME)" --numprocesses 2 --dist loadfile $(ARGS)
+
+test-cluster:
+	@$(PREPARE) dev
+	@setup/cluster
+	FABBENCH_REQUIRE_CLUSTER=yes $(PYTEST) -m "cluster and not kwok $(SOME)" --numprocesses 2 --dist loadfile $(ARGS)
+
 test-nodes:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	@setup/cluster kwok
-	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m kwok $(ARGS)
+	FABBENCH_REQUIRE_CLUSTER=yes $(PYTEST) -m kwok $(ARGS)
 
 test-sky:
-	@setup/prepare dev
-	@setup/sky
-	FABBENCH_REQUIRE_SKY=yes .venv/bin/python -m pytest -m sky $(ARGS)
+	@$(PREPARE) sky
+	FABBENCH_REQUIRE_SKY=yes $(PYTEST) -m "sky $(SOME)" $(ARGS)
 
 test-wheel:
-	@setup/prepare run
+	@$(PREPARE) run
 	@setup/wheel
 
 test-lowest:
-	@setup/prepare dev
-	@setup/lowest
-	.lowest/venv/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py \
+	@$(PREPARE) lowest
+	.lowest/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py \
 	    tests/integration/test_completion.py --numprocesses auto $(ARGS)
 
 test-fresh:
@@ -89,7 +96,7 @@ test-fresh:
 	@setup/fresh ubuntu
 
 lint:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	setup/lock --check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -98,35 +105,36 @@ lint:
 	.venv/bin/hadolint docker/*/Dockerfile
 
 docs: site
-	.venv/bin/python -m pytest tests/docs -m "not sky and not cluster" $(ARGS)
+	$(PYTEST) tests/docs -m "not sky and not cluster" $(ARGS)
 
 site:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 
 man:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	.venv/bin/python docs/man_pages.py dist/man
 
 reference:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	.venv/bin/python docs/generate.py
 	.venv/bin/python docs/figure.py
 
 bench:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	.venv/bin/python -m tests.performance.run $(ARGS)
 
 score:
-	@setup/prepare dev
+	@$(PREPARE) dev
 	.venv/bin/python -m tests.performance.score $(FOLDER)
 
 sbom:
-	@setup/prepare run
-	@setup/sbom
+	@$(PREPARE) run
+	mkdir -p dist
+	.venv/bin/uv export --quiet --frozen --format cyclonedx1.5 --output-file dist/fabbench.cdx.json >/dev/null
 
 lock:
-	@setup/prepare run
+	@$(PREPARE) run
 	setup/lock $(ARGS)
 
 clean:

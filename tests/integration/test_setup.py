@@ -14,16 +14,11 @@ TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = """#!/bin/sh
 case "$*" in
-    *"-m venv --without-pip"*) echo "venv $*" >>"$LOG" ;;
-    *"--python .lab/"*)
-        echo "pip $*" >>"$LOG"; folder=${*#*--python }; folder=${folder%%/python *}
-        mkdir -p "$folder"; cp "$0" "$folder/mpirun" ;;
+    *"-m venv --without-pip"*) mkdir -p "${*##* }" ;;
     *"-m venv"*)
         echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
     *"install --quiet uv")
-        test -z "$NO_UV" || exit 1
-        printf '#!/bin/sh\necho "uv $*" >>"$LOG"\nexit ${UV:-0}\n' >.venv/bin/uv; chmod +x .venv/bin/uv ;;
-    *"pip --disable"*) echo "pip $*" >>"$LOG" ;;
+        printf '#!/bin/sh\necho "uv $*" >>"$LOG"\nexit 0\n' >.venv/bin/uv; chmod +x .venv/bin/uv ;;
     *"pip config list") ;;
     *print*) echo python3.11-venv ;;
     *ensurepip*) exit ${ENSUREPIP:-0} ;;
@@ -122,14 +117,6 @@ def test_what_changed_is_installed_again(machine: Machine, changed: str) -> None
     (machine.checkout / changed).write_text("[project]\n")
     assert machine.prepare("run")[0] == 0
     assert [line.partition(" --")[0] for line in machine.done()] == ["venv", *("uv export", "uv pip install") * 2]
-
-
-@pytest.mark.parametrize(("env", "by"), [({"NO_UV": "1"}, ["pip"]), ({"UV": "2"}, ["uv", "pip"])])
-def test_where_there_is_no_uv_or_it_fails_pip_installs(machine: Machine, env: dict[str, str], by: list[str]) -> None:
-    machine.has(python3=PYTHON, fi_pingpong=FINE)
-    assert machine.prepare("run", env=env)[0] == 0
-    assert [line.partition(" ")[0] for line in machine.done()] == ["venv", *by]
-    assert machine.done()[-1].endswith("install --quiet --editable .")
 
 
 def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:

@@ -23,7 +23,6 @@ from tests.support.kubernetes.daemons import PATH, Daemon
 from tests.support.kubernetes.node import Node
 from tests.support.kubernetes.objects import Api
 from tests.support.kubernetes.settings import CACHE, Credentials, Options
-from tests.support.paths import ROOT
 
 _TOOLS = ("ip", "unshare", "nsenter", "mount", "sysctl")
 _KUBECTL = CACHE / "kubernetes/kubectl"
@@ -36,10 +35,8 @@ def missing(*parts: str) -> str:
     path = f"{PATH}:{os.environ.get('PATH', '')}"
     if tools := [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]:
         return f"a cluster needs {', '.join(tools)}: setup/prepare dev installs them"
-    check = [str(ROOT / "setup/cluster"), "check", *parts]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
-    output = "; ".join((done.stdout + done.stderr).splitlines())
-    return f"a cluster needs what setup/cluster makes: {output}" if done.returncode else ""
+    lacking = [part for part in ("tools", "image", "kubernetes", *parts) if not (CACHE / part / "key").exists()]
+    return f"a cluster needs what setup/cluster makes: {', '.join(lacking)}" if lacking else ""
 
 
 class Cluster:
