@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from fabbench.cli import COMMANDS
 from tests.support.paths import ROOT
+from tests.support.syntax import statements, text_of, tree_of
 
 PACKAGE = ROOT / "src" / "fabbench"
 TESTS = ROOT / "tests"
@@ -24,27 +24,21 @@ SLOW = {"pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
 """Libraries that take a noticeable time to import."""
 
 
-@cache
 def trees() -> dict[Path, ast.Module]:
-    """The syntax of every module of the package."""
-    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for path, tree in trees().items():
-        name = str(path.relative_to(PACKAGE))
-        yield from ((name, node) for node in ast.walk(tree))
+    """Return the syntax of every module of the package."""
+    return {path: tree_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def test_modules_are_short() -> None:
-    lengths = {str(path): path.read_text("utf-8").count("\n") for path in trees()}
+    lengths = {str(path): text_of(path).count("\n") for path in PACKAGE.rglob("*.py")}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def test_functions_are_short() -> None:
     long = [
-        f"{module}:{node.lineno} {node.name}: {length} lines"
-        for module, node in nodes()
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {length} lines"
+        for path, tree in trees().items()
+        for node in statements(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_LINES_OF_FUNCTION
     ]
@@ -53,15 +47,18 @@ def test_functions_are_short() -> None:
 
 def test_no_import_hides_in_a_string() -> None:
     """Only the plug-in loader, and a package that loads modules of its own when they are needed."""
+    loading = {"importlib.import_module", "import_module", "__import__"}
     hidden = []
-    for module, node in nodes():
-        if module == "model/plugins.py" or not isinstance(node, ast.Call):
+    for path in PACKAGE.rglob("*.py"):
+        module = str(path.relative_to(PACKAGE))
+        if module == "model/plugins.py" or not re.search("import_module|__import__", text_of(path)):
             continue
-        if ast.unparse(node.func) in {"importlib.import_module", "import_module", "__import__"}:
-            name = ast.unparse(node.args[0]).lstrip("f").strip("'\"")
-            own = f"fabbench.{module.partition('/')[0]}."
-            if name.startswith("fabbench") and not name.startswith(own):
-                hidden.append(f"{module}:{node.lineno} {name}")
+        own = f"fabbench.{module.partition('/')[0]}."
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in loading:
+                name = ast.unparse(node.args[0]).lstrip("f").strip("'\"")
+                if name.startswith("fabbench") and not name.startswith(own):
+                    hidden.append(f"{module}:{node.lineno} {name}")
     assert hidden == []
 
 

@@ -9,6 +9,7 @@ import click
 
 from fabbench.cli import cli
 from tests.support.paths import ROOT
+from tests.support.syntax import text_of, tree_of
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
 REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
@@ -21,17 +22,8 @@ OTHERS = frozenset(
         *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
         *("--length", "--log", "--mca", "--mem", "--name", "--nodelist", "--noheader", "--one-off", "--output"),
         *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
-        *(
-            "--seconds",
-            "--server",
-            "--server-side",
-            "--strict",
-            "--tag-output",
-            "--tail",
-            "--upgrade",
-            "--user",
-            "--verbose",
-        ),
+        *("--seconds", "--server", "--server-side", "--strict", "--tag-output", "--tail", "--upgrade", "--user"),
+        "--verbose",
     }
 )
 """Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""
@@ -50,12 +42,13 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def messages(path: Path) -> Iterator[str]:
-    """Yield the texts of a module that are neither docstrings nor words of a command line."""
-    tree = ast.parse(path.read_text("utf-8"))
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-            yield from () if node.value.startswith("-") else (node.value,)
+    """Yield the texts of a module that name an option, and are neither docstrings nor words of a command line."""
+    if not OPTION.search(text_of(path)):
+        return
+    for node in ast.walk(tree_of(path)):
+        for child in () if isinstance(node, ast.Expr) else ast.iter_child_nodes(node):
+            if isinstance(child, ast.Constant) and isinstance(child.value, str) and "--" in child.value.lstrip("-"):
+                yield from () if child.value.startswith("-") else (child.value,)
 
 
 def texts() -> Iterator[tuple[str, str]]:

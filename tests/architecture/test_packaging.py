@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.syntax import below, tree_of
 
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^]]*)])?(?P<bounds>[^;]*)")
 LATER = {"compression"}
@@ -53,24 +54,23 @@ def names(requirements: list[str]) -> set[str]:
     return found
 
 
-def imports(tree: ast.AST, *, typing: bool) -> Iterator[str]:
+def imports(body: Iterable[ast.AST], *, typing: bool) -> Iterator[str]:
     """Yield the first names of imported modules; with or without those for type checkers alone."""
-    for node in ast.iter_child_nodes(tree):
-        if not typing and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for each in node.orelse:
-                yield from imports(ast.Module([each], []), typing=typing)
-        elif isinstance(node, ast.Import):
+    for node in body:
+        if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield (node.module or "").partition(".")[0]
+        elif isinstance(node, ast.If) and not typing and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from imports(node.orelse, typing=typing)
         else:
-            yield from imports(node, typing=typing)
+            yield from imports(below(node), typing=typing)
 
 
 def undeclared(folder: str, declared: set[str], *, typing: bool) -> set[str]:
     """Return the imported modules that none of these distributions brings."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")]
-    found = {name for tree in trees for name in imports(tree, typing=typing)}
+    paths = (ROOT / folder).rglob("*.py")
+    found = {name for path in paths for name in imports(tree_of(path).body, typing=typing)}
     assert found, f"{folder} imports nothing"
     foreign = found - {*sys.stdlib_module_names, *LATER, *own()}
     return {name for name in foreign if declared.isdisjoint(installed().get(name, {canonical(name)}))}
@@ -96,8 +96,8 @@ def test_every_dependency_has_a_lower_bound() -> None:
 
 def test_an_import_that_is_not_declared_is_found() -> None:
     code = "if TYPE_CHECKING:\n    import a\nelse:\n    import b.c\ndef f():\n    from d.e import g\n"
-    assert {*imports(ast.parse(code), typing=False)} == {"b", "d"}
-    assert {*imports(ast.parse(code), typing=True)} == {"a", "b", "d"}
+    assert {*imports(ast.parse(code).body, typing=False)} == {"b", "d"}
+    assert {*imports(ast.parse(code).body, typing=True)} == {"a", "b", "d"}
     assert undeclared("docs", names(["mkdocs>=1"]), typing=True) == {"click", "click_man"}
 
 

@@ -12,14 +12,14 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.log import Ending, Outcome
+from fabbench.model.log import Ending
 from fabbench.model.plan import Configuration, Execution, Plan, Proof
-from fabbench.runs.load_columns import columns, labelled
+from fabbench.runs.load_columns import columns
 from fabbench.runs.store import RunWriter
 from tests.support.command_line import runner
 from tests.support.logs_by_hand import GB, KB, MB
 from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
-from tests.support.paths import LOGS, ROOT
+from tests.support.paths import ROOT
 from tests.support.requests import request
 
 SOCKET = "node0:100:100 [0] NCCL INFO Using network Socket\n"
@@ -74,14 +74,6 @@ def test_columns_are_named_by_their_files(efa: Path, tcp: Path) -> None:
     assert rows_of(compare(efa, tcp))[0] == "Message Size|busbw EFA (GB/s)|busbw TCP (GB/s)|Speed-up"
 
 
-def test_three_files(efa: Path, tcp: Path) -> None:
-    header = rows_of(compare(efa, efa, tcp))[0]
-    assert header == (
-        f"Message Size|busbw EFA ({efa}) (GB/s)|busbw EFA ({efa}) 2 (GB/s)|busbw TCP (GB/s)"
-        f"|Speed-up EFA ({efa})|Speed-up EFA ({efa}) 2"
-    )
-
-
 @pytest.mark.parametrize(
     ("form", "shown"),
     [("csv", "77350000000.0"), ("json", "77350000000.0"), ("terminal", " 77.35 "), ("markdown", " 77.35 |")],
@@ -93,11 +85,6 @@ def test_formats(efa: Path, tcp: Path, form: str, shown: str) -> None:
     assert shown in result.stdout
 
 
-def test_metric_and_placement(efa: Path, tcp: Path) -> None:
-    header = rows_of(compare(efa, tcp, "--metric", "time", "--placement", "in-place"))[0]
-    assert header.split("|")[1] == "time EFA (us)"
-
-
 # ---------------------------------------------------------------- several executions in one file
 
 
@@ -106,14 +93,6 @@ def test_executions_of_one_kind_in_one_file_are_repeats(tmp_path: Path) -> None:
     result = compare(write(tmp_path / "a.log", text))
     assert [row.split("|")[1] for row in rows_of(result)[1:]] == ["2", "2"]
     assert "median of 3 repeats (n = 3)" in result.stdout
-
-
-def test_several_cases_in_one_file_make_a_table_each(tmp_path: Path) -> None:
-    text = nccl_text([(MB, 4)]) + nccl_text([(MB, 4)], case="sendrecv")
-    result = compare(write(tmp_path / "a.log", text), write(tmp_path / "b.log", text))
-    assert result.exit_code == 0
-    assert "### case all_reduce\n" in result.stdout
-    assert "### case sendrecv\n" in result.stdout
 
 
 # ---------------------------------------------------------------- exit statuses
@@ -139,16 +118,13 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
         (["--gate", "speed:5%"], "a metric is expected"),
         (["--metric", "speed"], "Unknown metric speed"),
         (["--allow", "speed"], "Unknown field: speed"),
+        (["--instance-type", "p4d.24xlrage"], "p4d.24xlarge"),
     ],
 )
 def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], expected: str) -> None:
     result = compare(efa, tcp, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr
-
-
-def test_no_input() -> None:
-    assert compare().exit_code == 2
 
 
 @pytest.mark.parametrize("content", [None, "nothing of interest\n"])
@@ -188,12 +164,6 @@ def test_another_network_than_asked_for(tmp_path: Path, tcp: Path) -> None:
     assert "efa was requested, but socket carried the data." in result.stdout
 
 
-def test_a_fabric_that_the_log_does_not_show(efa: Path, tcp: Path) -> None:
-    result = compare(efa, tcp, "--fabric", "efa", "--fabric", "-")
-    assert result.exit_code == 0
-    assert "unproven: efa was requested, and the log does not show what carried the data." in result.stdout
-
-
 # ---------------------------------------------------------------- gates
 
 
@@ -218,18 +188,6 @@ def test_a_breach_is_a_sentence_and_status_1(efa: Path, tcp: Path) -> None:
     made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)
     assert len(made["breaches"]) == 1
     assert made["status"] == 1
-
-
-def test_a_gate_that_compared_nothing(efa: Path, tcp: Path) -> None:
-    result = compare(efa, tcp, "--gate", "busbw@4G:5%")
-    assert result.exit_code == 1
-    assert "busbw@4G:5% compared nothing: no busbw at 4 GB could be checked." in result.stderr
-
-
-def test_the_4_kb_step_fails_no_gate(efa: Path, tcp: Path) -> None:
-    result = compare(efa, tcp, "--gate", "busbw:5%")
-    assert result.exit_code == 0
-    assert "busbw:5%: busbw: a loss of more than 5 % is neither shown nor excluded at " in result.stdout
 
 
 def test_a_tolerance_needs_a_base(efa: Path) -> None:
@@ -321,13 +279,6 @@ def test_runs_configurations_and_files_mix(tmp_path: Path, efa: Path) -> None:
     result = compare(efa, f"{run}:tcp", "--store", tmp_path, "--metric", "busbw")
     assert result.exit_code == 0, result.output
     assert "1 GB|75.34|2|37.7 x" in rows_of(result)
-
-
-def test_configurations_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
-    first, second = (store_run(tmp_path, {"tcp": [value]}) for value in (4.0, 2.0))
-    header = rows_of(compare(first, second, "--store", tmp_path))[0]
-    assert f"busbw tcp (run {first}) (GB/s)" in header
-    assert f"busbw tcp (run {second}) (GB/s)" in header
 
 
 def test_a_configuration_off_its_fabric_has_no_number(tmp_path: Path) -> None:
@@ -455,32 +406,6 @@ def test_executions_that_markers_tell_apart_are_no_copies(several: Path) -> None
         made = write(several / "made.log", "".join(texts))
         (column,) = json.loads(compare(made, "--format", "json").stdout)["columns"]
         assert column["executions"] == executions
-
-
-def test_labels(efa: Path, tmp_path: Path) -> None:
-    (column,) = columns(str(efa), store=tmp_path)
-    assert (column.label, column.label_given) == ("EFA", False)
-    assert [log.outcome for log in column.logs] == [Outcome.OK]
-    same = labelled([column] * 3, ["a", "a", "b"])
-    assert [each.label for each in same] == [f"a ({efa})", f"a ({efa}) 2", "b"]
-    assert all(each.label_given for each in same)
-
-
-def test_what_the_logs_show_besides_figures_is_said_with_advice() -> None:
-    logs = LOGS / "nccl"
-    done = runner().invoke(cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")])
-    assert "x-ofi-efa-missing: The network plugin failed, and NCCL used socket instead. Check" in done.stdout
-
-
-def test_rows_of_size_0_alone_still_name_the_benchmarks_metric(tmp_path: Path) -> None:
-    """fi_pingpong -S 0 measures latency, and there is no size to show it at."""
-    path = tmp_path / "zero.txt"
-    path.write_text(
-        "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
-        "0       10      =10      0           0.00s      0.00       5.50       0.18\n"
-    )
-    done = runner().invoke(cli, ["compare", str(path)])
-    assert "latency zero (us)" in done.stdout
 
 
 # ---------------------------------------------------------------- in CI

@@ -112,7 +112,7 @@ def kubernetes(tmp_path: Path) -> Iterator[list[str]]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
         context = {"name": "prod", "context": {"cluster": "c", "user": "u"}}
         users = [{"name": "u", "user": {"token": "t"}}]

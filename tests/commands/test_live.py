@@ -138,7 +138,9 @@ class Screen:
         return lines
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 12), (200, 60)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(80, 12), *(pytest.param(*size, marks=pytest.mark.slow) for size in ((80, 24), (200, 60)))]
+)
 def test_the_newest_row_the_status_and_failures_are_always_visible(width: int, height: int) -> None:
     plan = planned("a-configuration-with-a-long-name", "tcp", sizes=NCCL, repeats=3)
     screen = Screen(plan, width, height)

@@ -11,13 +11,10 @@ import pytest
 import yaml
 from click.testing import Result
 
-from fabbench.catalog.images import DEFAULT
 from fabbench.cli import cli
 from fabbench.launchers.pod_options import yaml_document
 from tests.support.command_line import runner
 from tests.support.kubernetes import Cluster
-
-TYPES = {"p4d.24xlarge": (8, 4), "p5.48xlarge": (8, 32), "ml.p5en.48xlarge": (8, 16), "g6e.48xlarge": (8, 4)}
 
 
 def render(form: str, *more: str, benchmark: str = "nccl") -> Result:
@@ -70,28 +67,6 @@ def test_osu_in_pods_and_in_an_mpijob() -> None:
     assert "docker/" not in refused.stderr
 
 
-def test_sshd_needs_root() -> None:
-    done = render("kubernetes", "--run-as-user", "1000", "--instance-type", "p5.48xlarge")
-    assert (done.exit_code, "Hint: Pass --mpi-agent exec" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("instance_type", TYPES)
-def test_pods_ask_for_all_devices_of_the_type(instance_type: str) -> None:
-    job, secret, service = documents("kubernetes", "--efa", "--instance-type", instance_type, "--nodes", "4")
-    assert [each["kind"] for each in (job, secret, service)] == ["Job", "Secret", "Service"]
-    assert job["spec"]["completions"] == 4
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    gpus, efa = TYPES[instance_type]
-    limits = container["resources"]["limits"]
-    assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == (str(gpus), str(efa))
-    assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == str(efa)
-    assert container["image"] == DEFAULT
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": sorted([*SSHD, "IPC_LOCK"])}
-    assert not container["securityContext"]["privileged"]
-    assert "hostNetwork" not in job["spec"]["template"]["spec"]
-    assert "key" not in secret["stringData"]
-
-
 def test_an_mpijob_runs_both_configurations_by_itself() -> None:
     (job,) = documents("mpijob", "--ab", "--instance-type", "p5.48xlarge", "--repeat", "2")
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
@@ -120,50 +95,17 @@ def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
     assert f"fabbench/run: '{run}'\n" in done.stdout
 
 
-def test_amounts_and_nodes_can_be_told() -> None:
-    nodes = ("--node", "a", "--node", "b", "--pod-request", "vpc.amazonaws.com/efa=1", "--pod-request", "cpu=3")
-    (job,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *nodes)
-    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    requests = worker["containers"][0]["resources"]["requests"]
-    assert (requests["vpc.amazonaws.com/efa"], requests["cpu"], requests["nvidia.com/gpu"]) == ("1", "3", "8")
-    required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = required["nodeSelectorTerms"]
-    (expression,) = term["matchExpressions"]
-    assert (expression["key"], expression["values"]) == ("kubernetes.io/hostname", ["a", "b"])
-
-
-def test_pods_have_what_users_add() -> None:
-    words = ("--toleration", "team=a:NoSchedule", "--pull-secret", "regcred", "--runtime-class", "nvidia")
-    more = ("--label", "queue=q", "--annotation", "note=a b", "--node-selector", "pool=bench")
-    port = ("--pod-ssh-port", "2022")
-    job, _, service = documents("kubernetes", "--efa", "--instance-type", "p5.48xlarge", *words, *more, *port)
-    template = job["spec"]["template"]
-    assert template["spec"]["tolerations"][-1]["key"] == "team"
-    assert template["spec"]["imagePullSecrets"] == [{"name": "regcred"}]
-    assert template["spec"]["runtimeClassName"] == "nvidia"
-    assert template["spec"]["nodeSelector"] == {"pool": "bench"}
-    assert template["metadata"]["annotations"]["note"] == "a b"
-    assert job["metadata"]["labels"]["queue"] == template["metadata"]["labels"]["queue"] == "q"
-    assert service["spec"]["ports"][0]["port"] == 2022
-    (mpijob,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *words, *more)
-    workers = mpijob["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert workers["nodeSelector"] == {"pool": "bench"}
-    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge", "--toleration", "a:Never")
-    assert (done.exit_code, "KEY[=VALUE][:EFFECT]" in done.stderr) == (2, True), done.stderr
-
-
-@pytest.mark.parametrize("amount", ["cpu", "memory=lots", "nvidia.com/tpu=1"])
-def test_what_is_no_request_is_refused(amount: str) -> None:
-    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-request", amount)
-    assert (done.exit_code, "NAME=AMOUNT" in done.stderr) == (2, True), done.stderr
-
-
 @pytest.mark.parametrize(
     ("more", "status", "expected"),
     [
         ((), 3, "--instance-type"),
         (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
-        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "works with fabbench run only"),
+        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "fabbench run"),
+        (("--instance-type", "p5.48xlarge", "--run-as-user", "1000"), 2, "--mpi-agent exec"),
+        (("--instance-type", "p5.48xlarge", "--toleration", "a:Never"), 2, "KEY[=VALUE][:EFFECT]"),
+        (("--instance-type", "p5.48xlarge", "--pod-request", "cpu"), 2, "NAME=AMOUNT"),
+        (("--instance-type", "p5.48xlarge", "--pod-request", "memory=lots"), 2, "NAME=AMOUNT"),
+        (("--instance-type", "p5.48xlarge", "--pod-request", "nvidia.com/tpu=1"), 2, "NAME=AMOUNT"),
     ],
 )
 def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, expected: str) -> None:

@@ -38,8 +38,3 @@ def test_a_damaged_run_is_reported_beside_the_others(tmp_path: Path) -> None:
     assert f"Run {good}" in result.stdout
     assert "Damaged: " in result.stdout
     assert "is damaged: " in result.stderr
-
-
-def test_the_same_run_is_written_once(tmp_path: Path) -> None:
-    run = store_run(tmp_path, {"socket": [2.0]})
-    assert "Overview" not in report(tmp_path, run, "last").stdout

@@ -12,8 +12,7 @@ import sys
 import tarfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,90 +44,51 @@ ALL = "".join(PAYLOADS.values())
 """All of them at once: what one of them hides, another one must not let through."""
 NAME = "x\nFORGED\n::add-mask::e"
 """The name of a file, a run or anything else: no line begins with a part of it."""
-ONE_BY_ONE = [
-    pytest.param(ALL, id="all"),
-    *(pytest.param(text, id=name, marks=pytest.mark.slow) for name, text in PAYLOADS.items()),
-]
+HOSTILE = pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(ALL, id="all"),
+        pytest.param(NAME, id="name"),
+        *(pytest.param(text, id=name, marks=pytest.mark.slow) for name, text in PAYLOADS.items()),
+    ],
+)
 RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+TAGS = {"h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "p"}
 
 
-def run(*words: str | Path) -> Result:
+def assert_safe(*texts: str) -> None:
+    for text in texts:
+        assert not OBEYED.findall(text), text
+        assert not re.search(r"(?m)^\s*FORGED", text), text
+
+
+def run(*words: str | Path) -> str:
+    """Run a command, and return what it prints: safe for terminals, GitHub and spreadsheets."""
     done = runner().invoke(cli, [*map(str, words)])
-    assert done.exit_code != 70, done.stderr
-    assert_safe(done.stdout)
-    assert_safe(done.stderr)
-    return done
+    assert done.exit_code in {0, 1, 2, 3, 4}, done.stderr
+    assert_safe(done.stdout, done.stderr)
+    if "markdown" in words:
+        assert {*re.findall(r"<(\w+)", RENDERED.render(done.stdout))} <= TAGS
+    if "csv" in words:
+        cells = itertools.chain.from_iterable(csv.reader(io.StringIO(done.stdout)))
+        assert not [cell for cell in cells if re.match(r"[=+@\t]|-(?![\d.])", cell)]
+    if "json" in words and done.stdout:
+        json.loads(done.stdout)
+    return done.stdout + done.stderr
 
 
-def assert_safe(text: str) -> None:
-    assert not OBEYED.findall(text), text
-
-
-def assert_no_markup(text: str) -> None:
-    """Fail where GitHub would make more of it than tables, titles and lists of text."""
-    made = RENDERED.render(text)
-    assert not {*re.findall(r"<(\w+)", made)} - {
-        *("h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "p")
-    }, made
-
-
-def cells(text: str) -> Iterator[str]:
-    for row in csv.reader(io.StringIO(text)):
-        yield from row
-
-
-def formulas(text: str) -> list[str]:
-    return [cell for cell in cells(text) if re.match(r"[=+@\t]|-(?![\d.])", cell)]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Callable[[str], Path]:
-    """Return what makes a store with one run that has a payload wherever a run can have one."""
-
-    def make(payload: str) -> Path:
-        plain = payload.replace("\0", "")
-        hosts = tuple(replace(host, name=f"h{payload}") for host in two_hosts().hosts)
-        configurations = (Configuration(label=f"a{plain}", fabric=f"tcp{payload}"),)
-        execution = Execution(
-            id="000-a-r1",
-            configuration=configurations[0],
-            repeat=1,
-            steps=(),
-            proof=Proof(fabric="tcp", domain=payload),
-            planned_sizes=(8,),
-        )
-        plan = Plan(benchmark="nccl", target=payload, configurations=configurations, executions=(execution,), hosts=2)
-        run_request = request("nccl", PingpongWork(sizes=(64,)), store=tmp_path / "store")
-        inventory = replace(two_hosts(), hosts=hosts, image=payload)
-        writer = RunWriter(replace(run_request, env={"X": payload}), inventory, plan)
-        with writer.execution(execution) as stored:
-            for line in planted("failure", payload).splitlines():
-                stored.write(line)
-            stored.finish(Ending(status=0, timed_out=payload), ())
-        edited = writer.path / "request.json"
-        # What the program itself would not have stored so.
-        edited.write_text(edited.read_text().replace('"000-a-r1"', json.dumps(f"000-a{plain}-r1")))
-        return tmp_path / "store"
-
-    return make
-
-
-@pytest.mark.parametrize("payload", ONE_BY_ONE)
+@HOSTILE
 def test_what_a_log_says(tmp_path: Path, payload: str) -> None:
     files = []
     for name, text in logs(payload):
         files.append(tmp_path / f"{name}.txt")
         files[-1].write_text(text, "utf-8", errors="surrogateescape")
     for file in files:
-        run("parse", file)
         run("explain", file)
-        json.loads(run("parse", file, "--format", "json").stdout)
-        assert_no_markup(run("parse", file, "--format", "markdown").stdout)
-        assert not formulas(run("parse", file, "--format", "csv").stdout)
+        for form in ("table", "json", "markdown", "csv"):
+            run("parse", file, "--format", form)
         compared = ("compare", file, files[0], "--allow", "redop", "--allow", "case", "--allow", "dtype")
-        assert_no_markup(run(*compared).stdout)
-        assert not formulas(run(*compared, "--format", "csv").stdout)
-        for form in ("terminal", "json"):
+        for form in ("markdown", "csv", "terminal", "json"):
             run(*compared, "--format", form)
 
 
@@ -136,28 +96,59 @@ def test_every_field_is_in_the_log() -> None:
     assert all("X-X" in planted(field, "X-X") for field in FIELDS)
 
 
-@pytest.mark.parametrize("payload", ONE_BY_ONE)
-def test_what_a_run_has_stored(store: Callable[[str], Path], payload: str) -> None:
-    place = store(payload)
-    for form in ("table", "json"):
-        run("runs", "--store", place, "--format", form)
-    for form in ("terminal", "json", "csv"):
-        run("show", "last", "--store", place, "--format", form)
-    run("show", payload.replace("\0", ""), "--store", place)
-    run("compare", "last", "--store", place)
-
-
-@pytest.mark.parametrize("payload", ONE_BY_ONE)
-def test_what_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str) -> None:
+@HOSTILE
+def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
+    """A payload is wherever a run can have one."""
     plain = payload.replace("\0", "")
+    hosts = tuple(replace(host, name=f"h{payload}") for host in two_hosts().hosts)
+    configuration, proof = Configuration(label=f"a{plain}", fabric=f"tcp{payload}"), Proof(fabric="tcp", domain=payload)
+    execution = Execution(
+        id="000-a-r1", configuration=configuration, repeat=1, steps=(), proof=proof, planned_sizes=(8,)
+    )
+    plan = Plan(benchmark="nccl", target=payload, configurations=(configuration,), executions=(execution,), hosts=2)
+    run_request = request("nccl", PingpongWork(sizes=(64,)), store=tmp_path / "store")
+    writer = RunWriter(replace(run_request, env={"X": payload}), replace(two_hosts(), hosts=hosts, image=payload), plan)
+    with writer.execution(execution) as stored:
+        for line in planted("failure", payload).splitlines():
+            stored.write(line)
+        stored.finish(Ending(status=0, timed_out=payload), ())
+    edited = writer.path / "request.json"
+    # What the program itself would not have stored so.
+    edited.write_text(edited.read_text().replace('"000-a-r1"', json.dumps(f"000-a{plain}-r1")))
+    for words in (
+        *(("runs", "--format", form) for form in ("table", "json")),
+        *(("show", "last", "--format", form) for form in ("terminal", "json", "csv")),
+        ("show", plain),
+        ("compare", "last"),
+        ("history", "busbw"),
+    ):
+        run(*words, "--store", tmp_path / "store")
+
+
+@HOSTILE
+def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str) -> None:
+    plain = payload.replace("\0", "")
+    name = f"{plain.replace('/', '').encode()[-200:].decode(errors='ignore')}.log"
+    path, archive = tmp_path / name, tmp_path / "logs.tar"
+    path.write_text(planted("library", "x"))
+    with tarfile.open(archive, "w") as packed:
+        packed.add(path, name)
     file = tmp_path / "fabbench.yaml"
     text = {"targets": {"t": {"launcher": "ssh", "hosts": [plain]}}, "defaults": {"fabrics": [plain]}}
-    file.write_text(json.dumps({**text, "variants": {"v": {"env": {"X": plain}}}}))
-    run("config", "--config", file)
-    file.write_text(json.dumps({plain: plain, "default": plain}))
-    run("config", "--config", file)
+    for document in ({**text, "variants": {"v": {"env": {"X": plain}}}}, {plain: plain, "default": plain}):
+        file.write_text(json.dumps(document))
+        run("config", "--config", file)
+    for log_file in (path, archive):
+        shown = run("explain", log_file)
+        assert payload != NAME or r"\u000aFORGED" in shown
+        run("parse", log_file, f"{path}.gone")
+        run("parse", log_file, "--format", "markdown")
+        run("compare", log_file, log_file, "--format", "comment")
+        run("compare", log_file, log_file, "--label", plain, "--label", "b", "--format", "terminal")
     for words in (
-        ("parse", f"{tmp_path}/{plain.replace('/', '')}"),
+        ("compare", path, f"{path}.gone"),
+        ("config", "--config", f"{path}.gone"),
+        ("sweep", "--from", f"{path}.gone"),
         ("run", "nccl", "--on", plain),
         ("run", "nccl", f"--{plain}"),
         ("run", "pingpong", "--on", "local", "--fabric", plain),
@@ -168,69 +159,23 @@ def test_what_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str) -> N
         ("clean", "--on", plain),
         (plain,),
     ):
-        assert run(*words).exit_code in {2, 3, 4}
+        assert "Error: " in run(*words)
+    for form in ("script", "slurm", "skypilot", "modal", "mpijob"):
+        words = ("render", "nccl", "--as", form, "--fabric", "tcp", "--instance-type", "p5.48xlarge")
+        assert "X=" in run(*words, "--env", f"X={plain}")
 
 
-@pytest.mark.parametrize("payload", ONE_BY_ONE)
-@pytest.mark.parametrize("form", ["script", "slurm", "skypilot", "modal", "mpijob"])
-def test_a_rendered_document_means_what_it_says(form: str, payload: str) -> None:
-    plain = payload.replace("\0", "")
-    words = ("render", "nccl", "--as", form, "--fabric", "tcp", "--instance-type", "p5.48xlarge")
-    done = run(*words, "--env", f"X={plain}")
-    assert done.exit_code == 0
-    assert plain.encode().hex() in done.stdout.encode("unicode_escape").hex() or "X=" in done.stdout
-
-
-def test_a_shell_reads_what_a_script_does_not_print(tmp_path: Path) -> None:
+def test_a_shell_reads_what_a_script_does_not_print() -> None:
     text = f"a'\\ {PAYLOADS['command']}{PAYLOADS['line']}"
     assert_safe(quote(text))
     done = subprocess.run(["bash", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True)
     assert done.stdout.decode() == text
 
 
-@pytest.mark.parametrize("form", ["tar", "file"])
-def test_no_line_begins_with_a_part_of_a_name(tmp_path: Path, form: str) -> None:
-    text = planted("library", "x")
-    path = tmp_path / (f"{NAME}.log" if form == "file" else "logs.tar")
-    if form == "file":
-        path.write_text(text)
-    else:
-        with tarfile.open(path, "w") as archive:
-            member = tarfile.TarInfo(f"{NAME}.log")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    outputs = [
-        run(*words)
-        for words in (
-            ("explain", path),
-            ("explain", path, tmp_path / NAME),
-            ("parse", path, tmp_path / NAME),
-            ("parse", path, "--format", "markdown"),
-            ("compare", path, path, "--format", "comment"),
-            ("compare", path, path, "--label", NAME, "--label", "b", "--format", "terminal"),
-            ("compare", path, tmp_path / NAME),
-            ("config", "--config", tmp_path / NAME),
-            ("sweep", "--from", tmp_path / NAME),
-        )
-    ]
-    shown = [done.stdout + done.stderr for done in outputs]
-    assert all("FORGED" in each for each in shown[:4])
-    assert [each for each in shown if re.search(r"(?m)^\s*FORGED", each)] == []
-    assert r"\u000aFORGED" in shown[0]
-
-
-def test_no_line_begins_with_a_part_of_what_is_stored(store: Callable[[str], Path]) -> None:
-    place = store(NAME)
-    for words in (("runs",), ("show", "last"), ("show", NAME), ("compare", "last"), ("history", "busbw")):
-        done = run(*words, "--store", place)
-        assert not re.search(r"(?m)^\s*FORGED", done.stdout + done.stderr), words
-
-
 @pytest.mark.parametrize("text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"])
 def test_no_pieces_of_a_text_make_a_command(text: str) -> None:
     text = f"{text}\nend"
-    cuts = itertools.combinations_with_replacement(range(len(text) + 1), 2)
-    for first, second in cuts:
+    for first, second in itertools.combinations_with_replacement(range(len(text) + 1), 2):
         out = io.StringIO()
         stream = terminal.SafeStream(out)
         for piece in (text[:first], text[first:second], text[second:]):
@@ -243,8 +188,7 @@ def test_text_that_is_no_command_stays() -> None:
     text = "::1 fe80::1 std::vector\n::1\n# [x] #[x] ### [x](y) ## a[0]\n a::b::c\nx ::error::y\n"
     assert printable(text) == text
     out = io.StringIO()
-    stream = terminal.SafeStream(out)
-    stream.writelines(iter(text.splitlines(keepends=True)))
+    terminal.SafeStream(out).writelines(iter(text.splitlines(keepends=True)))
     assert out.getvalue() == text
 
 
@@ -252,18 +196,15 @@ def test_the_only_commands_are_those_of_fabbench(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
     payload = f"{PAYLOADS['command']}{PAYLOADS['line']}"
-    files = [tmp_path / "new.log", tmp_path / "base.log"]
-    for file in files:
-        file.write_text(planted("failure", payload.replace("\n", " ")))
-    words = ("compare", *files, "--label", payload, "--label", "b", "--junit", tmp_path / "junit.xml")
+    file = tmp_path / "new.log"
+    file.write_text(planted("failure", payload.replace("\n", " ")))
+    words = ("compare", file, file, "--label", payload, "--label", "b", "--junit", tmp_path / "junit.xml")
     done = runner().invoke(cli, [*map(str, words), "--format", "comment", "--gate", "busbw>=1GB/s"])
-    assert workflow_commands(done.stderr) == ["error"] * done.stderr.count("::error title=")
-    assert done.stderr.count("::error title=") > 0
+    assert workflow_commands(done.stderr) == ["error"] * done.stderr.count("::error title=") != []
     assert workflow_commands(done.stdout) == []
     written = [done.stdout, *((tmp_path / name).read_text() for name in ("summary", "junit.xml"))]
     assert all("PWNED" in each for each in written)
-    for each in written:
-        assert_safe(each)
+    assert_safe(*written)
 
 
 def as_command(work: Callable[[], object]) -> Result:
@@ -277,40 +218,38 @@ def as_command(work: Callable[[], object]) -> Result:
     return runner().invoke(Group(name="fabbench"), ["do"])
 
 
-def fail(payload: str) -> None:
-    error = MachineError(payload, hint=payload)
-    error.add_note(payload)
+def fail(error: BaseException) -> None:
+    error.add_note(ALL)
     raise error
 
 
-@pytest.mark.parametrize("payload", [ALL])
-@pytest.mark.parametrize(
-    "work",
-    [
-        fail,
-        click.echo,
-        lambda payload: click.echo(payload, err=True),
-        lambda payload: click.echo(payload.encode(errors="surrogatepass")),
-        lambda payload: sys.stderr.buffer.write(payload.encode(errors="surrogatepass")),
-        lambda payload: sys.stderr.writelines([payload]),
-        print,
-        terminal.notify,
-        terminal.write_drawn,
-        lambda payload: logging.getLogger("fabbench.launchers").info("%s", payload),
-        lambda payload: warnings.warn(payload, PluginWarning, stacklevel=1),
-        lambda payload: (_ for _ in ()).throw(KeyError(payload)),
-        lambda payload: (_ for _ in ()).throw(OSError(5, payload, payload)),
-        lambda payload: terminal.write_drawn(
-            render_checks(
-                [Check(host=payload, name=payload, status=Status.FAIL, seen=payload, advice=payload)], color=False
-            )
-        ),
-    ],
+FAILED = log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL)
+TCP = Configuration(label=f"a{ALL}", fabric="tcp")
+EXECUTION = Execution(id="x", configuration=TCP, repeat=1, steps=(), proof=Proof(fabric="tcp"), planned_sizes=(8,))
+PLAN = Plan(benchmark="nccl", target="t", configurations=(TCP,), executions=(EXECUTION,), hosts=2)
+CHECK = Check(host=ALL, name=ALL, status=Status.FAIL, seen=ALL, advice=ALL)
+SINKS: tuple[Callable[[], object], ...] = (
+    lambda: fail(MachineError(ALL, hint=ALL)),
+    lambda: fail(KeyError(ALL)),
+    lambda: fail(OSError(5, ALL, ALL)),
+    lambda: click.echo(ALL, err=True),
+    lambda: click.echo(ALL.encode(errors="surrogatepass")),
+    lambda: sys.stderr.buffer.write(ALL.encode(errors="surrogatepass")),
+    lambda: sys.stderr.writelines([ALL]),
+    lambda: print(ALL),
+    lambda: terminal.notify(ALL),
+    lambda: terminal.write_drawn(ALL),
+    lambda: logging.getLogger("fabbench.launchers").info("%s", ALL),
+    lambda: warnings.warn(ALL, PluginWarning, stacklevel=1),
+    lambda: terminal.write_drawn(render_checks([CHECK], color=False)),
+    lambda: live.Lines(PLAN).end(EXECUTION, (FAILED,)),
 )
-def test_no_way_out_is_forgotten(work: Callable[[str], None], payload: str) -> None:
-    done = as_command(lambda: work(payload))
-    assert_safe(done.stdout)
-    assert_safe(done.stderr)
+
+
+@pytest.mark.parametrize("work", SINKS)
+def test_no_way_out_is_forgotten(work: Callable[[], object]) -> None:
+    done = as_command(work)
+    assert_safe(done.stdout, done.stderr)
     assert "PWNED" in done.stdout + done.stderr
 
 
@@ -324,29 +263,16 @@ def test_bytes_are_written_as_the_text_that_they_are() -> None:
     assert as_command(work).stdout == "1 µs\nÿ\\xff 2"
 
 
-@contextmanager
-def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Let standard error be a terminal whose text can be looked at."""
+def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(sys, "stderr", screen)
     with terminal.safe_streams():
-        yield screen
-
-
-def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    configuration = Configuration(label=f"a{ALL}", fabric="tcp")
-    execution = Execution(
-        id="000-a-r1", configuration=configuration, repeat=1, steps=(), proof=Proof(fabric="tcp"), planned_sizes=(8,)
-    )
-    plan = Plan(benchmark="nccl", target="t", configurations=(configuration,), executions=(execution,), hosts=2)
-    failed = log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL)
-    with a_terminal(monkeypatch) as screen:
-        with live.watching(plan) as watcher:
-            watcher.begin(execution, 1)
-            watcher.point(execution, failed.points[0])
-            watcher.end(execution, (failed,))
+        with live.watching(PLAN) as watcher:
+            watcher.begin(EXECUTION, 1)
+            watcher.point(EXECUTION, FAILED.points[0])
+            watcher.end(EXECUTION, (FAILED,))
         with terminal.hosts_progress() as progress:
             progress(ALL, 1, 2)
     # What rich draws with: styles, and moves of the cursor.
@@ -354,21 +280,6 @@ def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "PWNED" in drawn
     assert_safe(drawn)
     assert "\x1b[2J\x1b[31m" not in screen.getvalue()
-
-
-def test_the_short_lines_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    execution = Execution(
-        id="x",
-        configuration=Configuration(label=ALL, fabric="tcp"),
-        repeat=1,
-        steps=(),
-        proof=Proof(fabric="tcp"),
-        planned_sizes=(8,),
-    )
-    plan = Plan(benchmark="nccl", target="t", configurations=(), executions=(execution,))
-    done = as_command(lambda: live.Lines(plan).end(execution, (log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL),)))
-    assert "PWNED" in done.stderr
-    assert_safe(done.stderr)
 
 
 def test_colours_of_tables_reach_a_terminal(
@@ -384,18 +295,15 @@ def test_colours_of_tables_reach_a_terminal(
     assert_safe(re.sub(r"\x1b\[[\d;]*m", "", out))
 
 
-def test_cells_are_numbers_texts_and_no_formulas(tmp_path: Path) -> None:
-    file = tmp_path / "=cmd|' calc'!A0.txt"
-    file.write_text(planted("library", "x"))
-    relative = ("parse", file.name, "--format", "csv")
-    with pytest.MonkeyPatch.context() as here:
-        here.chdir(tmp_path)
-        found = set(cells(run(*relative).stdout))
-        assert {f"'{file.name}", "1e-05", "-1"} <= found
-        raw = set(cells(run(*relative, "--raw-csv").stdout))
-        assert {file.name, "1e-05", "-1"} <= raw
-        refused = run("parse", file.name, "--raw-csv")
-    assert (refused.exit_code, "has no effect without --format csv" in refused.stderr) == (2, True)
+def test_cells_are_numbers_texts_and_no_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "=cmd|' calc'!A0.txt"
+    Path(name).write_text(planted("library", "x"))
+    for raw, shown in ((), f"'{name}"), (("--raw-csv",), name):
+        done = runner().invoke(cli, ["parse", name, "--format", "csv", *raw])
+        assert {shown, "1e-05", "-1"} <= {*itertools.chain.from_iterable(csv.reader(io.StringIO(done.stdout)))}
+    refused = runner().invoke(cli, ["parse", name, "--raw-csv"])
+    assert (refused.exit_code, "--format csv" in refused.stderr) == (2, True)
 
 
 def test_markdown_is_shown_as_it_is_written() -> None:
@@ -412,5 +320,4 @@ def test_a_thread_that_fails_is_no_success() -> None:
         thread.join()
 
     done = as_command(work)
-    assert done.exit_code == 70
-    assert "Internal error: ValueError: invalid literal" in done.stderr
+    assert (done.exit_code, "Internal error: ValueError" in done.stderr) == (70, True)

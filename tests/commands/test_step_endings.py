@@ -10,51 +10,22 @@ from fabbench.benchmarks import benchmarks
 from fabbench.cli import cli
 from fabbench.model.log import begin_marker, end_marker
 from tests.support.command_line import runner
-from tests.support.libfabric_text import Measured, fabtests_table
-from tests.support.paths import LOGS
+from tests.support.paths import DATA, EXAMPLES, LOGS
+from tests.support.tiers import sampled
 
-LOGS_OF: Mapping[str, tuple[str, list[str]]] = {
-    "nccl": ("time", (LOGS / "nccl/x-net-socket.txt").read_text().splitlines()),
-    "nvshmem": ("bandwidth", (LOGS / "nvshmem/shmem_put_bw.txt").read_text().splitlines()),
-    "perftest": (
-        "bandwidth",
-        [
-            "---------------------------------------------------------------------------------------",
-            "                    RDMA_Write BW Test",
-            "---------------------------------------------------------------------------------------",
-            " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]",
-            " 65536      5000             11063.00            11061.00             0.176976",
-            "---------------------------------------------------------------------------------------",
-        ],
-    ),
-    "pingpong": (
-        "latency",
-        [
-            "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec",
-            "64      10      =10      1.2k        0.00s      5.52      11.59       0.09",
-        ],
-    ),
-    "fabtests": ("latency", fabtests_table([Measured(64, 20000, 29947)], times=2)),
-    "osu": ("latency", ["# OSU MPI Latency Test v7.5", "# Size    Avg Latency(us)", "8                 1.23"]),
-    "ucx_perftest": (
-        "latency",
-        [
-            line
-            for name in ("tag-lat-server.txt", "tag-lat-tcp.txt")
-            for line in (LOGS / "ucx_perftest" / name).read_text().splitlines()
-        ],
-    ),
-    "nccom": ("time", (LOGS / "nccom/allr.txt").read_text().splitlines()),
-    "torch": (
-        "busbw",
-        [
-            "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 2 ranks):",
-            " algbw: 10.000 GBps (80.0 Gbps)",
-            " busbw: 10.000 GBps (80.0 Gbps)",
-        ],
-    ),
+CORPUS = DATA / "corpus"
+FILES = {
+    "nccl": ("time", LOGS / "nccl/x-net-socket.txt"),
+    "nvshmem": ("bandwidth", LOGS / "nvshmem/shmem_put_bw.txt"),
+    "perftest": ("bandwidth", CORPUS / "perftest/a-command-line-that-a-terminal-broke.txt"),
+    "pingpong": ("latency", EXAMPLES / "pair-logs/node0_node1.log"),
+    "fabtests": ("time", CORPUS / "fabtests/an-odd-size-is-narrowed-by-the-other-columns-1.txt"),
+    "osu": ("latency", CORPUS / "osu/a-title-names-the-program-10.txt"),
+    "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
+    "nccom": ("time", LOGS / "nccom/allr.txt"),
+    "torch": ("busbw", CORPUS / "torch/a-report.txt"),
 }
-"""Benchmark → a metric, and a whole log."""
+"""Benchmark → a metric, and a file with one whole log."""
 
 ENDS: Mapping[str, tuple[str | None, str]] = {
     "0": ("0", "ok"),
@@ -71,17 +42,23 @@ STEP = "000-tcp-r1/step"
 
 
 def step(benchmark: str, status: str | None, name: str = STEP) -> list[str]:
-    lines = [begin_marker(name, {"benchmark": benchmark}), *LOGS_OF[benchmark][1]]
+    lines = [begin_marker(name, {"benchmark": benchmark}), *FILES[benchmark][1].read_text().splitlines()]
     ended = None if status in {None, "?"} else int(status or 0)
     return lines if status is None else [*lines, end_marker(name, ended)]
 
 
 def test_every_benchmark_is_here() -> None:
-    assert {*LOGS_OF} == {*benchmarks()}
+    assert {*FILES} == {*benchmarks()}
 
 
-@pytest.mark.parametrize("way", ENDS)
-@pytest.mark.parametrize("benchmark", LOGS_OF)
+@pytest.mark.parametrize(
+    ("benchmark", "way"),
+    [
+        *(("nccl", way) for way in ENDS),
+        *((benchmark, "3") for benchmark in FILES),
+        *(pytest.param(benchmark, way, marks=pytest.mark.slow) for benchmark in FILES for way in ENDS),
+    ],
+)
 def test_the_end_of_a_step_counts_in_every_command(benchmark: str, way: str, tmp_path: Path) -> None:
     status, outcome = ENDS[way]
     path = tmp_path / "step.log"
@@ -98,14 +75,14 @@ def test_the_end_of_a_step_counts_in_every_command(benchmark: str, way: str, tmp
     assert outcome in explained.stdout.splitlines()[0]
     assert explained.exit_code == (0 if outcome == "ok" else 4)
 
-    metric = LOGS_OF[benchmark][0]
+    metric = FILES[benchmark][0]
     gate = f"{metric}<=1s" if metric in {"latency", "time"} else f"{metric}>=1B/s"
     compared = runner().invoke(cli, ["compare", str(path), str(path), "--metric", metric, "--gate", gate])
     assert compared.exit_code == (0 if outcome == "ok" else 4)
     assert outcome == "ok" or outcome in compared.output
 
 
-@pytest.mark.parametrize("benchmark", LOGS_OF)
+@pytest.mark.parametrize("benchmark", sampled([*FILES], every=4))
 def test_the_end_of_one_execution_does_not_spoil_the_next(benchmark: str, tmp_path: Path) -> None:
     path = tmp_path / "steps.log"
     names = [f"{number:03}-tcp-r1/step" for number in range(3)]

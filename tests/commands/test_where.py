@@ -29,12 +29,6 @@ def test_hosts_mean_ssh(tmp_path: Path) -> None:
     assert "No target" in fabbench("check", "--node", "a").stderr
 
 
-def test_a_user_before_a_host_is_for_ssh_alone() -> None:
-    done = fabbench("render", "nccl", "--as", "slurm", *P5, "--host", "ubuntu@a")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "'ubuntu@a' names a user, which has no effect with the launcher slurm." in done.stderr
-
-
 def test_a_host_file_names_nodes(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("n1 slots=8\nn2 slots=8\n")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import chdir
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import pytest
@@ -24,9 +24,10 @@ from fabbench.evidence.known_errors import KNOWN_ERRORS
 from fabbench.model.errors import Exit
 from fabbench.model.log import METRICS, Outcome
 from tests.support.command_line import runner
+from tests.support.corpus import recorded
 from tests.support.markdown import blocks
 from tests.support.needed import need
-from tests.support.paths import LOGS, ROOT
+from tests.support.paths import ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
@@ -236,28 +237,19 @@ def test_the_contract_names_every_metric_outcome_and_status() -> None:
         assert f"| {int(status)} |" in page, status
 
 
-def documents() -> Iterator[dict[str, Any]]:
-    folders = (ROOT / "examples/logs", LOGS)
-    logs = [str(path) for folder in folders for path in sorted(folder.rglob("*.txt"))]
-    done = subprocess.run(
-        [sys.executable, "-m", "fabbench", "parse", "--exit-zero", "--format", "json", *logs],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    document = json.loads(done.stdout)
-    assert len(document["logs"]) >= 5
-    yield document
-    yield from document["logs"]
-    for log in document["logs"]:
-        yield from (*log["samples"], *log["findings"], *log["damaged"])
-
-
 def test_the_contract_names_everything_that_is_printed() -> None:
-    page = set(re.findall(r"`([^`\n]+)`", text_of("docs/formats.md").partition("## What is read")[0]))
-    printed: set[str] = set()
-    for each in documents():
-        printed |= {*each, *each.get("facts", ()), *each.get("labels", ()), each.get("code", "format")}
+    page = {*re.findall(r"`([^`\n]+)`", text_of("docs/formats.md").partition("## What is read")[0])}
+    done = runner().invoke(cli, ["parse", "--exit-zero", "--format", "json", str(ROOT / "examples/logs")])
+    document = json.loads(done.stdout)
+    printed = {*document}
+    for log in document["logs"]:
+        for each in (log, *log["samples"], *log["findings"], *log["damaged"]):
+            printed |= {*each}
+    logs = [log for name, logs in recorded().items() if name.startswith("tests/data/logs/") for log in logs]
+    assert len(logs) > 50
+    for log in logs:
+        printed |= {*log.get("facts", ()), *(finding.split()[0] for finding in log.get("findings", ()))}
+        printed |= {word.partition("=")[0] for value in log.get("values", ()) for word in value.split() if "=" in word}
     assert printed - page == set()
 
 
@@ -345,6 +337,7 @@ def test_the_map_of_the_code_is_complete() -> None:
 
 
 @pytest.mark.local
+@pytest.mark.slow
 def test_make_demo_shows_what_is_unique() -> None:
     words = ["make", "demo", "PREPARE=:", f"FABBENCH={sys.executable} -m fabbench"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))}

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from fabbench.catalog.instances import instance
 from tests.support.paths import DATA, EXAMPLES
+from tests.support.syntax import text_of
 
 EXAMPLE = EXAMPLES / "eks-efa"
 ANYWHERE = {"count", "depends_on", "for_each", "lifecycle", "provider"}
@@ -51,12 +53,15 @@ def terraform(replaced: str = "", by: str = "") -> dict[str, dict[str, Any]]:
     """Return all blocks by their addresses: "aws_vpc.this", "data.…", "var.…", "provider.…"."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted((EXAMPLE / "terraform").glob("*.tf")):
-        text = path.read_text("utf-8")
-        if replaced:
-            text = text.replace(replaced, by)
-        for kind, blocks in plain(hcl2.loads(text)).items():
+        for kind, blocks in parsed(text_of(path).replace(replaced, by) if replaced else text_of(path)).items():
             for block in blocks:
                 found |= addressed(kind, block)
+    return found
+
+
+@cache
+def parsed(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = plain(hcl2.loads(text))
     return found
 
 
@@ -83,6 +88,7 @@ def strings(value: Any) -> Iterator[str]:
 # ---------------------------------------------------------------- what the providers accept
 
 
+@cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schema of every block that the example may have, by the first words of its address."""
     providers = json.loads((DATA / "eks/terraform-providers.schema.json").read_text("utf-8"))

@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client
 
 from fabbench.benchmarks import nccl_env
@@ -22,6 +20,7 @@ from fabbench.launchers.kubernetes.select_nodes import resources_on
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import networks
 from fabbench.model.hosts import Needs, Target
+from tests.support.golden import GOLDEN, assert_golden
 from tests.support.kubernetes_schema import schema_problems
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, node_object
@@ -50,106 +49,6 @@ def spec(name: str, **changes: Any) -> RunSpec:
         image=profile.image or "registry.example/bench:1",
     )
     return dataclasses.replace(usual, **changes)
-
-
-def template(name: str, **changes: Any) -> Any:
-    return workload(spec(name, **changes))[0]["spec"]["template"]
-
-
-def volumes(pod: Any, container: Any) -> dict[str, str]:
-    """What a container has of its node: directory there → where it is mounted."""
-    paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
-    return {paths[each["name"]]: each["mountPath"] for each in container["volumeMounts"] if each["name"] in paths}
-
-
-def env(container: Any) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in container.get("env", ())}
-
-
-def interfaces(pod: Any) -> list[tuple[str, str]]:
-    annotations = pod["metadata"]["annotations"]
-    assert annotations["networking.gke.io/default-interface"] == "eth0"
-    listed = json.loads(annotations["networking.gke.io/interfaces"])
-    assert all(set(each) == {"interfaceName", "network"} for each in listed)
-    return [(each["interfaceName"], each["network"]) for each in listed]
-
-
-def test_gib_is_as_googles_nccl_test_has_it() -> None:
-    """gpudirect-rdma/nccl-test.yaml."""
-    pod = template("gke-gib")
-    (container,) = pod["spec"]["containers"]
-    assert interfaces(pod) == [("eth0", "default"), *((f"eth{n + 2}", f"rdma-{n}") for n in range(8))]
-    assert volumes(pod["spec"], container) == {
-        "/home/kubernetes/bin/nvidia": "/usr/local/nvidia",
-        "/home/kubernetes/bin/gib": "/usr/local/gib",
-    }
-    assert env(container) == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
-    assert container["resources"]["limits"][GPU] == "8"
-    assert not container["securityContext"]["privileged"]
-    assert "initContainers" not in pod["spec"]
-
-
-def test_tcpxo_is_as_googles_nccl_test_has_it() -> None:
-    """gpudirect-tcpxo/nccl-test-latest.yaml, with the daemon as a side-car as best-practice.md says."""
-    pod = template("gke-tcpxo")
-    (container,), (daemon,) = pod["spec"]["containers"], pod["spec"]["initContainers"]
-    assert interfaces(pod) == [("eth0", "default"), *((f"eth{n}", f"vpc{n}") for n in range(1, 9))]
-    devices = yaml.safe_load(pod["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])
-    assert devices == [
-        *({"path": f"/dev/nvidia{number}"} for number in range(8)),
-        {"path": "/dev/nvidiactl"},
-        {"path": "/dev/nvidia-uvm"},
-        {"path": "/dev/dmabuf_import_helper"},
-    ]
-    assert (daemon["name"], daemon["restartPolicy"]) == ("tcpxo-daemon", "Always")
-    assert daemon["image"].startswith("us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.")
-    assert daemon["command"][-1].endswith("/fts/entrypoint_rxdm_container.sh --num_hops=2")
-    assert daemon["securityContext"] == {"capabilities": {"add": ["NET_ADMIN", "NET_BIND_SERVICE"]}}
-    assert volumes(pod["spec"], daemon) == {
-        "/home/kubernetes/bin/nvidia/lib64": "/usr/local/nvidia/lib64",
-        "/sys": "/hostsysfs",
-        "/proc/sys": "/hostprocsysfs",
-    }
-    assert volumes(pod["spec"], container) == {
-        "/home/kubernetes/bin/nvidia/lib64": "/usr/local/nvidia/lib64",
-        "/dev/aperture_devices": "/dev/aperture_devices",
-    }
-    assert env(daemon) == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
-    assert env(container) == {
-        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64",
-        "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices",
-    }
-    assert "IPC_LOCK" not in container["securityContext"]["capabilities"]["add"]
-
-
-def test_virtual_functions_are_as_oracles_nccl_test_has_them() -> None:
-    """manifests/nccl-tests/kueue/virtual-functions/BM.GPU.H100.8.yaml: 16; BM.GPU.H200.8.yaml: 8."""
-    pod = template("oke-rdma-vf")
-    (container,) = pod["spec"]["containers"]
-    attached = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
-    assert attached.split(",") == ["default/rdma-vf"] * 16
-    assert container["resources"]["limits"][VF] == container["resources"]["requests"][VF] == "16"
-    assert volumes(pod["spec"], container) == {"/dev/infiniband": "/dev/infiniband"}
-    assert container["securityContext"]["privileged"]
-    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
-    assert "hostNetwork" not in pod["spec"]
-    fewer = override_resources(spec("oke-rdma-vf").resources, [f"{VF}=8"])
-    annotations = template("oke-rdma-vf", resources=fewer)["metadata"]["annotations"]
-    assert annotations["k8s.v1.cni.cncf.io/networks"].count("default/rdma-vf") == 8
-
-
-def test_the_host_network_is_as_oracles_nccl_test_has_it() -> None:
-    """manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml, whose sshd listens on 2222."""
-    job = mpijob(spec("oke-host-network"), "true\n")
-    pod = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
-    (container,) = pod["spec"]["containers"]
-    assert (pod["spec"]["hostNetwork"], pod["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert volumes(pod["spec"], container) == {"/dev/infiniband": "/dev/infiniband"}
-    assert container["ports"] == [{"name": "ssh", "containerPort": 2222}]
-    assert container["command"][-1].endswith(" -p 2222")
-    assert container["securityContext"]["privileged"]
-    assert VF not in container["resources"]["limits"]
-    assert "annotations" not in pod["metadata"]
 
 
 PUBLISHED = {
@@ -193,21 +92,12 @@ def test_networks_of_google_need_their_profile() -> None:
     assert [*networks("gib"), *networks("tcpxo")] == ["gib", "fastrak"]
 
 
-def test_a_claim_stands_in_place_of_the_extended_resource() -> None:
-    job, claim, *_ = workload(spec("efa-dra"))
-    assert claim["apiVersion"] == "resource.k8s.io/v1"
-    (request,) = claim["spec"]["spec"]["devices"]["requests"]
-    assert request["exactly"] == {"deviceClassName": "efa.networking.k8s.aws", "allocationMode": "All"}
-    pod = job["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["resourceClaims"] == [{"name": request["name"], "resourceClaimTemplateName": claim["metadata"]["name"]}]
-    assert container["resources"]["claims"] == [{"name": request["name"]}]
-    assert EFA not in container["resources"]["limits"]
-    assert container["resources"]["limits"][GPU] == "8"
-    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
-
-
+# Read against what the clouds publish, and equal to it in annotations, volumes, variables, side-cars and rights:
+# Google's gpudirect-rdma/nccl-test.yaml and gpudirect-tcpxo/nccl-test-latest.yaml (the daemon as best-practice.md has
+# it); Oracle's manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml (sshd on 2222), and virtual-functions/ beside it: 16 of
+# an H100, 8 of an H200.
 DOCUMENTS: dict[str, Any] = {
+    "efa-dra": workload(spec("efa-dra")),
     **{name: workload(spec(name)) for name in CLOUDS},
     "mpijob-tcpxo": (mpijob(spec("gke-tcpxo"), "true\n"),),
     "mpijob-oke": (mpijob(spec("oke-rdma-vf"), "true\n"),),
@@ -216,13 +106,16 @@ DOCUMENTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_manifests_are_the_golden_ones(name: str) -> None:
-    """FABBENCH_GOLDEN=write writes them anew. A cluster takes them, too: tests/cluster/test_objects.py."""
-    path = DATA / "manifests" / f"golden-{name}.json"
-    text = json.dumps(DOCUMENTS[name], indent=1) + "\n"
-    text = text.replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"')
-    if os.environ.get("FABBENCH_GOLDEN") == "write":
-        path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8")
+    """A cluster takes those of data/manifests, too: tests/cluster/test_objects.py."""
+    keeper = json.dumps(escape_argument(watchdog_script()))
+    text = json.dumps(DOCUMENTS[name], indent=1).replace(keeper, '"KEEPER"') + "\n"
+    assert_golden(GOLDEN / "efa-dra.json" if name == "efa-dra" else DATA / f"manifests/golden-{name}.json", text)
+
+
+def test_pods_of_fewer_virtual_functions_ask_for_fewer() -> None:
+    fewer = override_resources(spec("oke-rdma-vf").resources, [f"{VF}=8"])
+    pod = workload(spec("oke-rdma-vf", resources=fewer))[0]["spec"]["template"]
+    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].count("default/rdma-vf") == 8
 
 
 @pytest.mark.parametrize("name", [*CLOUDS, "efa-dra"])

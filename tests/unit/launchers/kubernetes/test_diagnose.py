@@ -74,56 +74,36 @@ NODES = read_nodes(
 BOUND = "1 node(s) didn't match Pod's node affinity/selector"
 
 
+def waits(resource: str, nodes: Any = ()) -> Explanation:
+    said = f"0/3 nodes are available: 1 Insufficient {resource}, {BOUND}.{PREEMPTION}"
+    found = sound(explain_pod(unschedulable(said), nodes=nodes))
+    assert found.code == "insufficient"
+    return found
+
+
 def test_missing_devices_are_told_with_the_nodes_that_lack_them() -> None:
-    said = f"0/3 nodes are available: 1 Insufficient {EFA}, 2 Insufficient {GPU}, {BOUND}.{PREEMPTION}"
-    found = sound(explain_pod(unschedulable(said), nodes=NODES))
-    assert found == Explanation(
-        code="insufficient",
-        text="The pod fabbench-a-0 waits. vpc.amazonaws.com/efa: 32 requested, 0 of 32 free on p5-2. "
-        "nvidia.com/gpu: 8 requested, 7 of 8 free on p5-1, 0 of 8 free on p5-2.",
-        advice="Other pods use them: wait until they finish, or choose other nodes.",
-        final=False,
-    )
+    assert f"{EFA}: 32 requested, 0 of 32 free on p5-2." in waits(EFA, NODES).text
+    found = waits(GPU, NODES)
+    assert f"{GPU}: 8 requested, 7 of 8 free on p5-1, 0 of 8 free on p5-2." in found.text
+    assert not found.final
+    for resource, amount in (("memory", "50 GiB"), ("cpu", "4"), ("hugepages-2Mi", "10 GiB")):
+        assert f"{amount} requested" in waits(resource, NODES).text
 
 
 def test_more_devices_than_any_node_has_will_never_be_there() -> None:
-    bare = read_nodes([node_object("p5", f"p5-{number}", allocatable={EFA: "16"}) for number in (1, 2)])
-    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 2 Insufficient {EFA}."), nodes=bare))
-    assert found.final
-    assert "32 requested, 16 of 16 free on p5-1, 16 of 16 free on p5-2." in found.text
-    assert "device plugin" in found.advice
+    found = waits(EFA, read_nodes([node_object("p5", f"p5-{number}", allocatable={EFA: "16"}) for number in (1, 2)]))
+    assert (found.final, "16 of 16 free on p5-1" in found.text) == (True, True)
 
 
 def test_what_is_free_is_not_made_up() -> None:
-    """Of who may not see all pods."""
+    """Of who may not see all pods, or no node."""
     seen = read_nodes([node_object("p5", "p5-1"), node_object("p5", "p5-2")], all_pods=False)
-    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 1 Insufficient {GPU}."), nodes=seen))
-    assert "nvidia.com/gpu: 8 requested, some of 8 in use on p5-1, some of 8 in use on p5-2." in found.text
-    assert not found.final
+    found = waits(GPU, seen)
+    assert (found.final, "some of 8 in use on p5-1" in found.text) == (False, True)
+    assert " free on " not in waits(EFA).text
 
 
-def test_without_nodes_the_schedulers_own_count_is_told() -> None:
-    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 1 Insufficient {EFA}, {BOUND}.")))
-    assert found.text.endswith("vpc.amazonaws.com/efa: 32 requested, and 1 node has less free.")
-
-
-@pytest.mark.parametrize(
-    ("resource", "text"),
-    [
-        ("memory", "50 GiB requested"),
-        ("cpu", "4 requested"),
-        ("hugepages-2Mi", "10 GiB requested, 10 GiB of 10 GiB free on p5-1"),
-    ],
-)
-def test_amounts_are_told_in_their_units(resource: str, text: str) -> None:
-    said = f"0/2 nodes are available: 2 Insufficient {resource}."
-    assert text in sound(explain_pod(unschedulable(said), nodes=NODES)).text
-
-
-SCHEDULING = SAID["scheduling"]
-
-
-@pytest.mark.parametrize(("said", "code", "advice"), SCHEDULING)
+@pytest.mark.parametrize(("said", "code", "advice"), SAID["scheduling"])
 def test_nodes_that_keep_pods_away_are_told(said: str, code: str, advice: str) -> None:
     found = sound(explain_pod(unschedulable(said)))
     assert (found.code, advice in found.advice) == (code, True), found
@@ -132,17 +112,14 @@ def test_nodes_that_keep_pods_away_are_told(said: str, code: str, advice: str) -
 def test_the_latest_event_counts_where_the_pod_has_no_condition() -> None:
     old = event("FailedScheduling", f"0/1 nodes are available: 1 Insufficient {GPU}.")
     new = event("FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu.", at="2026-05-04T09:00:05Z")
-    assert "cpu: 4 requested" in sound(explain_pod(a_pod(), [new, old])).text
+    assert "cpu: 4 " in sound(explain_pod(a_pod(), [new, old])).text
 
 
 def test_events_of_other_pods_do_not_count() -> None:
     assert explain_pod(a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")]) is None
 
 
-PULLS = SAID["pulls"]
-
-
-@pytest.mark.parametrize(("said", "code", "text", "final"), PULLS)
+@pytest.mark.parametrize(("said", "code", "text", "final"), SAID["pulls"])
 @pytest.mark.parametrize("backed_off", [False, True])
 def test_an_image_that_cannot_be_pulled_is_told_with_the_registrys_words(
     said: str, code: str, text: str, *, final: bool, backed_off: bool
@@ -159,29 +136,20 @@ def test_an_image_that_cannot_be_pulled_is_told_with_the_registrys_words(
     assert BAD in found.text or code == "disk"
 
 
-WAITING = SAID["waiting"]
-
-
-@pytest.mark.parametrize(("reason", "said", "code"), WAITING)
+@pytest.mark.parametrize(("reason", "said", "code"), SAID["waiting"])
 def test_a_container_that_cannot_be_made_is_told(reason: str, said: str, code: str) -> None:
     pod = placed(containerStatuses=container("waiting", reason=reason, message=said))
     assert sound(explain_pod(pod)).code == code
 
 
-SETUP = SAID["setup"]
-
-
-@pytest.mark.parametrize(("reason", "said", "code"), SETUP)
+@pytest.mark.parametrize(("reason", "said", "code"), SAID["setup"])
 def test_a_pod_that_is_not_set_up_is_told(reason: str, said: str, code: str) -> None:
     scheduled = event("Scheduled", "Successfully assigned", at="2026-05-04T08:59:00Z")
     pod = placed(containerStatuses=container("waiting", reason="ContainerCreating"))
     assert sound(explain_pod(pod, [event(reason, said), scheduled], NODES)).code == code
 
 
-ENDED = SAID["ended"]
-
-
-@pytest.mark.parametrize(("status", "code", "text"), ENDED)
+@pytest.mark.parametrize(("status", "code", "text"), SAID["ended"])
 def test_what_ended_a_pod_is_told(status: dict[str, Any], code: str, text: str) -> None:
     found = sound(explain_pod(placed(phase="Failed", **status)))
     assert (found.code, text in found.text, found.final) == (code, True, True), found
@@ -194,7 +162,7 @@ def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
     details = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
     found = sound(explain_pod(killed, [event("Started", "Started container"), details]))
     assert found.code == "evicted"
-    assert found.text.startswith("The pod fabbench-a-0 was evicted from p5-1: The node was low on resource")
+    assert "p5-1: The node was low on resource" in found.text
     # Nodes come back, and evictions do not end: what else was told of the pod decides nothing.
     back = event("NodeNotReady", "Node is not ready")
     assert sound(explain_pod(killed, [back])).code == "killed"
@@ -205,9 +173,7 @@ def test_a_program_that_was_killed_for_its_memory_is_told() -> None:
     for form in (v1, v2):
         assert explain_killed(placed(), form.format(1), form.format(1)) is None
         found = sound(explain_killed(placed(), form.format(1), form.format(2)))
-        assert found.text.startswith(
-            "A program in the pod fabbench-a-0 was OOM-killed at the pod's memory limit of 50 GiB"
-        )
+        assert ("OOM-killed" in found.text, "50 GiB" in found.text) == (True, True)
     assert explain_killed(placed(), "", "") is None
 
 
@@ -240,10 +206,9 @@ def test_where_nothing_is_the_matter_nothing_is_said(pod: dict[str, Any]) -> Non
 
 
 JOB = {"metadata": {"name": "fabbench-a", "uid": "u-1"}, "status": {}}
-REFUSED = SAID["refused"]
 
 
-@pytest.mark.parametrize(("said", "code", "text"), REFUSED)
+@pytest.mark.parametrize(("said", "code", "text"), SAID["refused"])
 def test_what_is_forbidden_is_told(said: str, code: str, text: str) -> None:
     assert (sound(explain_refusal(said)).code, text in sound(explain_refusal(said)).text) == (code, True)
     assert sound(explain_job(JOB, [event("FailedCreate", f"Error creating: {said}")])).code == code

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +12,12 @@ from hypothesis import strategies as st
 
 from fabbench.benchmarks import benchmarks
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.kubernetes_resources import PodResources, arch_of_type, resources_of_type
+from fabbench.catalog.kubernetes_resources import arch_of_type, resources_of_type
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.manifests import (
     TTL_S,
     RunSpec,
     SshKey,
-    deadline,
     escape_argument,
     owned_by,
     watchdog_script,
@@ -32,11 +30,11 @@ from fabbench.launchers.kubernetes.select_nodes import resources_on
 from fabbench.launchers.pod_options import PodOptions
 from fabbench.model.errors import RequestError
 from fabbench.model.options import read_options
+from tests.support.golden import GOLDEN, assert_golden
 from tests.support.kubernetes_schema import build, schema_problems
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, NODES, node_object
 
-GOLDEN = DATA / "manifests"
 KEY = SshKey(public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="-----BEGIN OPENSSH PRIVATE KEY-----\n")
 SCRIPT = 'set -u\necho "#@fabbench begin x"\nmpirun -np $(cat /etc/mpi/hostfile | wc -l) hostname\nexit $?\n'
 
@@ -73,6 +71,26 @@ DOCUMENTS: dict[str, Any] = {
 }
 
 
+USERS = read_options(
+    PodOptions,
+    {
+        "tolerations": ("team", "pool=bench:NoSchedule"),
+        "pull_secrets": ("regcred",),
+        "runtime_class": "nvidia",
+        "labels": ("kueue.x-k8s.io/queue-name=q",),
+        "annotations": ("k8s.v1.cni.cncf.io/networks=hostdev-net, other",),
+        "node_selector": ("pool=bench",),
+    },
+)
+"""What users add to their pods."""
+MORE: dict[str, Any] = {
+    "p5-users": workload(run_spec("p5", options=USERS)),
+    "mpijob-p5-users": (mpijob(run_spec("p5", options=USERS), SCRIPT, arch="amd64"),),
+    "p5-sweep": workload(run_spec("p5", independent=True)),
+}
+"""Of settings that a cluster need not know."""
+
+
 def shown(objects: Any) -> str:
     """Write objects for a golden file; the script of the pods is a file of its own."""
     return json.dumps(objects, indent=1).replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"') + "\n"
@@ -80,11 +98,17 @@ def shown(objects: Any) -> str:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_manifests_are_the_golden_ones(name: str) -> None:
-    """FABBENCH_GOLDEN=write writes them anew: read the difference as code."""
-    path = GOLDEN / f"golden-{name}.json"
-    if os.environ.get("FABBENCH_GOLDEN") == "write":
-        path.write_text(shown(DOCUMENTS[name]), "utf-8")
-    assert shown(DOCUMENTS[name]) == path.read_text("utf-8")
+    """A cluster takes those of data/manifests, too: tests/cluster/test_objects.py."""
+    assert_golden(DATA / "manifests" / f"golden-{name}.json", shown(DOCUMENTS[name]))
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_what_users_add_is_in_the_golden_ones(name: str) -> None:
+    assert_golden(GOLDEN / f"{name}.json", shown(MORE[name]))
+    job = MORE[name][0]
+    parts = [each["template"] for each in job["spec"].get("mpiReplicaSpecs", {}).values()]
+    for part in parts or [job]:
+        assert list(schema_problems(part, "V1PodTemplateSpec" if parts else "V1Job")) == []
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.startswith("mpijob")])
@@ -93,12 +117,6 @@ def test_the_client_library_knows_every_field(name: str) -> None:
         model = f"V1{thing['kind']}"
         assert list(schema_problems(thing, model)) == []
         assert build(thing, model).metadata.name == "fabbench-ab12"
-
-
-def test_of_a_sweep_one_pod_that_fails_does_not_end_the_others() -> None:
-    job = workload(run_spec("p5", independent=True))[0]
-    assert list(schema_problems(job, "V1Job")) == []
-    assert (job["spec"]["backoffLimitPerIndex"], job["spec"]["backoffLimit"]) == (0, 2)
 
 
 def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
@@ -117,7 +135,7 @@ RUN_POLICY = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSecond
               "schedulingPolicy", "suspend", "managedBy"}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["mpijob-p5", "mpijob-c7gn-offline"])
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("mpijob")])
 def test_an_mpijob_has_only_fields_of_v2beta1(name: str) -> None:
     (job,) = DOCUMENTS[name]
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
@@ -171,21 +189,6 @@ def pod(objects: Any) -> Any:
     return objects[0]["spec"]["template"]["spec"]
 
 
-def test_all_devices_of_a_node_are_asked_for() -> None:
-    limits = pod(DOCUMENTS["p5"])["containers"][0]["resources"]["limits"]
-    assert (limits[EFA], limits[GPU], limits["hugepages-2Mi"]) == ("32", "8", "10256Mi")
-
-
-def test_a_node_of_configuration_without_gpus_is_asked_for_its_one_device() -> None:
-    limits = pod(DOCUMENTS["c7gn-exec"])["containers"][0]["resources"]["limits"]
-    assert (limits[EFA], GPU in limits) == ("1", False)
-
-
-def test_shared_devices_are_asked_for_once_and_without_huge_pages() -> None:
-    limits = pod(DOCUMENTS["coreweave-h100"])["containers"][0]["resources"]["limits"]
-    assert (limits["rdma/ib"], "hugepages-2Mi" in limits) == ("1", False)
-
-
 def test_huge_pages_are_asked_for_only_where_a_node_has_them() -> None:
     bare = read_node(node_object("p5", allocatable={"hugepages-2Mi": "0"}))
     assert "hugepages-2Mi" not in resources_on([bare], gpus=True).requests()
@@ -219,22 +222,12 @@ def test_the_catalogue_knows_what_ultraservers_have() -> None:
         resources_of_type("t3.micro", gpus=False)
 
 
-def test_offline_both_names_of_a_type_are_matched() -> None:
-    text = json.dumps(pod(DOCUMENTS["p5-offline"])["affinity"]["nodeAffinity"])
-    assert '"values": ["p5.48xlarge", "ml.p5.48xlarge"]' in text
-
-
 def test_a_private_key_is_sent_and_never_shown() -> None:
     objects = workload(run_spec("p5"))
     assert "PRIVATE" in json.dumps(objects)
     assert "PRIVATE" not in json.dumps(without_private_keys(objects))
     assert "PRIVATE" not in repr(run_spec("p5"))
     assert without_private_keys(objects)[0] is objects[0]
-
-
-def test_keys_are_readable_by_their_owner_alone() -> None:
-    (volume,) = [each for each in pod(DOCUMENTS["p5"])["volumes"] if each["name"] == "ssh"]
-    assert volume["secret"]["defaultMode"] == 0o400
 
 
 def test_the_job_owns_the_rest() -> None:
@@ -250,45 +243,6 @@ def test_the_job_owns_the_rest() -> None:
 
 def test_all_is_gone_within_two_minutes_of_the_last_beat() -> None:
     assert LEASE_S + TTL_S + 5 < 120
-
-
-SETTINGS: dict[str, Any] = {
-    "tolerations": ("team", "pool=bench:NoSchedule"),
-    "pull_secrets": ("regcred",),
-    "runtime_class": "nvidia",
-    "labels": ("kueue.x-k8s.io/queue-name=q",),
-    "annotations": ("k8s.v1.cni.cncf.io/networks=hostdev-net, other",),
-    "node_selector": ("pool=bench",),
-}
-
-
-def test_what_users_add_is_in_the_job_and_its_pods() -> None:
-    objects = workload(run_spec("p5", options=read_options(PodOptions, SETTINGS)))
-    job, found = objects[0], pod(objects)
-    assert list(schema_problems(job, "V1Job")) == []
-    for meta in (job["metadata"], job["spec"]["template"]["metadata"]):
-        assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "q"
-        assert meta["annotations"]["k8s.v1.cni.cncf.io/networks"] == "hostdev-net, other"
-    assert found["tolerations"][-2:] == [
-        {"key": "team", "operator": "Exists"},
-        {"key": "pool", "operator": "Equal", "value": "bench", "effect": "NoSchedule"},
-    ]
-    assert (found["imagePullSecrets"], found["runtimeClassName"]) == ([{"name": "regcred"}], "nvidia")
-    assert found["nodeSelector"] == {"pool": "bench"}
-
-
-def test_what_users_add_is_in_both_pods_of_an_mpijob() -> None:
-    job = mpijob(run_spec("p5", options=read_options(PodOptions, SETTINGS)), SCRIPT, arch="amd64")
-    replicas = job["spec"]["mpiReplicaSpecs"]
-    for template in (replicas["Launcher"]["template"], replicas["Worker"]["template"]):
-        assert list(schema_problems(template, "V1PodTemplateSpec")) == []
-        assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
-        assert template["metadata"]["annotations"]
-        assert {"key": "team", "operator": "Exists"} in template["spec"]["tolerations"]
-        assert template["spec"]["imagePullSecrets"] == [{"name": "regcred"}]
-    assert replicas["Worker"]["template"]["spec"]["runtimeClassName"] == "nvidia"
-    assert "runtimeClassName" not in replicas["Launcher"]["template"]["spec"]
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
 
 
 @pytest.mark.parametrize(
@@ -327,10 +281,6 @@ def test_a_script_that_fits_no_argument_is_refused() -> None:
         mpijob(run_spec("p5"), "x" * 130_000)
 
 
-def test_a_deadline_is_moved_by_a_patch() -> None:
-    assert deadline(300) == {"spec": {"activeDeadlineSeconds": 300}}
-
-
 def expanded(text: str, known: dict[str, str]) -> str:
     """Expand as Kubernetes does (k8s.io/kubernetes third_party/forked/golang/expansion/expand.go)."""
     done, index = "", 0
@@ -353,20 +303,6 @@ def test_scripts_come_through_kubernetes_as_they_are(text: str) -> None:
     assert expanded(escape_argument(text), {"A": "changed", "x": "changed", "": "changed"}) == text
 
 
-def test_a_launcher_may_share_a_node_with_a_worker() -> None:
-    replicas = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]
-    anti = replicas["Worker"]["template"]["spec"]["affinity"]["podAntiAffinity"]
-    (term,) = anti["requiredDuringSchedulingIgnoredDuringExecution"]
-    kept_away = term["labelSelector"]["matchLabels"].items()
-    assert kept_away <= replicas["Worker"]["template"]["metadata"]["labels"].items()
-    assert not kept_away <= replicas["Launcher"]["template"]["metadata"]["labels"].items()
-
-
-def test_the_script_of_an_mpijob_comes_through() -> None:
-    command = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    assert expanded(command["command"][2], {}) == SCRIPT
-
-
 def test_a_benchmark_that_an_image_lacks_is_refused() -> None:
     benchmarks()["nccl"].require_image(DEFAULT)
     benchmarks()["nvshmem"].require_image("registry.example/mine:1")
@@ -374,7 +310,3 @@ def test_a_benchmark_that_an_image_lacks_is_refused() -> None:
         with pytest.raises(RequestError) as caught:
             benchmarks()[lacking].require_image(DEFAULT)
         assert "--image" in str(caught.value.hint)
-
-
-def test_a_share_of_nothing_asks_for_nothing() -> None:
-    assert PodResources().limits() == {}

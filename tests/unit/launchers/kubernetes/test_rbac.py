@@ -7,7 +7,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, MPIJOB_RIGHTS, OPTIONAL_RIGHTS, Right
+from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, MPIJOB_RIGHTS, OPTIONAL_RIGHTS
 from tests.support.paths import EXAMPLES
 
 NEEDED = {"rbac.yaml": KUBERNETES_RIGHTS, "rbac-mpijob.yaml": MPIJOB_RIGHTS, "rbac-optional.yaml": OPTIONAL_RIGHTS}
@@ -85,13 +85,3 @@ def test_the_bindings_name_roles_and_accounts_that_exist(file: str) -> None:
         accounts = [each for each in binding["subjects"] if each["kind"] == "ServiceAccount"]
         assert accounts
         assert all(("ServiceAccount", each["name"], each["namespace"]) in known for each in accounts)
-
-
-def test_a_right_names_itself_as_kubectl_does() -> None:
-    assert str(Right(verb="create", resource="jobs", group="batch", why="")) == "create jobs.batch"
-    assert str(Right(verb="get", resource="pods", subresource="log", why="")) == "get pods/log"
-
-
-@pytest.mark.parametrize("rights", NEEDED.values())
-def test_no_right_is_listed_twice(rights: tuple[Right, ...]) -> None:
-    assert len({(str(each), each.namespaced) for each in rights}) == len(rights)

@@ -166,12 +166,6 @@ def test_wishes_without_sense_are_refused(criteria: dict[str, Any]) -> None:
     assert caught.value.hint
 
 
-def test_labels_that_no_node_has_are_named() -> None:
-    assert refused([], labels="pool in (a)") == "The cluster has no nodes with the labels pool in (a)."
-    with pytest.raises(MachineError, match="has no node p5-9 with the labels a=b"):
-        chosen(nodes("p5", 4), names=("p5-9", "p5-1"), labels="a=b")
-
-
 SOME = st.builds(
     lambda kind, zone, layer, gpus, efa, ready: (kind, zone, layer, gpus, efa, ready),
     st.sampled_from(sorted(NODES)),

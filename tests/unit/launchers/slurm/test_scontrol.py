@@ -7,7 +7,6 @@ from fabbench.hosts.check import Status
 from fabbench.launchers.slurm.job_errors import explain_end, explain_pending, refused
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
-    SlurmNode,
     accounted,
     check_nodes,
     chosen,
@@ -25,17 +24,9 @@ from fabbench.launchers.slurm.scontrol import (
 from fabbench.model.errors import MachineError
 
 RUNNING = (
-    "JobId=4 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901756 "
-    "Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None "
-    "Dependency=(null) Requeue=1 Restarts=0 "
-    "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A SubmitTime=2026-11-21T19:29:24 "
-    "EligibleTime=2026-11-21T19:29:24 AccrueTime=2026-11-21T19:29:24 StartTime=2026-11-21T19:29:25 "
-    "EndTime=2027-11-21T19:29:25 Deadline=N/A PreemptEligibleTime=2026-11-21T19:29:25 PreemptTime=None "
-    "SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-21T19:29:25 Scheduler=Backfill Partition=urgent "
-    "AllocNode:Sid=node0:0 ReqNodeList=(null) ExcNodeList=(null) NodeList=node0 BatchHost=node0 NumNodes=1 "
-    "NumCPUs=8 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=8,node=1,billing=8 Socks/Node=* "
-    "NtasksPerN:B:S:C=0:0:*:* CoreSpec=* MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0 Features=(null) "
-    "DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null) Command=(null) "
+    "JobId=4 JobName=wrap UserId=root(0) MCS_label=N/A Account=(null) JobState=RUNNING Reason=None Dependency=(null) "
+    "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A StartTime=2026-11-21T19:29:25 Partition=urgent "
+    "AllocNode:Sid=node0:0 ReqNodeList=(null) NodeList=node0 BatchHost=node0 NumNodes=1 ReqB:S:C:T=0:0:*:* "
     "WorkDir=/root StdErr=/root/slurm-4.out StdIn=/dev/null StdOut=/root/slurm-4.out Power= "
 )
 NODES = [
@@ -92,18 +83,18 @@ def test_a_job_that_slurm_has_forgotten() -> None:
 @pytest.mark.parametrize(
     ("state", "code", "said"),
     [
-        ("TIMEOUT", "0:15", "hit its time limit of 365-00:00:00"),
-        ("FAILED", "138:0", "hit its time limit"),
-        ("CANCELLED", "0:15", "was cancelled, and not by fabbench"),
-        ("NODE_FAIL", "0:0", "lost a node of node0"),
-        ("OUT_OF_MEMORY", "0:125", "ran out of memory"),
-        ("PREEMPTED", "0:15", "was preempted"),
-        ("BOOT_FAIL", "0:0", "did not boot"),
-        ("FAILED", "127:0", "ended with status 127. Its last line: last words."),
-        ("FAILED", "0:11", "ended by signal 11"),
-        ("COMPLETED", "3:0", "ended with status 3"),
-        ("REVOKED", "0:0", "ended in REVOKED"),
-        ("FAILED", "0:53", "could not write its output /root/slurm-4.out on node0"),
+        ("TIMEOUT", "0:15", "365-00:00:00"),
+        ("FAILED", "138:0", "time limit"),
+        ("CANCELLED", "0:15", "cancelled"),
+        ("NODE_FAIL", "0:0", "node0"),
+        ("OUT_OF_MEMORY", "0:125", "out of memory"),
+        ("PREEMPTED", "0:15", "preempted"),
+        ("BOOT_FAIL", "0:0", "boot"),
+        ("FAILED", "127:0", "status 127. Its last line: last words."),
+        ("FAILED", "0:11", "signal 11"),
+        ("COMPLETED", "3:0", "status 3"),
+        ("REVOKED", "0:0", "REVOKED"),
+        ("FAILED", "0:53", "/root/slurm-4.out on node0"),
     ],
 )
 def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
@@ -128,10 +119,10 @@ def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[st
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("CANCELLED by 1000|0:0|node[0-1]|01:00:00", "Job 4 was cancelled, and not by fabbench."),
-        ("TIMEOUT|0:0|node[0-1]|01:00:00", "Job 4 hit its time limit of 01:00:00."),
-        ("OUT_OF_MEMORY|0:125|node[0-1]|01:00:00", "Job 4 ran out of memory (OOM-killed)."),
-        ("NODE_FAIL|1:0|node[0-1]|01:00:00", "Job 4 lost a node of node[0-1]."),
+        ("CANCELLED by 1000|0:0|node[0-1]|01:00:00", "cancelled"),
+        ("TIMEOUT|0:0|node[0-1]|01:00:00", "01:00:00"),
+        ("OUT_OF_MEMORY|0:125|node[0-1]|01:00:00", "OOM-killed"),
+        ("NODE_FAIL|1:0|node[0-1]|01:00:00", "node[0-1]"),
         ("COMPLETED|0:0|node[0-1]|01:00:00", None),
         ("FAILED|4:0|node[0-1]|01:00:00", None),
     ],
@@ -140,7 +131,8 @@ def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> 
     found = accounted(line, job_state("JobId=4 JobState=RUNNING"))
     assert found is not None
     why = explain_end(found)
-    assert (why.text if why else None) == said
+    assert (why is None) == (said is None)
+    assert why is None or (said or "") in why.text
 
 
 @pytest.mark.parametrize("line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"])
@@ -165,9 +157,9 @@ def test_a_script_that_came_to_its_end_says_the_rest_itself(state: str, code: st
 @pytest.mark.parametrize(
     ("reason", "final", "said"),
     [
-        ("PartitionConfig", True, "cannot provide what it requests"),
-        ("PartitionNodeLimit", True, "more nodes than urgent allows"),
-        ("PartitionTimeLimit", True, "more time than urgent allows"),
+        ("PartitionConfig", True, "provide"),
+        ("PartitionNodeLimit", True, "more nodes"),
+        ("PartitionTimeLimit", True, "more time"),
         ("PartitionDown", True, "accepts no jobs"),
         ("JobHeldUser", False, "Held"),
         ("JobHeldAdmin", False, "Held by an administrator"),
@@ -183,15 +175,15 @@ def test_a_script_that_came_to_its_end_says_the_rest_itself(state: str, code: st
         ("AssocGrpGRES", False, "for now"),
         ("AssocGrpCPURunMinutesLimit", False, "for now"),
         ("MaxJobsPerAccount", False, "for now"),
-        ("AssocGrpCPUMinutesLimit", False, "has reached its limit"),
-        ("QOSGrpWallLimit", False, "has reached its limit"),
+        ("AssocGrpCPUMinutesLimit", False, "reached its limit"),
+        ("QOSGrpWallLimit", False, "reached its limit"),
         ("QOSMinGRES", True, "requests less"),
         ("MaxMemPerLimit", True, "A per-job limit"),
-        ("ReqNodeNotAvail,_UnavailableNodes:node[1-2]", False, "down, drained or reserved"),
+        ("ReqNodeNotAvail,_UnavailableNodes:node[1-2]", False, "down, drained"),
         (
             "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
             False,
-            "down, drained or reserved",
+            "down, drained",
         ),
         ("Reservation", False, "is not active"),
         ("BeginTime", False, "begin time"),
@@ -210,29 +202,27 @@ def test_why_a_job_waits(reason: str, final: bool, said: str) -> None:
 def test_a_job_whose_nodes_boot() -> None:
     booting = job_state(job(JobState="CONFIGURING"))
     assert booting.pending
-    assert explain_pending(booting).text == "Job 4: Its nodes are booting (CONFIGURING)."
+    assert "(CONFIGURING)" in explain_pending(booting).text
 
 
 def test_a_job_in_the_queue_has_a_place_there() -> None:
     waiting = job_state(job(JobState="PENDING", Reason="Priority"))
-    assert explain_pending(waiting, 3).text == (
-        "Job 4: Waiting for nodes used by other jobs (Priority). 3 waiting jobs ahead of it, and Slurm "
-        "expects it to start at 2026-11-21T19:29:25."
-    )
+    found = explain_pending(waiting, 3).text
+    assert all(part in found for part in ("Job 4", "(Priority)", " 3 waiting jobs ", "2026-11-21T19:29:25"))
     unknown = job_state(job(JobState="PENDING", Reason="Resources", StartTime="Unknown"))
-    assert explain_pending(unknown).text.endswith("other jobs (Resources).")
+    assert explain_pending(unknown).text.endswith("(Resources).")
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
         ("invalid partition specified: x", "Partition not found"),
-        ("Invalid account or account/partition combination specified", "The account cannot be charged"),
+        ("Invalid account or account/partition combination specified", "cannot be charged"),
         ("Invalid qos specification", "quality of service"),
         ("Requested reservation is invalid", "The reservation"),
         ("Invalid generic resource (gres) specification", "GPUs"),
         ("Requested node configuration is not available", "No node"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "time limit is too long"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "too long"),
         ("Unable to contact slurm controller (connect failure)", "does not answer"),
         ("Our site says: no jobs on Mondays", "no jobs on Mondays"),
         ("", "no output"),
@@ -263,7 +253,7 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
     known = partitions(PARTITIONS)
     assert chosen(known, None).name == "main"
     assert chosen(known, "gpu").name == "gpu"
-    with pytest.raises(MachineError, match=r"Unknown partition nope\. Available: main, gpu, closed"):
+    with pytest.raises(MachineError, match=r"nope.*main, gpu, closed"):
         chosen(known, "nope")
     with pytest.raises(MachineError, match="no default partition"):
         chosen(known[1:], None)
@@ -272,11 +262,11 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
 @pytest.mark.parametrize(
     ("partition", "count", "named", "said"),
     [
-        ("gpu", 3, (), "3 nodes requested, but the partition gpu has 2"),
-        ("main", 1, (), r"0 in the partition main can run jobs. Unavailable: node1 \(drain\+idle: fan broken"),
-        ("closed", 1, (), "The partition closed is DOWN"),
-        ("gpu", 1, ("node1",), "The partition gpu has no node node1"),
-        ("gpu", 2, ("gpu-st-p5-1",), "2 nodes requested, but the partition gpu has 1"),
+        ("gpu", 3, (), "3 nodes .* gpu has 2"),
+        ("main", 1, (), r"node1 \(drain\+idle: fan broken"),
+        ("closed", 1, (), "closed is DOWN"),
+        ("gpu", 1, ("node1",), "no node node1"),
+        ("gpu", 2, ("gpu-st-p5-1",), "2 nodes .* gpu has 1"),
     ],
 )
 def test_too_few_nodes_are_refused(partition: str, count: int, named: tuple[str, ...], said: str) -> None:
@@ -299,12 +289,12 @@ def test_checks_of_nodes() -> None:
     assert found["node1", "state"].status is Status.FAIL
     assert "fan broken" in found["node1", "state"].seen
     assert found["gpu-dy-p5-2", "state"].status is Status.PASS
-    assert found["gpu-dy-p5-2", "instance type"].seen == "p5.48xlarge: 32 EFA interfaces, 8 GPUs."
+    assert "32 EFA interfaces, 8 GPUs" in found["gpu-dy-p5-2", "instance type"].seen
     assert found["node1", "instance type"].status is Status.SKIP
     assert found["ip-10-1-2-3", "GPUs"].status is Status.WARN
     assert "--no-gres" in found["ip-10-1-2-3", "GPUs"].advice
     assert found["main", "partition"].status is Status.FAIL
-    assert found["main", "partition"].seen == "2 of 3 nodes can run jobs, but 3 requested."
+    assert found["main", "partition"].seen.startswith("2 of 3 nodes")
 
 
 def test_a_node_that_is_silent_for_now_is_waited_for() -> None:
@@ -322,12 +312,6 @@ def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
 
 def test_a_slurm_without_pyxis_is_told() -> None:
     assert fatal_message("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
-
-
-def test_an_unknown_state_is_neither_waiting_nor_over() -> None:
-    nothing = job_state("")
-    assert (nothing.over, nothing.runs, nothing.pending) == (False, False, False)
-    assert SlurmNode(name="x").fit
 
 
 def test_nodes_below_their_switch_or_in_their_block() -> None:
