@@ -4,18 +4,13 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.cluster_fixtures import cluster, kwok, mpijobs, namespace
 from tests.support.host_fixtures import lab, labs, mpi
-from tests.support.paths import ROOT
 from tests.support.skypilot_fixtures import skypilot
-
-_OF_HOSTS = {"integration", "cluster", "skypilot"}
-"""Folders of tests that start programs, and wait for them."""
 
 __all__ = ["cluster", "kwok", "lab", "labs", "mpi", "mpijobs", "namespace", "skypilot"]
 
@@ -30,7 +25,7 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
     os.environ.pop(name, None)
 
-# No test may fail because the machine is busy. `make test-slow` takes the profile `nightly`.
+# No test may fail because the machine is busy. `make nightly` takes the profile `nightly`.
 for profile, examples in (("ci", 20), ("nightly", 100)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -43,31 +38,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(2 * (os.cpu_count() or 1), 16)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to run whatever failed again."""
-    if config.getoption("reruns", None):
-        raise pytest.UsageError("--reruns hides faults: mark the test that races, with its reason: races")
-
-
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what collection made: it stays to the end."""
     gc.freeze()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Let tests of hosts that are known to race run a second time, and no others."""
-    for item in items:
-        if item.get_closest_marker("flaky"):
-            raise pytest.UsageError(f"{item.nodeid}: a test that may fail is marked races, with its reason")
-        mark = item.get_closest_marker("races")
-        if mark is None:
-            continue
-        if not _OF_HOSTS & set(item.path.relative_to(ROOT / "tests").parts):
-            raise pytest.UsageError(f"{item.nodeid}: only tests of hosts may race")
-        if len(mark.args) != 1 or not mark.args[0]:
-            raise pytest.UsageError(f"{item.nodeid}: races wants one reason")
-        if config.pluginmanager.hasplugin("rerunfailures"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

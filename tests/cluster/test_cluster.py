@@ -16,7 +16,7 @@ from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import CPU, NCCL, NO_MPI, NO_SSHD
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ALL = {"vpc.amazonaws.com/efa": "4", "nvidia.com/gpu": "8"}
 SSHD = ("sh", "-c", "mkdir -p /run/sshd ~/.ssh && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De")

@@ -15,6 +15,7 @@ from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import SIZES, Client
 from tests.support.paths import ROOT
 
+on_cluster = pytest.mark.cluster
 SCRIPT = ROOT / "src/fabbench/launchers/kubernetes/exec_launch_agent.sh"
 EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
 NCCL = ("nccl", "-e", "1K", "--bin-dir", "/opt/nccl-tests/build", "--repeat", "1")
@@ -25,7 +26,8 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
     return Client(cluster, namespace, tmp_path)
 
 
-@pytest.mark.cluster
+@on_cluster
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [NCCL, ("pingpong", "--fabric", "tcp", "--size", "64", "--repeat", "1")])
 def test_programs_run_on_two_nodes_without_sshd(client: Client, program: tuple[str, ...]) -> None:
     with client.nothing_left():
@@ -33,7 +35,8 @@ def test_programs_run_on_two_nodes_without_sshd(client: Client, program: tuple[s
         assert done.returncode == 0, done.stderr + done.stdout
 
 
-@pytest.mark.cluster
+@on_cluster
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing(client: Client) -> None:
     with client.nothing_left(), client.cluster.standin(HANG_AT="64"):
         argv = client.run_argv(*NCCL, *EXEC)
@@ -42,14 +45,15 @@ def test_an_interrupted_run_leaves_nothing(client: Client) -> None:
             def daemons() -> list[str]:
                 return [line for line in client.cluster.processes() if "orted" in line]
 
-            begun = processes.eventually(daemons, 90)
+            begun = processes.eventually(daemons, 150)
             run.send_signal(signal.SIGINT if begun else signal.SIGKILL)
-            said = run.communicate(timeout=60)
+            said = run.communicate(timeout=150)
         assert begun, said
         assert run.returncode == 130, said
 
 
-@pytest.mark.cluster
+@on_cluster
+@pytest.mark.slow
 def test_the_api_server_restarts_while_mpiruns_daemons_run(client: Client) -> None:
     with client.nothing_left(), client.midway(*EXEC) as run:
         client.cluster.api_restart()
@@ -59,7 +63,8 @@ def test_the_api_server_restarts_while_mpiruns_daemons_run(client: Client) -> No
     assert client.rows() == SIZES
 
 
-@pytest.mark.cluster
+@on_cluster
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_pod_is_deleted(client: Client, index: int) -> None:
     with client.nothing_left(), client.midway(*EXEC) as run:
@@ -72,7 +77,8 @@ def test_a_pod_is_deleted(client: Client, index: int) -> None:
     assert client.rows() == SIZES[:2]
 
 
-@pytest.mark.cluster
+@on_cluster
+@pytest.mark.slow
 def test_killed(client: Client) -> None:
     """The cluster ends everything by itself."""
     with client.nothing_left(), client.midway(argv=client.short_lease(*EXEC)) as run:
@@ -125,6 +131,7 @@ def agent(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(["sh", str(SCRIPT), str(folder), *words], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.local
 def test_the_agent_is_called_as_ssh_and_ends_as_the_command(folder: Path) -> None:
     server = Served(folder)
     with agent(folder, "-x", "-p", "22", "10.0.0.2", "orted -a 'b  c'", "\\d") as call:
@@ -136,6 +143,7 @@ def test_the_agent_is_called_as_ssh_and_ends_as_the_command(folder: Path) -> Non
     assert sorted(path.name for path in folder.iterdir()) == ["requests", "server"]
 
 
+@pytest.mark.local
 def test_requests_without_an_answer_are_asked_again_of_the_next_server(folder: Path) -> None:
     first = Served(folder)
     with agent(folder, "10.0.0.2", "orted") as call:
@@ -147,6 +155,7 @@ def test_requests_without_an_answer_are_asked_again_of_the_next_server(folder: P
         assert call.wait(60) == 0
 
 
+@pytest.mark.local
 def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> None:
     server = Served(folder)
     with agent(folder, "10.0.0.2", "one") as gone:
@@ -158,6 +167,7 @@ def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> Non
         assert call.wait(60) == 3
 
 
+@pytest.mark.local
 def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Path) -> None:
     server = Served(folder)
     argv = ["sh", "-x", str(SCRIPT), str(folder), "10.0.0.2", "proxy"]

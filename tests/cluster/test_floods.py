@@ -15,7 +15,7 @@ from tests.support.peak_memory import PROGRAM, peak_mib
 if TYPE_CHECKING:
     import subprocess
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MAX_MIB = 300
 

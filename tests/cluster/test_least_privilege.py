@@ -11,7 +11,7 @@ from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import SIZES, Client, rules
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
 USER = (*EXEC, "--run-as-user", "1000")

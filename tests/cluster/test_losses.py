@@ -1,4 +1,4 @@
-"""Runs on a real cluster that lose something for good: the API, a node, a pod's place, room here."""
+"""Runs on a real cluster, in pods and as an MPIJob, that lose for good, or for a while, the API or a node."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +13,11 @@ from tests.support.kubernetes import Cluster, Node
 from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import SIZES, Client, RunningCommand
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SOON = ("--lost-after", "8")
 EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
+LAUNCHER, WORKER = (f"training.kubeflow.org/job-role={role}" for role in ("launcher", "worker"))
 
 
 @pytest.fixture
@@ -24,10 +25,53 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
     return Client(cluster, namespace, tmp_path)
 
 
+@pytest.fixture
+def mpijob(client: Client, mpijobs: Cluster) -> Client:
+    assert client.cluster is mpijobs
+    client.launcher = "mpijob"
+    return client
+
+
+@pytest.fixture(params=["client", "mpijob"])
+def either(request: pytest.FixtureRequest) -> Client:
+    """A client of each launcher."""
+    found: Client = request.getfixturevalue(request.param)
+    return found
+
+
+@contextmanager
+def losing(client: Client, *more: str, own: bool) -> Iterator[tuple[RunningCommand, Node]]:
+    """A run, and the node where its mpirun runs (`own`), or the other one.
+
+    After this the node is as it was, and what was on it is gone.
+    """
+    with client.nothing_left(within_s=120), client.midway(*more) as run:
+        first = ("-l", LAUNCHER) if client.launcher == "mpijob" else (client.pods()[0].removeprefix("pod/"),)
+        look = "{.items[*].spec.nodeName}" if client.launcher == "mpijob" else "{.spec.nodeName}"
+        name = client.kubectl("get", "pods", *first, "-o", f"jsonpath={look}")
+        node = next(node for node in client.cluster.nodes if (node.name == name) == own)
+        yield run, node
+        node.restore()
+
+
+def is_whole(client: Client) -> bool:
+    """Whether all rows are there, each once, and nothing is amiss."""
+    (log,) = client.logs("tcp")
+    return log.outcome is Outcome.OK and client.rows() == SIZES
+
+
 def some_rows(client: Client) -> bool:
     """Whether what was measured until then is kept."""
     (log,) = client.logs("tcp")
     return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
+
+
+def comes_back(run: RunningCommand, node: Node) -> int:
+    """Let the node be as it was, and the run go on to its end; gives its status."""
+    node.restore()
+    assert processes.eventually(node.ready)
+    run.goes_on()
+    return run.ends()
 
 
 def test_the_api_server_is_gone_for_good(client: Client) -> None:
@@ -38,100 +82,140 @@ def test_the_api_server_is_gone_for_good(client: Client) -> None:
             assert run.ends() == 3, run.err
         assert some_rows(client)
         assert re.search(r"^Error: No answer from .* for \d+ s.*API does not answer", run.err, re.MULTILINE)
-        late = r"Cannot remove Job fabbench-\w+: the cluster's API does not answer\. It exits on its own"
-        assert re.search(late, run.err), run.err
+        assert re.search(r"Cannot remove Job fabbench-\w+: .*exits on its own", run.err), run.err
         # Nobody can tell the kubelets to end them: they end for want of a sign of fabbench.
-        assert processes.eventually(lambda: not client.measures(), 30)
+        assert processes.eventually(lambda: not client.measures())
         client.cluster.api_back()
 
 
-@contextmanager
-def losing(client: Client, index: int, *more: str) -> Iterator[tuple[RunningCommand, Node]]:
-    """A run, and the node of one of its pods: mpirun runs in the first one.
-
-    After this the node is as it was, and what was on it is gone.
-    """
-    with client.nothing_left(), client.midway(*more) as run:
-        name = client.kubectl("get", client.pods()[index], "-o", "jsonpath={.spec.nodeName}")
-        node = next(node for node in client.cluster.nodes if node.name == name)
-        yield run, node
-        node.restore()
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_node_loses_its_power(client: Client, index: int) -> None:
-    with losing(client, index, *SOON) as (run, node):
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_loses_its_power(client: Client, own: bool) -> None:
+    with losing(client, *SOON, own=own) as (run, node):
         node.pull_the_plug()
         assert run.ends() == 3, run.err
         assert re.search(rf"^Error: No answer from {node.name} for \d+ s", run.err, re.MULTILINE), run.err
         assert some_rows(client)
 
 
-@pytest.mark.parametrize(("index", "agent"), [(0, ()), (1, ()), (1, EXEC)])
-def test_a_node_loses_its_kubelet(client: Client, index: int, agent: Sequence[str]) -> None:
+def test_a_workers_node_loses_its_power(mpijob: Client) -> None:
+    with losing(mpijob, *SOON, own=False) as (run, node):
+        node.pull_the_plug()
+        assert run.ends() == 3, run.err
+        assert f" on {node.name}" in run.err, run.err
+    assert some_rows(mpijob)
+
+
+def forced(client: Client) -> tuple[int, list[str]]:
+    """Clean up by force; gives the status, and the pods that are left."""
+    return client.call([*client.argv("clean"), "--yes", "--force"]).returncode, client.pods()
+
+
+@pytest.mark.parametrize(("own", "agent"), [(True, ()), (False, ()), (False, EXEC)])
+def test_a_node_loses_its_kubelet(client: Client, own: bool, agent: Sequence[str]) -> None:
     """Programs go on there, and nobody can see them. What cannot be removed is named, and not waited for."""
-    with losing(client, index, *SOON, *agent) as (run, node):
+    with losing(client, *SOON, *agent, own=own) as (run, node):
         node.stop_kubelet()
         assert run.ends() == 3, run.err
-        silent = rf"^Error: No answer from {node.name} for \d+ s.*10250"
-        assert re.search(silent, run.err, re.MULTILINE), run.err
-        cannot = rf"These pods cannot be removed because their node is lost: (\S+) on {node.name}\."
-        (pod,) = re.findall(cannot, run.err)
+        assert re.search(rf"^Error: No answer from {node.name} for \d+ s.*10250", run.err, re.MULTILINE), run.err
+        (pod,) = re.findall(rf"their node is lost: (\S+) on {node.name}\.", run.err)
         assert some_rows(client)
         kept = client.call([*client.argv("clean"), "--yes"])
-        assert (kept.returncode, f"The nodes of {pod} are lost" in kept.stderr) == (3, True), kept.stderr
-        forced = client.call([*client.argv("clean"), "--yes", "--force"])
-        assert (forced.returncode, client.pods()) == (0, []), forced.stderr
+        assert (kept.returncode, pod in kept.stderr) == (3, True), kept.stderr
+        assert forced(client) == (0, [])
+
+
+def test_the_launchers_node_loses_its_kubelet(mpijob: Client) -> None:
+    """The log is not taken for whole because it is not heard any more."""
+    with losing(mpijob, *SOON, own=True) as (run, node):
+        node.stop_kubelet()
+        assert run.ends() == 3, run.err
+        assert re.search(r"^Error: No launcher log for \d+ s.*10250", run.err, re.MULTILINE), run.err
+        assert "their node is lost: fabbench-" in run.err, run.err
+        assert forced(mpijob) == (0, [])
+    assert some_rows(mpijob)
 
 
 @pytest.mark.parametrize("stop", [Node.stop_kubelet, Node.stop_containerd])
-@pytest.mark.parametrize(("index", "away", "agent"), [(0, True, ()), (0, False, EXEC), (1, True, EXEC)])
+@pytest.mark.parametrize(("own", "away", "agent"), [(True, True, ()), (True, False, EXEC), (False, True, EXEC)])
 def test_a_kubelet_or_containerd_starts_anew(
-    client: Client, index: int, away: bool, agent: Sequence[str], stop: Callable[[Node], None]
+    client: Client, own: bool, away: bool, agent: Sequence[str], stop: Callable[[Node], None]
 ) -> None:
     """Programs run on and are found again, also if they end while it is `away`: the run is whole."""
-    with losing(client, index, *agent) as (run, node):
+    with losing(client, *agent, own=own) as (run, node):
         stop(node)
         if away:
             run.measures_the_rest()
-        node.restore()
-        assert processes.eventually(node.ready, 60)
-        run.goes_on()
-        assert run.ends() == 0, run.err
-    assert client.rows() == SIZES
-    (log,) = client.logs("tcp")
-    assert log.outcome is Outcome.OK
+        assert comes_back(run, node) == 0, run.err
+    assert is_whole(client)
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_pod_is_evicted(client: Client, index: int) -> None:
-    with client.nothing_left(), client.midway() as run:
-        pod = client.pods()[index].removeprefix("pod/")
-        about = {"name": pod, "namespace": client.namespace}
-        order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
-        path = f"/api/v1/namespaces/{client.namespace}/pods/{pod}/eviction"
-        client.kubectl("create", "--raw", path, "-f", "-", given=order)
+@pytest.mark.parametrize(("own", "away"), [(True, True), (True, False), (False, False)])
+def test_a_kubelet_of_an_mpijob_starts_anew(mpijob: Client, own: bool, away: bool) -> None:
+    """For a moment it says that there is no such pod. Rows come while it is `away`, or later."""
+    with losing(mpijob, own=own) as (run, node):
+        node.stop_kubelet()
+        if away:
+            run.measures_the_rest()
+        assert comes_back(run, node) == 0, run.err
+    assert is_whole(mpijob)
+
+
+def test_the_launchers_containerd_starts_anew(mpijob: Client) -> None:
+    """Meanwhile the kubelet says in the log's place that it cannot read it."""
+    with losing(mpijob, own=True) as (run, node):
+        node.stop_containerd()
+        launcher = mpijob.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip()
+        unreadable = "unable to retrieve container logs"
+        assert processes.eventually(lambda: unreadable in mpijob.kubectl("logs", launcher, check=False))
+        assert comes_back(run, node) == 0, run.err
+    assert is_whole(mpijob)
+
+
+def test_a_workers_node_is_not_ready_for_a_while(mpijob: Client) -> None:
+    """Its programs go on, and so does the run."""
+    with losing(mpijob, own=False) as (run, node):
+        node.stop_kubelet()
+        assert processes.eventually(lambda: not node.ready())
+        assert not processes.eventually(lambda: run.process.poll() is not None, 15), run.process.communicate()
+        assert comes_back(run, node) == 0, run.err
+    assert is_whole(mpijob)
+
+
+def test_a_worker_is_removed_from_a_node_that_is_not_ready(mpijob: Client) -> None:
+    """The run does not wait for the node, as the pod does not come back with it."""
+    with losing(mpijob, "--lost-after", "600", own=False) as (run, node):
+        node.stop_kubelet()
+        assert processes.eventually(lambda: not node.ready())
+        mpijob.kubectl("delete", "pods", "-l", WORKER, "--field-selector", f"spec.nodeName={node.name}", "--force")
         assert run.ends() == 3, run.err
-    assert re.search(
-        rf"^Error: The pod {pod} was evicted from ip-\S+, which is being drained", run.err, re.MULTILINE
-    ), run.err
-    assert some_rows(client)
+    assert re.search(rf"^Error: {node.name}, .* is not ready: ", run.err, re.MULTILINE), run.err
+    assert some_rows(mpijob)
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_node_runs_out_of_memory(client: Client, index: int) -> None:
-    with losing(client, index) as (run, node):
-        pod = client.pods()[index].removeprefix("pod/")
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_is_drained(either: Client, own: bool) -> None:
+    with losing(either, own=own) as (run, node):
+        node.drain()
+        assert run.ends() == 3, run.err
+    evicted = rf"^Error: The pod \S+ was evicted from {node.name}, which is being drained"
+    assert re.search(evicted, run.err, re.MULTILINE), run.err
+    assert some_rows(either)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_runs_out_of_memory(either: Client, own: bool) -> None:
+    """A launcher that is evicted takes its log along."""
+    with losing(either, own=own) as (run, node):
         node.run_out_of_memory()
         assert run.ends() == 3, run.err
-    evicted = rf"^Error: The pod {pod} was evicted from {node.name}: The node was low on resource: memory"
+    evicted = rf"^Error: The pod \S+ was evicted from {node.name}: .*low on resource: memory"
     assert re.search(evicted, run.err, re.MULTILINE), run.err
-    assert some_rows(client)
+    assert some_rows(either)
 
 
-def test_a_full_disk_on_this_machine(client: Client) -> None:
-    """What can be kept is kept; the cluster is cleared all the same."""
-    with client.nothing_left(), client.disk_fills_up() as run:
-        # A page that the log has begun has room: all rows may be there, and not what comes after them.
-        assert run.ends() == 3, run.err
-        assert "No space left on device" in run.err
+def test_a_node_that_is_cordoned_keeps_what_it_runs(mpijob: Client) -> None:
+    with losing(mpijob, own=True) as (run, node):
+        node.cordon()
+        run.goes_on()
+        assert run.ends() == 0, run.err
+    assert is_whole(mpijob)

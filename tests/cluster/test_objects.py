@@ -31,10 +31,10 @@ from fabbench.launchers.pod_options import PodOptions
 from fabbench.model.options import read_options
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
-from tests.support.kubernetes.images import NCCL, NO_SSHD
+from tests.support.kubernetes.images import NCCL
 from tests.support.paths import DATA
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 GOLDEN = sorted(path for path in (DATA / "manifests").glob("golden-*.json") if "mpijob" not in path.name)
 MPIRUN = "mpirun --allow-run-as-root --mca plm_rsh_agent '{agent}' -np 2 -H {hosts} hostname"
@@ -171,26 +171,9 @@ def test_a_second_run_is_told_what_is_in_use(run: Run) -> None:
     assert not found.final
 
 
-def test_a_bad_image_is_told(run: Run) -> None:
-    run.make(image="localhost/nothing:1")
-    found = run.explained("image")
-    assert "localhost/nothing:1" in found.text
-
-
-def test_an_image_without_sshd_is_told(run: Run) -> None:
-    run.make(image=NO_SSHD)
-    assert "sshd not found in this image" in run.explained("no-program").text
-
-
 def test_a_missing_secret_is_told(run: Run) -> None:
     run.make(secret=False)
     assert "fabbench-t" in run.explained("secret").text
-
-
-def test_a_quota_is_told(run: Run) -> None:
-    run.kubectl("create", "quota", "tight", "--hard=requests.nvidia.com/gpu=4")
-    run.make()
-    assert "requests.nvidia.com/gpu=8" in run.explained("quota").text
 
 
 def test_pod_security_is_told(run: Run) -> None:

@@ -47,7 +47,7 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
     client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
     client.kubectl("apply", "-f", "-", given=text)
 
-    over = processes.eventually(lambda: ending(client, job), 120)
+    over = processes.eventually(lambda: ending(client, job), 240)
     printed = client.kubectl("logs", "-l", pods, "--tail=-1")
     assert over, (printed, client.kubectl("get", "pods"), client.events())
     parse = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"]

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -18,11 +17,9 @@ from fabbench.model.log import Outcome
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NO_MPI, NO_SSHD
-from tests.support.kubernetes_runs import HANGS, SIZES, Client, rules
+from tests.support.kubernetes_runs import SIZES, Client, rules
 
-pytestmark = pytest.mark.cluster
-
-ROLE = "training.kubeflow.org/job-role"
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -54,11 +51,6 @@ def rendered(client: Client, submitted: dict[str, Any]) -> str:
 def shm(submitted: dict[str, Any]) -> str:
     volumes = submitted["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
     return str(next(each["emptyDir"]["sizeLimit"] for each in volumes if each["name"] == "shm"))
-
-
-def pod(client: Client, role: str) -> str:
-    """The name of the first pod of a role."""
-    return client.kubectl("get", "pods", "-l", f"{ROLE}={role}", "-o", "name").split()[0]
 
 
 def test_both_configurations_of_nccl_in_the_bytes_that_render_prints(client: Client) -> None:
@@ -105,50 +97,6 @@ def test_workers_on_the_nodes_network(client: Client) -> None:
     worker = yaml.safe_load(document(client))["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     assert worker["hostNetwork"]
     assert worker["containers"][0]["ports"] == [{"name": "ssh", "containerPort": 2222}]
-
-
-@pytest.mark.races("controllers may miss a removal while the API restarts, and find it at their next look only")
-@pytest.mark.parametrize("away", [True, False])
-def test_rows_come_live_and_once_whatever_happens_to_the_connection(client: Client, away: bool) -> None:
-    with client.nothing_left(within_s=120), client.midway() as run:
-        client.cluster.api_stop()
-        if away:
-            run.measures_the_rest()
-        client.cluster.api_start()
-        assert client.rows() == SIZES[:2] or away
-        run.goes_on()
-        assert run.ends() == 0, run.err
-    assert client.rows() == SIZES
-
-
-def test_interrupted_in_the_middle_of_rows(client: Client) -> None:
-    with client.nothing_left(), client.midway() as run:
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() == 130, run.err
-    (log,) = client.logs("tcp")
-    assert log.outcome is Outcome.TRUNCATED
-    assert 2 <= len({point.size for point in log.points}) < len(SIZES)
-
-
-def test_interrupted_while_workers_start(client: Client) -> None:
-    with client.nothing_left(), client.running(client.nccl("--image", HANGS)) as run:
-        run.until(lambda: "pulling" in client.events())
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() == 130, run.err
-
-
-def test_killed_it_runs_to_its_end_and_is_cleaned(client: Client) -> None:
-    """With the rights of the example, which show no Jobs."""
-    client.has_rights_of("rbac-mpijob.yaml")
-    with client.nothing_left():
-        with client.midway() as run:
-            run.process.kill()
-            run.process.wait()
-            run.goes_on()
-            ended = ("get", "mpijobs", "-o", "jsonpath={.items[*].status.conditions[*].type}")
-            assert processes.eventually(lambda: "Succeeded" in client.kubectl(*ended), 60)
-        done = client.call([*client.argv("clean"), "--yes"])
-        assert (done.returncode, "Removed 1 run" in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -213,17 +161,6 @@ def test_a_terminal_shows_what_the_nics_of_the_workers_move(client: Client) -> N
             process.kill()
             process.wait()
     assert client.rows() == SIZES
-
-
-def test_a_worker_is_deleted(client: Client) -> None:
-    with client.nothing_left(), client.midway() as run:
-        worker = pod(client, "worker")
-        client.kubectl("delete", worker, "--wait=false")
-        assert run.ends() == 3, run.err
-    name = worker.removeprefix("pod/")
-    assert re.search(rf"^Error: The pod {name} (on ip-\S+ was removed|.*deleted)", run.err, re.MULTILINE), run.err
-    (log,) = client.logs("tcp")
-    assert 2 <= len({point.size for point in log.points}) < len(SIZES)
 
 
 def test_an_operator_that_does_not_run(client: Client) -> None:

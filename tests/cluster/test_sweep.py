@@ -11,7 +11,7 @@ from tests.support.kubernetes.images import NCCL, NO_SSHD
 from tests.support.kubernetes_runs import Client
 from tests.support.sweeps import stored
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SSH = ("--image", NCCL)
 EXEC = ("--image", NO_SSHD, "--mpi-agent", "exec", "--bin-dir", "/opt/nccl-tests/build")

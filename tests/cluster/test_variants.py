@@ -10,7 +10,7 @@ from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NCCL, OLDER
 from tests.support.kubernetes_runs import Client
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture

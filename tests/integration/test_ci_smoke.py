@@ -88,7 +88,7 @@ def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "status"),
     [
-        ({"SMOKE_RUN": QUICK, "SMOKE_GATES": "latency@64:5%"}, 2),
+        pytest.param({"SMOKE_RUN": QUICK, "SMOKE_GATES": "latency@64:5%"}, 2, marks=pytest.mark.slow),
         ({"SMOKE_RUN": QUICK, "SMOKE_BASELINE": "no-such-run", "SMOKE_GATES": "latency@64:5%"}, 2),
         ({"SMOKE_RUN": "pingpong --efa"}, 3),
     ],
@@ -187,6 +187,7 @@ def test_variables_of_the_script_are_those_that_the_workflow_sets() -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.parametrize(("gate", "status"), [("latency@64<=10s", 0), ("latency@64<=1us", 1)])
 def test_on_a_cluster(cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int) -> None:
     before = cluster.traces()

@@ -41,6 +41,7 @@ def test_a_signal_is_a_status_as_in_a_shell() -> None:
     assert said("import os; os.kill(os.getpid(), 9)") == ([], 137)
 
 
+@pytest.mark.slow
 def test_full_pipes_do_not_block() -> None:
     lines, status = said("import sys; sys.stderr.write('e\\n' * 500_000); sys.stdout.write('o\\n' * 500_000)")
     assert status == 0
@@ -86,10 +87,9 @@ def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
 def test_silence() -> None:
     with Processes() as processes:
         process = processes.start(["sh", "-c", "echo once; exec sleep 600"])
-        lines = processes.lines(silence_s=1)
-        assert next(lines).text == "once"
+        assert next(iter(processes.lines())).text == "once"
         with pytest.raises(TimedOutError, match="no output"):
-            next(lines)
+            next(iter(processes.lines(silence_s=0.5)))
     assert not alive(process.pid)
     assert process.status == 128 + signal.SIGTERM
 

@@ -37,7 +37,7 @@ from fabbench.testing import ReplayLauncher, sample_run
 from tests.support.command_line import runner
 from tests.support.counter_trees import efas
 from tests.support.host_fixtures import Labs
-from tests.support.local_runs import QUICK, fabbench, pingpong, the_run
+from tests.support.local_runs import QUICK, eventually, fabbench, pingpong, the_run
 from tests.support.replay import GB, NVSHMEM, ReplayHosts
 from tests.support.requests import request
 from tests.support.ssh_runs import nothing_left, run
@@ -325,9 +325,9 @@ def test_while_an_execution_runs_the_nics_are_told(
 
     def meanwhile() -> None:
         if remote:
-            assert seen.wait(30)
+            assert seen.wait(60)
         else:
-            time.sleep(0.5)
+            time.sleep(2 * execute.EVERY_S)
 
     results = played(replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics)
     number = len(shown_nics)
@@ -337,7 +337,7 @@ def test_while_an_execution_runs_the_nics_are_told(
     moved = [hosts["a"] for _, hosts in shown_nics if hosts["a"].total]
     assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
     assert moved[0].seconds == 10
-    time.sleep(0.1)
+    assert eventually(lambda: "fabbench counters" not in {thread.name for thread in threading.enumerate()})
     assert len(shown_nics) == number
 
 

@@ -49,6 +49,7 @@ def test_sockets_against_nvlink_on_one_machine(tmp_path: Path) -> None:
     assert nothing_left(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """The rows that were kept are shown, and the disk is to blame, not the benchmark."""
 
@@ -142,6 +143,7 @@ def test_the_environment_of_ranks_is_that_of_the_plan(tmp_path: Path) -> None:
     assert (log.outcome, log.facts["transport"]) == (Outcome.OK, "socket")
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     words = ("--virtual-nodes", "2", "--fabric", "p2p", "--no-efa", *FAST)
     plan = (*words, "--env", "MY_TOKEN=s3cr3t", "--dry-run")

@@ -23,12 +23,17 @@ def osu(store: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return fabbench(store, *common, *more)
 
 
-def test_transports_between_two_ranks_are_chosen_and_proven(tmp_path: Path) -> None:
-    done = osu(tmp_path, "--fabric", "shm", "--fabric", "tcp", "--fabric", "ofi-tcp")
+TRANSPORTS = {"tcp": "socket", "shm": "shm", "ofi-tcp": "libfabric-tcp"}
+
+
+@pytest.mark.parametrize("fabrics", [["tcp"], pytest.param([*TRANSPORTS], marks=pytest.mark.slow)])
+def test_transports_between_two_ranks_are_chosen_and_proven(tmp_path: Path, fabrics: list[str]) -> None:
+    done = osu(tmp_path, *(word for fabric in fabrics for word in ("--fabric", fabric)))
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
-    for configuration, transport in (("shm", "shm"), ("tcp", "socket"), ("ofi-tcp", "libfabric-tcp")):
+    for configuration in fabrics:
         (log,) = run.logs(configuration)
+        transport = TRANSPORTS[configuration]
         assert (log.case, log.outcome, log.facts["transport"]) == ("osu_latency", Outcome.OK, transport)
         assert [point.size for point in log.points] == [1, 2, 4, 8, 16, 32, 64]
     assert nothing_left(tmp_path)

@@ -48,6 +48,7 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
 SIX = ("--gpus", "6", "--virtual-nodes", "6", "--tolerance", "80%")
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
     with start_program(tmp_path, (*PAIRS, *SIX)) as run:
         assert eventually(lambda: len(stored(tmp_path)) >= 1)
@@ -63,6 +64,7 @@ def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == 15
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_out_of_time_is_undecided(tmp_path: Path) -> None:
     """Pairs take more than a second each: some nodes are never reached."""
     slow = {"STANDIN_ROW_S": "1.5"}
@@ -74,6 +76,7 @@ def test_a_sweep_that_is_out_of_time_is_undecided(tmp_path: Path) -> None:
     assert {each["name"] for each in document["undecided"]} >= set(document["nodes"]) - tested
 
 
+@pytest.mark.slow
 def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:
     own = (*SWEEP, "--mode", "single", "--gpus", "4", "--virtual-nodes", "2")
     dry = fabbench(tmp_path, *own, "--dry-run")

@@ -10,7 +10,7 @@ from fabbench.runs.store import StoredRun, runs
 from tests.support.hosts import processes
 from tests.support.skypilot_fixtures import NOTHING, USER, VENV, SkyLab
 
-pytestmark = [pytest.mark.sky, pytest.mark.lab]
+pytestmark = [pytest.mark.sky, pytest.mark.slow]
 ONE = ("--fabric", "tcp", "--size", "64", "--iterations", "100")
 LONG = ("--fabric", "tcp", "--size", "1M", "--iterations", "1000000", "--timeout", "300")
 

@@ -95,7 +95,7 @@ class Client:
         spec = {"nodeName": node, "containers": [{**container, "resources": {"limits": limits}}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": spec}
         self.kubectl("create", "-f", "-", given=pod)
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/other")
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pod/other")
 
     def pods(self) -> list[str]:
         """The names of the pods, in the order of their indices."""
@@ -211,7 +211,7 @@ class RunningCommand:
     def measures_the_rest(self) -> None:
         """Let the rest of the rows come, and wait until what makes them has ended."""
         self.goes_on()
-        assert processes.eventually(lambda: not self.client.measures(), 30)
+        assert processes.eventually(lambda: not self.client.measures())
 
     def ends(self, seconds: float = 150) -> int:
         """Wait until it ends, and give its exit status."""

@@ -5,12 +5,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabbench.remote.ssh_config import SshSettings
+from tests.support.local_runs import eventually
+from tests.support.needed import refuse, strict
 
 SSHD = "/usr/sbin/sshd"
 USER = "root"
@@ -103,11 +104,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",), pam: str = "") -> Iterator[Sshd]:
-    """Start an sshd with further lines of configuration, and end it afterwards with all it serves.
-
-    `pam` is what PAM is told of it, in a mount namespace of its own.
-    """
+def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)) -> Iterator[Sshd]:
+    """Start an sshd with further lines of configuration, and end it afterwards with all it serves."""
+    if os.geteuid() != 0:
+        refuse("an sshd needs root", fail=strict("FABBENCH_REQUIRE_LAB"))
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     folder.mkdir(exist_ok=True)
     for kind in kinds:
@@ -135,7 +135,7 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
         )
     )
     with (folder / "log").open("wb") as log:
-        argv = [*_with_pam(folder, pam), SSHD, "-D", "-e", "-f", str(config)]
+        argv = [SSHD, "-D", "-e", "-f", str(config)]
         process = subprocess.Popen(argv, stderr=log, start_new_session=True)
     sshd = Sshd(folder=folder, port=port, process=process)
     try:
@@ -147,21 +147,9 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
         process.wait()
 
 
-def _with_pam(folder: Path, text: str) -> list[str]:
-    """Return the command that runs another with a file of its own for /etc/pam.d/sshd."""
-    if not text:
-        return []
-    (folder / "pam").write_text(text)
-    own = 'mount --bind "$0" /etc/pam.d/sshd && exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", own, str(folder / "pam")]
-
-
 def _until_listening(sshd: Sshd) -> None:
-    deadline = time.monotonic() + 20
-    while "Server listening" not in sshd.log:
-        assert sshd.process.poll() is None, sshd.log
-        assert time.monotonic() < deadline, sshd.log
-        time.sleep(0.01)
+    assert eventually(lambda: "Server listening" in sshd.log or sshd.process.poll() is not None)
+    assert sshd.process.poll() is None, sshd.log
 
 
 @contextlib.contextmanager
@@ -170,10 +158,7 @@ def running_agent(folder: Path, *keys: Path) -> Iterator[str]:
     path = str(folder / "agent.sock")
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
-        while not Path(path).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert eventually(Path(path).exists)
         for key in keys:
             env = {**os.environ, "SSH_AUTH_SOCK": path}
             subprocess.run(["ssh-add", "-q", str(key)], env=env, check=True)
