@@ -20,8 +20,7 @@ from fabbench.execution.process import LineDecoder, unwritable_folder
 from fabbench.model.errors import MachineError
 
 _PREFIX = "fabbench-ssh-"
-_MAX_FOLDER_PATH = 40
-"""Characters of a folder's path that leave room for the path of a socket in it: some systems allow 104."""
+_MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
 _GRACE_S = 2.0
 _POLL_S = 0.01
 _MAX_STDERR = _CHUNK = 1 << 16

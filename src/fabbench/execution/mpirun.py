@@ -29,18 +29,12 @@ class MpiHosts:
     """The hosts of a step, and how mpirun reaches them."""
 
     mpi: Mpi
-    addresses: tuple[str, ...] = (_LOCAL,)
-    """In rank order; the first is the host where mpirun runs."""
-    agent: tuple[str, ...] = ()
-    """The ssh command with options that mpirun starts its daemons with; empty for mpirun's default."""
-    interface: str = ""
-    """The network interface for MPI's own messages, on every host; if empty, any but the usual wrong ones."""
-    forward: tuple[str, ...] = ("PATH",)
-    """Variables of the first host that are forwarded to all ranks."""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Program → path, the same on every host."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every rank, in addition to the plan's."""
+    addresses: tuple[str, ...] = (_LOCAL,)  # In rank order; the first is the host where mpirun runs
+    agent: tuple[str, ...] = ()  # The ssh command with which mpirun starts its daemons; empty for mpirun's default
+    interface: str = ""  # For MPI's own messages, on every host; if empty, any but the usual wrong ones
+    forward: tuple[str, ...] = ("PATH",)  # Variables of the first host that are forwarded to all ranks
+    programs: Mapping[str, str] = field(default_factory=dict)  # Program → path, the same on every host
+    env: Mapping[str, str] = field(default_factory=dict)  # Environment of every rank, in addition to the plan's
 
 
 def mpirun(step: Step, hosts: MpiHosts) -> Command:
@@ -94,7 +88,6 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
-    """Yield the words of the command that starts one rank."""
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
@@ -135,7 +128,6 @@ def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _each(step: Step, hosts: MpiHosts) -> int:
-    """Return the number of ranks per host."""
     return math.ceil(sum(command.ranks for command in step.commands) / len(hosts.addresses))
 
 

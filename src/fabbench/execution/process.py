@@ -34,8 +34,7 @@ from fabbench.execution.session import FloodedError, Output, Program, is_too_lar
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
 
-LONGEST_LINE = 1 << 20
-"""Characters after which a line without an end is passed on in pieces."""
+LONGEST_LINE = 1 << 20  # Characters after which a line without an end is passed on in pieces
 
 _CHUNK = 1 << 16
 _MAX_CHUNKS_AT_ONCE = 4
@@ -69,8 +68,7 @@ class Pipe:
         self.program = program
         self.file = file
         self.closed = False
-        self.more = False
-        """Whether the last read returned data."""
+        self.more = False  # Whether the last read returned data
         self._lines = LineDecoder()
         os.set_blocking(file.fileno(), False)
 
@@ -96,8 +94,7 @@ class Tail:
         self._folder = folder
         self._prefix = prefix
         self._files: dict[str, tuple[int, LineDecoder]] = {}
-        self.more = False
-        """Whether the last read left data unread."""
+        self.more = False  # Whether the last read left data unread
 
     def limited(self) -> list[str]:
         """Read as `read` does. Raise FloodedError once a file exceeds the size that is kept."""
@@ -138,8 +135,7 @@ class Tail:
         return lines
 
 
-GRACE_S = 2.0
-"""How long a program has to exit after SIGTERM, before SIGKILL."""
+GRACE_S = 2.0  # How long a program has to exit after SIGTERM, before SIGKILL
 
 _POLL_S = 0.02
 _WAKE_S = 0.25  # rarely: fabbench must not take CPU time from what it measures
@@ -156,10 +152,8 @@ class Process:
 
     def __init__(self, name: str, popen: subprocess.Popen[bytes], mark: str) -> None:
         self.name = name
-        self.status: int | None = None
-        """As in `fabbench.execution.session.Program`."""
-        self.handle = os.pidfd_open(popen.pid)
-        """A file descriptor that becomes readable when the program ends."""
+        self.status: int | None = None  # As in `fabbench.execution.session.Program`
+        self.handle = os.pidfd_open(popen.pid)  # A file descriptor that becomes readable when the program ends
         self._popen = popen
         self._mark = mark
 
@@ -383,8 +377,7 @@ def _has_mark(pid: int, mark: bytes) -> bool:
         return False
 
 
-_PREFIX = "fabbench-tmp-"
-"""Of these directories only: those of `fabbench.remote.host` and of scripts are named by a token."""
+_PREFIX = "fabbench-tmp-"  # Of these only: those of `fabbench.remote.host` and of scripts are named by a token
 
 
 class TemporaryFolder:

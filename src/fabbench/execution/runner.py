@@ -29,11 +29,9 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
 from fabbench.model.plan import Execution, Shape, Step
 
-OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
-"""Opens the session of a step."""
+OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]  # Opens the session of a step
 
-_NAMED = 3
-"""How many steps are named one by one."""
+_NAMED = 3  # How many steps are named one by one
 
 
 class _Pair:
@@ -41,10 +39,8 @@ class _Pair:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.texts: list[str] = []
-        """Lines that are not printed yet."""
-        self.status: int | None = None
-        """The exit status of the side that failed first; 0 if both ended well, None if aborted."""
+        self.texts: list[str] = []  # Lines that are not printed yet
+        self.status: int | None = None  # Of the side that failed first; 0 if both ended well, None if aborted
         self.server, self.client = sorted(step.commands, key=lambda command: command.role != "server")
         self.known: Mapping[str, str] = {}
         self.port = 0
@@ -55,16 +51,13 @@ class _Pair:
 
     @property
     def over(self) -> bool:
-        """Return whether both sides have ended and all their output has arrived."""
         return len(self.programs) == 2 == len(self._ended)
 
     @property
     def failed(self) -> int | None:
-        """Return the exit status of the side that failed first."""
         return next((status for status in self._ended if status), None)
 
     def running(self) -> list[Program]:
-        """Return the sides that have not ended."""
         return [program for program in self.programs if program.status is None]
 
     def take(self, output: Output) -> None:
@@ -89,8 +82,7 @@ class Pairs:
         self.timed_out = ""
         self._steps = steps
         self._pairs: list[_Pair] = []
-        self._turn = 0
-        """The index of the pair whose lines are yielded."""
+        self._turn = 0  # The index of the pair whose lines are yielded
         self._started = False
         self._timeout_s = max(step.timeout_s for step in steps)
 
@@ -115,10 +107,7 @@ class Pairs:
             hint="Another program on this machine takes every port as soon as it is free.",
         )
 
-    # ------------------------------------------------------------ servers
-
     def _start_servers(self, session: Session) -> None:
-        """Start all servers, each on its own port."""
         taken: set[tuple[int, int]] = set()
         for pair in self._pairs:
             host = pair.server.host
@@ -127,8 +116,6 @@ class Pairs:
             pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
 
     def _until_ready(self, session: Session, deadline: float) -> list[Output]:
-        """Wait until all servers listen, one has ended, or time is up."""
-
         def ready() -> bool:
             if any(pair.programs[0].status is not None for pair in self._pairs):
                 return True
@@ -153,8 +140,6 @@ class Pairs:
         return any(
             program is not None and program.status is not None and PORT_TAKEN in (text or "") for program, text in early
         )
-
-    # ------------------------------------------------------------ both sides
 
     def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
         """Start the clients once the servers are ready, and follow all programs until they end."""
@@ -226,8 +211,6 @@ class Pairs:
         after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 
-    # ------------------------------------------------------------ lines in turn
-
     def _count(self, output: Output) -> None:
         if output.text is not None:
             self._limit.count(output.text)
@@ -298,7 +281,6 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
 
 
 def _groups(execution: Execution) -> Iterator[Sequence[Step]]:
-    """Yield the groups of steps that run concurrently."""
     if execution.together:
         yield execution.steps
     else:
@@ -316,17 +298,13 @@ def _run(steps: Sequence[Step], limit: OutputLimit) -> _Run:
 
 
 class _Mpi:
-    """One run of ranks on all hosts."""
-
     def __init__(self, step: Step, limit: OutputLimit) -> None:
-        self.status: int | None = None
-        """The exit status of mpirun; None if ended by the watchdog."""
+        self.status: int | None = None  # The exit status of mpirun; None if ended by the watchdog
         self.timed_out = ""
         self._step = step
         self._limit = limit
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run mpirun, and follow it and the debug files of the ranks."""
         yield begin_marker(self._step.id, self._step.facts)
         yield from self._output(open_session)
         yield end_marker(self._step.id, self.status)

@@ -11,32 +11,24 @@ from fabbench.execution.mpirun import MpiHosts
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
 
-DEBUG = "debug."
-"""The prefix of the names of files that are read while they grow."""
-FORWARDED = ("PATH", "LD_LIBRARY_PATH")
-"""Variables of the host where mpirun runs that are forwarded to all ranks."""
+DEBUG = "debug."  # The prefix of the names of files that are read while they grow
+FORWARDED = ("PATH", "LD_LIBRARY_PATH")  # Variables of the host where mpirun runs that are forwarded to all ranks
 
-PARTNER_S = 5
-"""How long one side of a pair may keep running after the other has failed."""
-CLOSING_S = 30
-"""How long one side of a pair may keep running after the other has ended well: a busy host may need it."""
+PARTNER_S = 5  # How long one side of a pair may keep running after the other has failed
+CLOSING_S = 30  # How long one side of a pair may keep running after the other has ended well: a busy host may need it
 PORTS_TRIED = 5
-PORT_TAKEN = "Address already in use"
-"""The message of a server that is to be started again, on another port."""
+PORT_TAKEN = "Address already in use"  # The message of a server that is to be started again, on another port
 TIME_UP = "it timed out"
 RAN_ON = "it kept running after the other side had ended"
 SILENT = "no output for"
 NOT_READY = "the server was not ready"
 
-LONGEST_OUTPUT = 256 << 20
-"""The maximum of bytes that an execution may print, and of bytes in each of its files."""
-MAX_LINES = 1_000_000
-"""The maximum of lines that an execution may print."""
+LONGEST_OUTPUT = 256 << 20  # The maximum of bytes that an execution may print, and of bytes in each of its files
+MAX_LINES = 1_000_000  # The maximum of lines that an execution may print
 TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
 
 
-SOURCED = ("sh", "-c", '. "$0" && exec "$@"')
-"""The words that precede the path of a file with `exports` and a program's words."""
+SOURCED = ("sh", "-c", '. "$0" && exec "$@"')  # What precedes the path of a file with `exports` and a program's words
 
 
 def exports(names: Iterable[str]) -> str:
@@ -132,8 +124,7 @@ class Session(Protocol):
     yielded with the others.
     """
 
-    folder: str
-    """The path of a directory on every host that belongs to this session alone."""
+    folder: str  # The path of a directory on every host that belongs to this session alone
 
     def mpi_hosts(self) -> MpiHosts:
         """Return the hosts, and how mpirun reaches them. Raise MachineError if there is no mpirun."""

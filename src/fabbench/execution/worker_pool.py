@@ -16,8 +16,7 @@ U = TypeVar("U")
 
 _WORKERS = 64
 _WAKE_S = 0.25
-_ENDING_S = 60.0
-"""How long `concurrently` waits for its threads: each ends the programs that it has started."""
+_ENDING_S = 60.0  # How long `concurrently` waits for its threads: each ends the programs that it has started
 
 
 class WorkerPool(Generic[T, U]):

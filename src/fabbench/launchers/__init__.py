@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
     from fabbench.report.table import Overview
 
-SWITCH, LABEL = "switch", "label:"
-"""What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``."""
-NODES = 2
-"""Hosts of a job or document if no number is given."""
+SWITCH, LABEL = "switch", "label:"  # What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``
+NODES = 2  # Hosts of a job or document if no number is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +121,8 @@ class Rendering(ABC):
 
     options: type[InstanceOptions] = InstanceOptions
     """Its options. A built-in format declares them in its package, as ``FORMAT_OPTIONS`` or ``OPTIONS``."""
-    inherits: bool = False
-    """Whether programs get the variables of `Target.inherited` from wherever the document is used."""
-    switches_networks: bool = False
-    """Whether each variant gets pods in the network that it requests (`Variant.host_network`)."""
+    inherits: bool = False  # Whether programs get `Target.inherited` from wherever the document is used
+    switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)
 
     @property
     @abstractmethod
@@ -202,43 +198,34 @@ class Leftover:
 
     run: str
     namespace: str
-    age: timedelta
-    """Of the oldest object."""
+    age: timedelta  # Of the oldest object
     running: bool
     """Whether a pod of it is running or its Job has not ended: it may be a run in progress.
 
     Once fabbench has exited, its Job soon ends by itself: nothing extends its deadline.
     """
-    request: str
-    """The command that created it; empty if not recorded."""
-    things: tuple[ObjectRef, ...]
-    """In the order of deletion. Objects deleted along with an owner are not listed."""
+    request: str  # The command that created it; empty if not recorded
+    things: tuple[ObjectRef, ...]  # In the order of deletion. Objects deleted along with an owner are not listed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
     """What was found, and how to remove it."""
 
-    where: str
-    """Where it was searched for, to follow "in": ``namespace default of prod``."""
-    column: str
-    """The title of the column of `Leftover.namespace`."""
+    where: str  # Where it was searched for, to follow "in": ``namespace default of prod``
+    column: str  # The title of the column of `Leftover.namespace`
     found: Sequence[Leftover]
-    remove: Callable[[Sequence[Leftover]], None]
-    """Removes some of them. Raises MachineError that names what remains."""
+    remove: Callable[[Sequence[Leftover]], None]  # Removes some of them. Raises MachineError that names what remains.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
     """What is known about machines, for `fabbench.hosts.check`."""
 
-    probes: "Mapping[str, Probe]"
-    """Machine → everything it reported."""
+    probes: "Mapping[str, Probe]"  # Machine → everything it reported
     relations: "HostRelations"
-    checks: "tuple[Check, ...]" = ()
-    """What is known without probing them."""
-    overviews: "tuple[Overview, ...]" = ()
-    """What is shown before the checks, such as the nodes of a cluster."""
+    checks: "tuple[Check, ...]" = ()  # What is known without probing them
+    overviews: "tuple[Overview, ...]" = ()  # What is shown before the checks, such as the nodes of a cluster
 
 
 class AllocationLostError(MachineError):
@@ -311,18 +298,12 @@ class Launcher(ABC):
 
     options: type[LauncherOptions] = LauncherOptions
     """Its options. A built-in launcher declares them in its package, as ``OPTIONS``."""
-    has_deep_check: bool = False
-    """Whether a `deep` `examine` starts pods or a job."""
-    cleans: bool = False
-    """Whether `leftovers` finds what runs left behind, for `fabbench clean`."""
-    inherits: bool = False
-    """Whether programs get fabbench's values of `Target.inherited`, not by way of a command line."""
-    open_starts_nothing: bool = False
-    """Whether `open` only inspects machines, so that `preview` may use it."""
-    switches_networks: bool = False
-    """Whether each variant gets pods in the network that it requests (`Variant.host_network`)."""
-    groups_by: tuple[str, ...] = ()
-    """What `node_groups` can group nodes by: `SWITCH`, `LABEL`."""
+    has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
+    cleans: bool = False  # Whether `leftovers` finds what runs left behind, for `fabbench clean`
+    inherits: bool = False  # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
+    open_starts_nothing: bool = False  # Whether `open` only inspects machines, so that `preview` may use it
+    switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)
+    groups_by: tuple[str, ...] = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
 
     @property
     @abstractmethod
@@ -428,14 +409,10 @@ def launcher_named(name: str) -> Launcher:
 class Explanation:
     """Why a pod does not run, or what ended it."""
 
-    code: str
-    """A word or two, machine-readable: `insufficient`, `image`, `quota`, `oom-killed`, …"""
-    text: str
-    """One or two sentences, quoting the cluster where that says more."""
-    advice: str
-    """What to do next."""
-    final: bool = True
-    """Whether waiting is pointless."""
+    code: str  # A word or two, machine-readable: `insufficient`, `image`, `quota`, `oom-killed`, …
+    text: str  # One or two sentences, quoting the cluster where that says more
+    advice: str  # What to do next
+    final: bool = True  # Whether waiting is pointless
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}"

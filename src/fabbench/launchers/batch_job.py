@@ -15,15 +15,11 @@ from fabbench.model.hosts import Inventory
 from fabbench.model.log import MARKER_SIGN, Ending
 from fabbench.model.plan import Execution, Plan
 
-Follow = Callable[[str], Generator[str, None, None]]
-"""Submits a document and yields its lines as they come. Closing it early ends the job."""
-CancelExecution = Callable[[Execution], None]
-"""Ends one execution of a job, which goes on with the next one."""
-ReadCounters = Callable[[], Mapping[str, Sequence[str]]]
-"""Reads the NIC counters of a job's hosts, for live views; empty while the job does not run."""
+Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
+CancelExecution = Callable[[Execution], None]  # Ends one execution of a job, which goes on with the next one
+ReadCounters = Callable[[], Mapping[str, Sequence[str]]]  # NIC counters of a running job's hosts, for live views
 
-_AROUND_S = 600
-"""For startup, shutdown and probing, in addition to the measurements."""
+_AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
 
 
@@ -38,10 +34,8 @@ class JobAllocation:
 
     # No thread reads counters: a launcher may start programs here at any time.
     remote = False
-    cancel_execution: CancelExecution | None = None
-    """Ends an abandoned execution; None: it runs to its end."""
-    read_counters: ReadCounters | None = None
-    """Reads counters while the job runs. Its script prints the counters of each execution."""
+    cancel_execution: CancelExecution | None = None  # Ends an abandoned execution; None: it runs to its end
+    read_counters: ReadCounters | None = None  # While the job runs; the script prints those of each execution
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False

@@ -167,8 +167,7 @@ class PodOptions(LauncherOptions):
         return fields
 
 
-Object: TypeAlias = dict[str, Any]
-"""One object, as the API takes it."""
+Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 
 def yaml_documents(objects: Iterable[Object], comment: str, *, compact: bool = False) -> str:
@@ -200,8 +199,7 @@ def _comment(text: str) -> str:
     return "".join(f"# {line.removeprefix('# ')}\n" for line in text.split("\n") if line)
 
 
-_LONGEST_FLOW = 180
-"""Maximum characters of a value that `compact` writes on one line."""
+_LONGEST_FLOW = 180  # Maximum characters of a value that `compact` writes on one line
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":

@@ -61,7 +61,6 @@ def script(plan: Plan, target: ScriptTarget) -> str:
 
 
 def _contract() -> Iterator[str]:
-    """Yield the constants that the script shares with sessions."""
     values: Mapping[str, str | int] = {
         "sign": MARKER_SIGN,
         "partner_s": session.PARTNER_S,

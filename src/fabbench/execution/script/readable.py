@@ -73,8 +73,7 @@ _TOGETHER = (
 )
 _INDENT = "        "
 _WIDTH = 122
-_LOOP = 3
-"""From this many steps of the same kind on, they are written as a loop."""
+_LOOP = 3  # From this many steps of the same kind on, they are written as a loop
 _SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
 _ON_ALONE = """
 on() { "${@:2}"; } # NUMBER WORD…: run a program
@@ -83,8 +82,7 @@ _AGENT = """\
 export OMPI_MCA_plm_rsh_agent="$agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 # Open MPI 4
 export PRTE_MCA_plm_ssh_agent="$agent" PRTE_MCA_plm_ssh_no_tree_spawn=1 # and 5
 """
-_FAMILY = 8
-"""From this many variables with one prefix on, all variables with the prefix are unset."""
+_FAMILY = 8  # From this many variables with one prefix on, all variables with the prefix are unset
 _PREFIX = re.compile(r"[A-Z]+_[A-Z]+_")
 _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
 
@@ -107,14 +105,10 @@ def readable_body(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
 
 
 class _Script:
-    """The script of a plan."""
-
     def __init__(self, plan: Plan, target: ScriptTarget, hosts: str) -> None:
         self._plan, self._usual, self._target, self._read = plan, target, target, hosts
-        self._launches: dict[tuple[str, ...], str] = {}
-        """The words that start ranks → the array that holds them."""
-        self._programs: dict[str, str] = {}
-        """Text of a program → the variable that holds it."""
+        self._launches: dict[tuple[str, ...], str] = {}  # The words that start ranks → the array that holds them
+        self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         if target.ranks is RankStarter.SRUN:
             require_one_mpirun(target)
         elif any(target.insides):
@@ -126,7 +120,6 @@ class _Script:
             raise RequestError(f"ssh does not pass on {', '.join(self.inherited)}.", hint="Add --supervised.")
 
     def texts(self) -> Iterator[str]:
-        """Yield its parts."""
         arms = "".join(self._arms())
         yield "exec 2>&1 # errors belong to the log\n"
         yield self._usual.opening
@@ -145,7 +138,6 @@ class _Script:
         yield self._loop(arms)
 
     def _exports(self) -> Iterator[str]:
-        """Yield the exports that mpirun needs in its environment."""
         if not self._launches or self._usual.ranks is RankStarter.SRUN:
             return
         yield "# For Open MPI. fabbench render --supervised supports MPICH and Intel MPI, too.\n"
@@ -178,10 +170,7 @@ class _Script:
             f'{skip if several else ""}    case $label in\n{arms}    esac\ndone\nexit "$status"\n'
         )
 
-    # ------------------------------------------------------------ configurations
-
     def _arms(self) -> Iterator[str]:
-        """Yield the case arm of each configuration."""
         for configuration in self._plan.configurations:
             bodies: dict[str, None] = {}
             for execution in self._plan.executions:
@@ -207,8 +196,6 @@ class _Script:
         if shapes != {Shape.PAIR}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         return text + self._of_pairs(execution)
-
-    # ------------------------------------------------------------ ranks
 
     def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the steps, each preceded by the environment of its ranks if that changes."""
@@ -294,8 +281,6 @@ class _Script:
     def _address(self) -> str:
         return "127.0.0.1" if self._alone else variable("hosts[0]")
 
-    # ------------------------------------------------------------ pairs
-
     def _of_pairs(self, execution: Execution) -> str:
         sides = [self._side(step, command) for step in execution.steps for command in step.commands]
         columns = zip(*sides, strict=False)
@@ -373,7 +358,6 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
 
 
 def _array_of(name: str) -> str:
-    """Return the placeholder for all words of an array."""
     return variable(f"{name}[@]")
 
 
@@ -382,6 +366,5 @@ def _command(words: Sequence[str], indent: str = _INDENT) -> str:
 
 
 def _array(name: str, words: Sequence[str], indent: str = _INDENT) -> str:
-    """Return the assignment of an array."""
     text = wrapped([quote(word) for word in words], indent, "    ", "\n", _WIDTH)
     return f"{indent}{name}=({text.strip()})\n"

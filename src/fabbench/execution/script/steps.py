@@ -19,8 +19,7 @@ from fabbench.model.log import marker_words
 from fabbench.model.messages import printable
 from fabbench.model.plan import Command, Execution, Plan, Shape, Step
 
-_BEGIN, _END = "\ud800", "\ud801"
-"""These enclose a shell variable within a word: no printable text contains them."""
+_BEGIN, _END = "\ud800", "\ud801"  # These enclose a shell variable within a word: no printable text contains them
 _VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 100
@@ -105,8 +104,7 @@ def comment(text: str) -> str:
     return "".join(f"# {printable(part)}\n" for part in text.splitlines())
 
 
-_LONGEST_FILE = 100_000
-"""Bytes; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
+_LONGEST_FILE = 100_000  # Bytes; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)
 _DETECT = """\
 use_mpirun() { # PATH
     local version
@@ -130,21 +128,17 @@ class Steps:
     """The functions of a script. Executions that do the same share one."""
 
     def __init__(self, plan: Plan, target: ScriptTarget) -> None:
-        self._usual = self._target = target
-        """The target of the configuration that is being written."""
+        self._usual = self._target = target  # The target of the configuration that is being written
         self._hosts = plan.hosts
         steps = [step for execution in plan.executions for step in execution.steps]
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, steps))))
         alone = plan.hosts == 1 and target.here
         self._shared = not alone and target.reach is ProgramStarter.SSH and _pairs(steps)
-        self._files: dict[str, str] = {}
-        """Text → the variable that holds it."""
-        self._launches: dict[str, str] = {}
-        """Body → the function that starts mpirun."""
+        self._files: dict[str, str] = {}  # Text → the variable that holds it
+        self._launches: dict[str, str] = {}  # Body → the function that starts mpirun
         self._paths = _paths(plan, target)
         bodies: dict[str, str] = {}
-        self.functions: list[str] = []
-        """The name of each execution's function."""
+        self.functions: list[str] = []  # The name of each execution's function
         comments: dict[str, str] = {}
         for execution in plan.executions:
             self._target = target.of(execution.configuration.variant)
@@ -193,8 +187,6 @@ class Steps:
             text += line(("require", *words), indent="") + "\n" if words else ""
         return text
 
-    # ------------------------------------------------------------ one execution
-
     def _body(self, execution: Execution) -> str:
         shapes = {step.shape for step in execution.steps}
         if execution.together and shapes != {Shape.PAIR}:
@@ -228,8 +220,6 @@ class Steps:
         limit = str(math.ceil(step.timeout_s))
         return wrapped(["step", identity, quote(step.label), limit, quote(facts)]) + "\n"
 
-    # ------------------------------------------------------------ pairs
-
     def _pair(self, step: Step, number: int) -> str:
         if step.files or any("{folder}" in word for command in step.commands for word in command.argv):
             raise RequestError(f"A script cannot include the files of a pair ({step.label}).")
@@ -253,8 +243,6 @@ class Steps:
         alone = self._hosts == 1 and self._target.here
         return "127.0.0.1" if alone else variable("hosts[0]")
 
-    # ------------------------------------------------------------ ranks
-
     def _ranks(self, step: Step) -> str:
         ready = replace(
             step,
@@ -272,7 +260,6 @@ class Steps:
         return self._begin(step) + self._with(step.files) + line(["ranks", silence, *command]) + " || return\n"
 
     def _with(self, named: Mapping[str, str]) -> str:
-        """Return the line that lists a step's files."""
         for name, text in named.items():
             if len(text.encode()) > _LONGEST_FILE:
                 raise RequestError(f"{name} is too long to include in a script.")

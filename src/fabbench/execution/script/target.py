@@ -19,21 +19,18 @@ MPIJOB_HOSTS = (
     "cat /etc/mpi/hostfile"
 )
 """Waits up to a minute for each to be in the cluster's DNS, which gets pods only after they are ready."""
-NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""
-"""The script's arguments, or the variable HOSTS."""
+NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""  # The script's arguments, or the variable HOSTS
 SSH = (
     *("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR"),
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
 )
-BATCH = ("-o", "BatchMode=yes")
-"""Options of ssh in a script that is meant to be read."""
+BATCH = ("-o", "BatchMode=yes")  # Options of ssh in a script that is meant to be read
 
 
 class RankStarter(StrEnum):
     """What starts ranks on all hosts."""
 
-    MPIRUN = "mpirun"
-    """Of any kind: the script distinguishes Open MPI 4, Open MPI 5 and hydra when it runs."""
+    MPIRUN = "mpirun"  # Of any kind: the script distinguishes Open MPI 4, Open MPI 5 and hydra when it runs
     SRUN = "srun"
 
 
@@ -50,52 +47,33 @@ class VariantOverrides:
 
     mpirun: str = "mpirun"
     interface: str = ""
-    inside: tuple[str, ...] | None = None
-    """As `ScriptTarget.inside`; None if unchanged."""
-    folders: tuple[str, ...] = ()
-    """Directories that must exist on every host, or in every container."""
+    inside: tuple[str, ...] | None = None  # As `ScriptTarget.inside`; None if unchanged
+    folders: tuple[str, ...] = ()  # Directories that must exist on every host, or in every container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 
-    hosts: str
-    """A bash command that prints the hosts in rank order: the first word of each line."""
+    hosts: str  # A bash command that prints the hosts in rank order: the first word of each line
     ranks: RankStarter = RankStarter.MPIRUN
     reach: ProgramStarter = ProgramStarter.SSH
-    here: bool = True
-    """Whether the script runs on the first host; otherwise it runs on none of them."""
-    mpirun: str = "mpirun"
-    """Its path."""
-    agent: tuple[str, ...] = ()
-    """What mpirun starts its daemons with; empty for its default."""
-    interface: str = ""
-    """For MPI's own messages; if empty, any but the usual wrong ones."""
-    extra: tuple[str, ...] = ()
-    """More options of mpirun, or of srun."""
-    ssh: tuple[str, ...] = SSH
-    """Options of ssh."""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Program → path, the same on every host."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every rank, in addition to the plan's."""
-    inside: tuple[str, ...] = ()
-    """Options of srun that start a program in a container; empty if programs run on the host itself."""
-    toggled: bool = True
-    """Whether the variable FABRIC chooses configurations, in a script that is meant to be read."""
-    command: str = ""
-    """A comment: the command line that generated the script."""
-    header: str = ""
-    """Comments that precede everything else."""
-    opening: str = ""
-    """Script text that runs before the first execution, when the directory and the traps are in place."""
-    closing: str = ""
-    """Script text that runs after the last execution."""
-    variants: Mapping[str, VariantOverrides] = field(default_factory=dict)
-    """Variant → what differs."""
-    inventory: Inventory | None = None
-    """What the hosts have, against which their NICs are judged; None if NIC counters are not read."""
+    here: bool = True  # Whether the script runs on the first host; otherwise it runs on none of them
+    mpirun: str = "mpirun"  # Its path
+    agent: tuple[str, ...] = ()  # What mpirun starts its daemons with; empty for its default
+    interface: str = ""  # For MPI's own messages; if empty, any but the usual wrong ones
+    extra: tuple[str, ...] = ()  # More options of mpirun, or of srun
+    ssh: tuple[str, ...] = SSH  # Options of ssh
+    programs: Mapping[str, str] = field(default_factory=dict)  # Program → path, the same on every host
+    env: Mapping[str, str] = field(default_factory=dict)  # Environment of every rank, in addition to the plan's
+    inside: tuple[str, ...] = ()  # Options of srun that start a program in a container; empty for the host itself
+    toggled: bool = True  # Whether the variable FABRIC chooses configurations, in a script that is meant to be read
+    command: str = ""  # A comment: the command line that generated the script
+    header: str = ""  # Comments that precede everything else
+    opening: str = ""  # Script text that runs before the first execution, when the directory and the traps are in place
+    closing: str = ""  # Script text that runs after the last execution
+    variants: Mapping[str, VariantOverrides] = field(default_factory=dict)  # Variant → what differs
+    inventory: Inventory | None = None  # What NICs are judged against; None if NIC counters are not read
 
     def of(self, variant: str) -> "ScriptTarget":
         """Return the target of a variant's configurations."""

@@ -16,10 +16,8 @@ from fabbench.model.options import Surroundings, option
 if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile
 
-LEASE_S = 90
-"""Seconds without a heartbeat from fabbench after which a pod exits."""
-PORT = 2222
-"""Port of the pods' sshd."""
+LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
+PORT = 2222  # Port of the pods' sshd
 
 
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")

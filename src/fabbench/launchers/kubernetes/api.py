@@ -19,16 +19,12 @@ from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
 
 T = TypeVar("T")
-Query: TypeAlias = Iterable[tuple[str, str]]
-"""Query parameters of a request; a name may occur several times."""
+Query: TypeAlias = Iterable[tuple[str, str]]  # Query parameters of a request; a name may occur several times
 
-_TIMEOUT = (10.0, 60.0)
-"""Timeouts in seconds: to connect, and between bytes of an answer."""
-_WATCH_S = 50
-"""Seconds after which the cluster ends a watch: before its silence would be an error."""
+_TIMEOUT = (10.0, 60.0)  # Timeouts in seconds: to connect, and between bytes of an answer
+_WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silence would be an error
 _PAGE = 500
-_RESTART_S = 15.0
-"""Seconds that an API server may take to restart."""
+_RESTART_S = 15.0  # Seconds that an API server may take to restart
 _INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
 _RETRY_STATUSES, _SERVER_ERROR = {429}, 500
 
@@ -49,8 +45,7 @@ def client_library() -> ModuleType:
 class _Resource(NamedTuple):
     """The path of a kind in the API."""
 
-    group: str
-    """Empty for the core group."""
+    group: str  # Empty for the core group
     version: str
     plural: str
 
@@ -68,8 +63,7 @@ _KINDS: Mapping[str, _Resource] = {
     "ResourceClaimTemplate": CLAIM_TEMPLATE,
     "SelfSubjectAccessReview": _Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews"),
 }
-_CLUSTER_SCOPED = {"Node", "SelfSubjectAccessReview"}
-"""Kinds that are not namespaced."""
+_CLUSTER_SCOPED = {"Node", "SelfSubjectAccessReview"}  # Kinds that are not namespaced
 
 
 class _Requests:
@@ -77,8 +71,7 @@ class _Requests:
 
     def __init__(self, configuration: Any) -> None:
         library = client_library()
-        self.api_client = library.client.ApiClient(configuration)
-        """Where `kubernetes.stream` looks for it."""
+        self.api_client = library.client.ApiClient(configuration)  # Where `kubernetes.stream` looks for it
         # The default discoverer would first request all kinds from the cluster.
         self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
 
@@ -95,8 +88,7 @@ class _Requests:
 class KubernetesApi:
     """One cluster, with the namespace to work in. Every method raises MachineError."""
 
-    configuration: Any
-    """The client library's Configuration; it renews tokens by itself."""
+    configuration: Any  # The client library's Configuration; it renews tokens by itself
     context: str
     namespace: str
 

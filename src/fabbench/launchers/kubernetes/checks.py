@@ -266,15 +266,11 @@ class Right:
     """One verb on one kind of object."""
 
     verb: str
-    resource: str
-    """In the plural, as RBAC writes it."""
-    why: str
-    """What it is needed for, as the end of "fabbench may not <verb> <resource>: it is needed …"."""
-    group: str = _CORE
-    """API group; empty for the core."""
+    resource: str  # In the plural, as RBAC writes it
+    why: str  # What it is needed for, as the end of "fabbench may not <verb> <resource>: it is needed …"
+    group: str = _CORE  # API group; empty for the core
     subresource: str = ""
-    namespaced: bool = True
-    """Whether it is needed only in the run's namespace; else in the whole cluster."""
+    namespaced: bool = True  # Whether it is needed only in the run's namespace; else in the whole cluster
 
     @property
     def full_resource(self) -> str:

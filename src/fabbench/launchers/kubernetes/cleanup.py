@@ -22,24 +22,18 @@ Where the API fails several times within two minutes, the garbage collector and 
 minute before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to
 30 s, times 1 to 2). Pods then have 30 s to end.
 """
-_SILENT_S = 30.0
-"""Maximum time to wait for an API that does not answer."""
-_NOTE_S = 10.0
-"""After how long to say what is waited for."""
+_SILENT_S = 30.0  # Maximum time to wait for an API that does not answer
+_NOTE_S = 10.0  # After how long to say what is waited for
 _LOOK_S = 0.5
-_LATE_S = 2.0
-"""For how long an object may still appear after its creation was interrupted."""
-_STUCK_S = 3.0
-"""For how long pods of lost nodes are waited for: the last one may be about to go."""
+_LATE_S = 2.0  # For how long an object may still appear after its creation was interrupted
+_STUCK_S = 3.0  # For how long pods of lost nodes are waited for: the last one may be about to go
 _POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
-_ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")
-"""Objects that create others go before them; objects that others need go last."""
+_ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")  # What creates others first; what others need last
 _JOBS = ("MPIJob", "Job")
 """Not every cluster has MPIJobs, and not every user may list both. Services and Secrets go with their Job:
 only those applied by hand remain, and are found if the user may list them."""
-_ENDS = ("Complete", "Succeeded", "Failed")
-"""Conditions of a Job that has ended; Succeeded is an MPIJob's."""
+_ENDS = ("Complete", "Succeeded", "Failed")  # Conditions of a Job that has ended; Succeeded is an MPIJob's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +41,8 @@ class Remaining:
     """What is left after a removal."""
 
     pods: tuple[str, ...] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
-    """Those of `pods` whose node is lost → the node."""
-    answered: bool = True
-    """Whether the API answered: else nothing is known."""
+    lost: Mapping[str, str] = field(default_factory=dict)  # Those of `pods` whose node is lost → the node
+    answered: bool = True  # Whether the API answered: else nothing is known
 
     def error(self, thing: str, *, unanswered: str) -> MachineError | None:
         """Return the error that names what is left; None if nothing is.
@@ -268,7 +260,6 @@ def _leftover(run: str, namespace: str, things: list[Mapping[str, Any]], now: da
 
 
 def _runs(thing: Mapping[str, Any]) -> bool:
-    """Return whether a pod runs, or a Job has not ended."""
     status = thing.get("status") or {}
     if thing.get("kind") in _JOBS:
         conditions = status.get("conditions") or ()

@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 8
 _UNSEEN = "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
-_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""Selects pods that use resources of a node."""
+_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"  # Pods that use a node
 _SYNTAX = "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 
 
@@ -60,7 +59,6 @@ def cluster_nodes(target: Target) -> Overview:
 
 
 def _labels(options: ClusterPodOptions) -> str:
-    """Return the selector for all labels that nodes must have."""
     selectors = (f"{key}={value}" for key, value in options.node_selector.items())
     return ",".join(filter(None, (options.selector.strip(), *selectors)))
 

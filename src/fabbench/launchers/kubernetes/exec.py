@@ -39,10 +39,8 @@ _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
 _LINGER_S = 1.0
 _ERR_LINES = 1000
-_QUEUE_LINES = 200
-"""Maximum queued lines of a shell: then it waits until they are read."""
-_REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
-"""What the API prepends to a kubelet's message: the whole command."""
+_QUEUE_LINES = 200  # Maximum queued lines of a shell: then it waits until they are read
+_REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
     r"pod does not exist|container not found"
@@ -60,8 +58,7 @@ class PodPipe:
 
     def __init__(self, stream: Any, name: str) -> None:
         self.status: int | None = None
-        self.err: list[str] = []
-        """The last lines of its standard error."""
+        self.err: list[str] = []  # The last lines of its standard error
         self._stream = stream
         self.name = name
         self._out, self._err = LineDecoder(), LineDecoder()
@@ -163,8 +160,7 @@ class PodConnection:
         self._api = api
         self._container = container
         self._pipes: list[PodPipe] = []
-        self.host_key = ("", "")
-        """The type and base64 of the host key of the pod's sshd, if it has one."""
+        self.host_key = ("", "")  # The type and base64 of the host key of the pod's sshd, if it has one
 
     def connect(self) -> None:
         """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
@@ -227,8 +223,7 @@ class PodShell(HostShell):
     def __init__(self, connection: PodConnection, arguments: Sequence[str] = ()) -> None:
         """Start it; `arguments` are passed to its scripts. Raise MachineError."""
         self._pipe = connection.open(("sh", "-s", "--", *arguments))
-        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)
-        """Its lines; None: no more."""
+        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)  # Its lines; None: no more
         self._ended = False
         threading.Thread(target=self._listen, daemon=True, name="fabbench pod shell").start()
 
@@ -262,8 +257,7 @@ class PodShell(HostShell):
             self._lines.put(None)
 
 
-_FAILED = 255
-"""ssh's exit status if it was not the command that failed."""
+_FAILED = 255  # ssh's exit status if it was not the command that failed
 
 
 @contextlib.contextmanager
@@ -298,7 +292,6 @@ class _Relay:
 
     @property
     def agent(self) -> tuple[str, ...]:
-        """The command that replaces ssh."""
         return ("sh", self._script, self._folder)
 
     def start(self) -> None:

@@ -70,15 +70,13 @@ from fabbench.remote.parallel import map_hosts
 from fabbench.remote.session import HeldHosts
 from fabbench.report.table import Overview
 
-Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]
-"""Starts pods, and probes them; leaving the context ends them."""
+Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
 
 
 class PodKind(NamedTuple):
     """The properties of a variant that are fixed when its pods start."""
 
-    image: str = ""
-    """Empty: the target's image."""
+    image: str = ""  # Empty: the target's image
     host_network: bool = False
 
     @classmethod
@@ -131,15 +129,12 @@ class _SwitchingPods:
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return the documents of the current pods."""
         return self._allocation.documents if self._allocation else {}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Run an execution in pods of its variant's kind."""
         return self.ensure_pods(self._kinds[execution.configuration.variant]).execute(execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the counters in the current pods."""
         return self._allocation.counters() if self._allocation else {}
 
 
@@ -355,7 +350,6 @@ def _document(spec: RunSpec) -> str:
 
 
 def _by_node(pods: Sequence[Mapping[str, Any]], api: KubernetesApi, job_run: JobRun) -> dict[str, PodConnection]:
-    """Return a connection to every pod, by node name."""
     return {
         pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit)
         for pod in pods
@@ -382,7 +376,6 @@ def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str,
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
-    """Read the OOM counters of the pods that answer."""
     found = map_hosts(
         {remote.name: remote for remote in remotes if remote.lost is None},
         lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),

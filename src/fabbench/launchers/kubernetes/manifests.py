@@ -22,30 +22,21 @@ from fabbench.launchers.pod_options import Object, PodOptions
 from fabbench.model.errors import RequestError
 
 NAME = "app.kubernetes.io/name"
-RUN = "fabbench/run"
-"""The label for the run's id. All of fabbench's objects have it and `NAME`."""
-ROLE = "fabbench/role"
-"""The label of pods: `WORKER` if they measure."""
+RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
+ROLE = "fabbench/role"  # The label of pods: `WORKER` if they measure
 WORKER = "worker"
-REQUEST = "fabbench/request"
-"""The annotation for the command, for people who find the objects."""
+REQUEST = "fabbench/request"  # The annotation for the command, for people who find the objects
 HOST_NETWORK = "fabbench/host-network"
-SELECTOR = f"{NAME}=fabbench,{RUN}"
-"""Selects all of fabbench's objects, of any run."""
+SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
 FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container
 """Where pod_watchdog.sh writes, in the pod."""
-HEARTBEAT_FILE = f"{FOLDER}-beat"
-"""The file that fabbench creates every few seconds to keep the pod running; the pod removes it."""
-HOST_KEY = f"{FOLDER}/host_key.pub"
-"""The pod's host key, once it is Ready."""
-KNOWN_HOSTS = f"{FOLDER}/known_hosts"
-"""Where fabbench writes the host keys of all pods, for `SSH`."""
-SSH = ("ssh", "-F", f"{FOLDER}/ssh_config")
-"""The command with which mpirun reaches the other pods."""
+HEARTBEAT_FILE = f"{FOLDER}-beat"  # Created every few seconds to keep the pod running; the pod removes it
+HOST_KEY = f"{FOLDER}/host_key.pub"  # The pod's host key, once it is Ready
+KNOWN_HOSTS = f"{FOLDER}/known_hosts"  # Where fabbench writes the host keys of all pods, for `SSH`
+SSH = ("ssh", "-F", f"{FOLDER}/ssh_config")  # The command with which mpirun reaches the other pods
 KEYS = "/etc/fabbench/ssh"
-TTL_S = 20
-"""Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two minutes."""
+TTL_S = 20  # Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two minutes.
 
 _RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _ARGUMENT = re.compile(r"\$(?=[$(])")
@@ -64,35 +55,24 @@ class SshKey:
 class RunSpec:
     """What the objects of a run are created from."""
 
-    run: str
-    """The run's id: lowercase letters, digits and dashes."""
-    count: int
-    """Number of pods, each on its own node."""
+    run: str  # The run's id: lowercase letters, digits and dashes
+    count: int  # Number of pods, each on its own node
     resources: PodResources
-    deadline_s: int
-    """Seconds after which the Job ends in any case."""
+    deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
-    hostnames: tuple[str, ...] = ()
-    """Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`."""
-    instance_type: str = ""
-    """Used if no nodes are named; empty: any."""
-    agent: Literal["ssh", "exec"] = "ssh"
-    """How mpirun reaches the other pods: by ssh, or through fabbench's connection."""
+    hostnames: tuple[str, ...] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
+    instance_type: str = ""  # Used if no nodes are named; empty: any
+    agent: Literal["ssh", "exec"] = "ssh"  # How mpirun reaches the other pods: by ssh, or through fabbench's connection
     key: SshKey | None = None
     port: int = PORT
     lease_s: int = LEASE_S
     ttl_s: int = TTL_S
-    host_network: bool = False
-    """Whether pods use the nodes' network: a variant, not how pods usually run."""
-    rdma: bool = True
-    """Whether RDMA may be measured, which locks memory."""
-    user: int | None = None
-    """The non-root user that pods run as; None: the image's."""
+    host_network: bool = False  # Whether pods use the nodes' network: a variant, not how pods usually run
+    rdma: bool = True  # Whether RDMA may be measured, which locks memory
+    user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
-    request: str = ""
-    """The command, for people."""
-    independent: bool = False
-    """Whether the other pods keep running when one fails."""
+    request: str = ""  # The command, for people
+    independent: bool = False  # Whether the other pods keep running when one fails
 
     @property
     def name(self) -> str:
@@ -347,8 +327,7 @@ def env_list(env: Mapping[str, str]) -> list[Object]:
     return [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
 
 
-CLAIM = "fabric"
-"""The name of a pod's device claim."""
+CLAIM = "fabric"  # The name of a pod's device claim
 
 
 def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:

@@ -11,8 +11,7 @@ from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, thousandths, 
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 
-Used: TypeAlias = Mapping[str, int]
-"""Resource → what the pods on a node request: millicores, bytes of memory, devices."""
+Used: TypeAlias = Mapping[str, int]  # Resource → what the pods on a node request: millicores, bytes of memory, devices
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
@@ -28,8 +27,7 @@ class Amount(NamedTuple):
 
     allocatable: int = 0
     free: int = 0
-    known: bool = True
-    """Whether all pods are visible: else less may be free."""
+    known: bool = True  # Whether all pods are visible: else less may be free
 
     def __str__(self) -> str:
         return f"{self.free if self.known else '?'}/{self.allocatable}"
@@ -64,34 +62,24 @@ class Node:
     """One node. An empty string means that the node does not report it."""
 
     name: str
-    label_type: str = ""
-    """The instance type as labeled: HyperPod writes ``ml.p4d.24xlarge``."""
+    label_type: str = ""  # The instance type as labeled: HyperPod writes ``ml.p4d.24xlarge``
     arch: str = ""
     ready: bool = False
-    why_not: str = ""
-    """Why it is not ready, as the kubelet or controller reports it."""
+    why_not: str = ""  # Why it is not ready, as the kubelet or controller reports it
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: Amount = _NONE
-    resource: str = ""
-    """The extended resource with which pods request its fabric; empty: none is advertised, not even 0."""
-    fabric: Amount = _NONE
-    """The devices of `resource`."""
-    huge_pages: Amount = _NONE
-    """Bytes in pages of 2 MiB."""
-    memory: Amount = _NONE
-    """Bytes."""
-    cpus: Amount = _NONE
-    """Millicores."""
+    resource: str = ""  # The extended resource of its fabric; empty: none is advertised, not even 0
+    fabric: Amount = _NONE  # The devices of `resource`
+    huge_pages: Amount = _NONE  # Bytes in pages of 2 MiB
+    memory: Amount = _NONE  # Bytes
+    cpus: Amount = _NONE  # Millicores
     zone: str = ""
-    layers: tuple[str, ...] = ()
-    """The values of `LAYERS`: where it is in the network, widest first."""
+    layers: tuple[str, ...] = ()  # The values of `LAYERS`: where it is in the network, widest first
     ultraserver: str = ""
-    health: str = ""
-    """HyperPod's node-health-status."""
-    deep_health: str = ""
-    """HyperPod's deep-health-check-status."""
+    health: str = ""  # HyperPod's node-health-status
+    deep_health: str = ""  # HyperPod's deep-health-check-status
     kubelet: str = ""
     runtime: str = ""
 

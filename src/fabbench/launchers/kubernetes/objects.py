@@ -32,8 +32,7 @@ class Heartbeat:
         """`pods` returns the Job's pods."""
         self._api, self._spec, self._pods = api, spec, pods
         self._beats: dict[str, PodPipe] = {}
-        self._beating: set[str] = set()
-        """Pods that have not answered the last beat yet."""
+        self._beating: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
         self._started = time.monotonic()
         self._extended = self._started
@@ -65,7 +64,6 @@ class Heartbeat:
                 threading.Thread(target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}").start()
 
     def _extend_deadline(self) -> None:
-        """Extend the Job's deadline from time to time."""
         now = time.monotonic()
         if now - self._extended >= self._spec.lease_s / 5:
             patch = deadline(round(now - self._started) + self._spec.lease_s)
@@ -93,8 +91,7 @@ class Heartbeat:
 Object = Mapping[str, Any]
 
 _POLL_S = 0.5
-_REASON_S = 5.0
-"""How long after a pod's end its reason may still be reported."""
+_REASON_S = 5.0  # How long after a pod's end its reason may still be reported
 _ENDED_BY_JOB = "SuccessfulDelete"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -106,8 +103,7 @@ class JobRun:
         self._api = api
         self._spec = spec
         self._job: Object = {}
-        self._pod_nodes: Mapping[str, str] = {}
-        """Pod → node."""
+        self._pod_nodes: Mapping[str, str] = {}  # Pod → node
         self._watch = PodWatch(api, self._selector)
         self._heartbeat = Heartbeat(api, spec, self.pods)
 
@@ -236,7 +232,6 @@ class JobRun:
             error.add_note(f"{left} {left.hint}")
 
     def _remove_job(self) -> None:
-        """Remove the Job with everything it owns."""
         name, seconds = self._spec.name, self._spec.lease_s + self._spec.ttl_s
         remaining = delete_and_wait(self._api, "Job", name, self.pods, created=bool(self._job))
         hint = f"It exits on its own, and is removed {seconds} s after losing contact with fabbench."

@@ -16,8 +16,7 @@ from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusa
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import counted
 
-NODE_NOT_READY = "node-not-ready"
-"""The code of the explanation that a pod's node is not ready: it may be again."""
+NODE_NOT_READY = "node-not-ready"  # The code of the explanation that a pod's node is not ready: it may be again
 _AVAILABLE = re.compile(r"(?P<none>\d+)/(?P<all>\d+) nodes are available: (?P<reasons>.*)", re.DOTALL)
 _REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
 _TAINT = re.compile(r"\{([^{}]*)\}")
@@ -54,8 +53,7 @@ _UNSCHEDULABLE = (
         "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes.",
     ),
 )
-_CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")
-"""Taints of unhealthy nodes, which should never be tolerated."""
+_CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")  # Taints of unhealthy nodes, never to be tolerated
 _NO_NODES = "no nodes available to schedule pods"
 
 
@@ -75,7 +73,6 @@ def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Nod
 
 
 def _reasons(message: str) -> Iterator[tuple[int, str]]:
-    """Yield each reason against nodes, with the number of nodes."""
     match = _AVAILABLE.search(message)
     if match is None:
         return
@@ -127,7 +124,6 @@ def _free(resource: str, amount: Amount) -> str:
 
 
 def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes that the pod's required node affinity allows."""
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     expressions = [

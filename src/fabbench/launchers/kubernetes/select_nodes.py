@@ -16,27 +16,20 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
 
-_NAMED = 4
-"""Maximum nodes named in a line."""
+_NAMED = 4  # Maximum nodes named in a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCriteria:
     """Which nodes a run needs."""
 
-    count: int | None = None
-    """How many; None: as many as `names`, or 2."""
-    every: bool = False
-    """Whether to take all nodes that are free and alike, at least 2, if neither gives a number."""
-    instance_type: str = ""
-    """With or without HyperPod's ``ml.``; empty: any one."""
-    names: tuple[str, ...] = ()
-    """Only these; empty: any."""
-    labels: str = ""
-    """The selector that the cluster filtered the nodes by, for messages."""
+    count: int | None = None  # How many; None: as many as `names`, or 2
+    every: bool = False  # Whether to take all nodes that are free and alike, at least 2, if neither gives a number
+    instance_type: str = ""  # With or without HyperPod's ``ml.``; empty: any one
+    names: tuple[str, ...] = ()  # Only these; empty: any
+    labels: str = ""  # The selector that the cluster filtered the nodes by, for messages
     needs_gpu: bool = False
-    tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
-    """Taints that do not matter."""
+    tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)  # Taints that do not matter
 
     @property
     def takes_all(self) -> bool:
@@ -160,7 +153,6 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
 
 
 def _mismatches(node: Node, criteria: NodeCriteria) -> Iterator[str]:
-    """Yield why a node does not match."""
     if criteria.names and node.name not in criteria.names:
         yield "not chosen"
     if criteria.instance_type and node.instance_type != plain(criteria.instance_type):

@@ -23,8 +23,7 @@ class PodWatch:
     """
 
     def __init__(self, api: KubernetesApi, selector: str) -> None:
-        self.last: dict[str, Mapping[str, Any]] = {}
-        """A pod's uid → its last reported state."""
+        self.last: dict[str, Mapping[str, Any]] = {}  # A pod's uid → its last reported state
         self._api = api
         self._selector = selector
         self._closing = threading.Event()
@@ -54,8 +53,7 @@ class PodWatch:
             self._closing.wait(_RETRY_S)
 
 
-_REPORT_AFTER_S = 3.0
-"""After how long a transient reason is reported."""
+_REPORT_AFTER_S = 3.0  # After how long a transient reason is reported
 
 
 class ReadinessWait:
@@ -99,14 +97,11 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-_LOG_END_S = 10.0
-"""For how long to request the rest of a log that the kubelet does not return: it may be removed."""
+_LOG_END_S = 10.0  # For how long to request the rest of a log that the kubelet does not return: it may be removed
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\S+(?: |$)")
-_QUEUE_LINES = 200
-"""Maximum queued lines: then the connection waits until they are read."""
+_QUEUE_LINES = 200  # Maximum queued lines: then the connection waits until they are read
 _WAKE_S = 0.5
-Queue = queue.Queue[str | MachineError | None]
-"""Lines; finally None, or the error that ended them."""
+Queue = queue.Queue[str | MachineError | None]  # Lines; finally None, or the error that ended them
 
 
 class PodLog:
@@ -119,12 +114,10 @@ class PodLog:
     def __init__(self, api: KubernetesApi, pod: str, container: str, ended: Callable[[], bool]) -> None:
         """Do not follow yet. `ended` returns whether the container has ended, or raises MachineError."""
         self.queue: Queue = queue.Queue(_QUEUE_LINES)
-        self.failing: tuple[float, MachineError] | None = None
-        """Since when the log cannot be read (monotonic seconds), and why."""
+        self.failing: tuple[float, MachineError] | None = None  # Since when the log cannot be read (monotonic), and why
         self._api, self._ended = api, ended
         self._pod, self._container = pod, container
-        self._last, self._times = "", 0
-        """The timestamp of the last line, and the number of lines with it."""
+        self._last, self._times = "", 0  # The timestamp of the last line, and the number of lines with it
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -177,7 +170,6 @@ class PodLog:
         return since
 
     def _read(self, *, follow: bool) -> Iterator[str]:
-        """Yield new lines until the connection ends or breaks."""
         with self._api.log(self._pod, self._container, follow=follow) as pieces:
             if not self._last:
                 self.failing = None

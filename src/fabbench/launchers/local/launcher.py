@@ -215,7 +215,6 @@ def _remove_shared_memory(processes: Iterable[Process]) -> None:
 
 
 def _sockets(pid: int) -> set[str]:
-    """Return the inodes of a process's open sockets."""
     inodes = set()
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():

@@ -19,19 +19,16 @@ from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.plan import Plan, Step
 
-_GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
-"""Modal's names of GPUs in RDMA clusters. For an H100 without ``!``, Modal may provide an H200."""
+_GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
-_LONGEST_S = 24 * 3600
-"""The maximum timeout of a Modal function."""
+_LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _WAIT_S = 900
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
 _FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
-_SIOCGIFADDR = 0x8915
-"""From linux/sockios.h: gets an interface's address."""
+_SIOCGIFADDR = 0x8915  # From linux/sockios.h: gets an interface's address
 
 
 class ModalRendering(Rendering):
@@ -120,7 +117,6 @@ def _app(inherited: Sequence[str]) -> str:
 
 
 def _docstring(plan: Plan) -> str:
-    """Write the docstring."""
     return (
         f'"""{headline(plan)} Needs modal 1.6.0 or later.\n\n'
         "    modal run --quiet FILE >LOG\n\n"
@@ -130,7 +126,6 @@ def _docstring(plan: Plan) -> str:
 
 
 def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and values that differ from app to app."""
     fabrics = {configuration.fabric for configuration in plan.configurations}
     yield "IMAGE", _text(image)
     yield "NODES", str(plan.hosts)

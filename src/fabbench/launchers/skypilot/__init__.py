@@ -11,16 +11,14 @@ from fabbench.model.errors import RequestError
 from fabbench.model.option_types import IMAGE, Choice, Flag, Text, Whole
 from fabbench.model.options import declared, option
 
-IDLE_MINUTES = 10
-"""After how many idle minutes a cluster tears itself down by default."""
+IDLE_MINUTES = 10  # After how many idle minutes a cluster tears itself down by default
 
 
 class NodeKind(StrEnum):
     """The kind of a task's nodes."""
 
     PODS = "pods"
-    MACHINES = "machines"
-    """EC2 instances."""
+    MACHINES = "machines"  # EC2 instances
     SLURM = "slurm"
 
 

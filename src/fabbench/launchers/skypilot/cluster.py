@@ -27,8 +27,7 @@ _REQUESTS = frozenset({
     "ResourcesMismatchError",
 })  # fmt: skip
 """Names of SkyPilot errors that mean an invalid request."""
-_MIN_RELEASE = (0, 14)
-"""The oldest release that fabbench is tested with; earlier ones lack parts of the API."""
+_MIN_RELEASE = (0, 14)  # The oldest release that fabbench is tested with; earlier ones lack parts of the API
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _MAX_CHARACTERS = 1500
 
@@ -41,7 +40,6 @@ class _SkyPilotOutput(TextIOBase):
         return sys.stderr.write(text if sys.stderr.isatty() else strip_colors(text))
 
     def flush(self) -> None:
-        """Flush standard error: nothing is buffered here."""
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -113,8 +111,7 @@ _ACTIVE = ("PENDING", "RUNNING")
 class JobEnd(NamedTuple):
     """How a job ended."""
 
-    status: str
-    """SkyPilot's status: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``."""
+    status: str  # SkyPilot's status: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``
 
     @property
     def fine(self) -> bool:
@@ -127,14 +124,10 @@ class ClusterOptions:
     """Options of a cluster."""
 
     name: str
-    idle_minutes: int | None = None
-    """After how many idle minutes it tears itself down; None for never."""
-    keep: bool = False
-    """Whether it is left up at the end."""
-    start_s: float | None = None
-    """After how many seconds to give up on a cluster that is not up; None for SkyPilot's own limit."""
-    inherited: tuple[str, ...] = ()
-    """Variables that jobs inherit from fabbench, as SkyPilot secrets."""
+    idle_minutes: int | None = None  # After how many idle minutes it tears itself down; None for never
+    keep: bool = False  # Whether it is left up at the end
+    start_s: float | None = None  # When to give up on a cluster that is not up; None for SkyPilot's own limit
+    inherited: tuple[str, ...] = ()  # Variables that jobs inherit from fabbench, as SkyPilot secrets
 
 
 class SkyCluster:
@@ -146,10 +139,8 @@ class SkyCluster:
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
         self._stays = options.keep
-        self._touched = False
-        """Whether a request was made that may have created the cluster."""
-        self._running: int | None = None
-        """The job whose end has not been seen."""
+        self._touched = False  # Whether a request was made that may have created the cluster
+        self._running: int | None = None  # The job whose end has not been seen
 
     def __enter__(self) -> Self:
         return self
@@ -161,8 +152,6 @@ class SkyCluster:
         except KeyboardInterrupt:
             self._leave()
             raise
-
-    # ------------------------------------------------------------ jobs
 
     def launch(self, document: str, env: Mapping[str, str]) -> int:
         """Create the cluster and submit a task to it. Return the job's id.
@@ -277,8 +266,6 @@ class SkyCluster:
         except FabbenchError as error:
             notify(str(error))
 
-    # ------------------------------------------------------------ the end
-
     def _leave(self) -> None:
         name = self.options.name
         if not self._touched:
@@ -325,14 +312,11 @@ def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[s
 
 
 def _answer(answers: SimpleQueue[Any], sky: Any, request: Any) -> None:
-    """Put SkyPilot's answer, or its error, into the queue."""
     try:
         answers.put(sky.stream_and_get(request, output_stream=STDERR))
     except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
         answers.put(error)
 
-
-# ---------------------------------------------------------------- the end of a job, in its log
 
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
 _NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")

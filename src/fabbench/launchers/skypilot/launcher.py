@@ -75,7 +75,6 @@ class SkyPilotAllocation:
 
 
 def _variables(execution: Execution) -> dict[str, str]:
-    """Return the variables that choose one execution of the task."""
     return {"FABRIC": execution.configuration.label, "EXECUTION": execution.id}
 
 
@@ -145,7 +144,6 @@ LAUNCHER = SkyPilotLauncher()
 
 
 def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> ClusterOptions:
-    """Return the options of the cluster."""
     idle = options.idle_minutes
     if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
         idle = IDLE_MINUTES

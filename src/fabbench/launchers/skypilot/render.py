@@ -38,8 +38,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 
 _GIB = 1024
-_MEMORY = {"A100": 40, "V100": 16}
-"""GPUs that SkyPilot has in several sizes → the memory, in GiB, of the one whose name has no size."""
+_MEMORY = {"A100": 40, "V100": 16}  # GPUs of several sizes → GiB of the one whose name has no size
 
 
 def accelerator(instance: Instance) -> str:
@@ -100,14 +99,11 @@ def _numbered(execution: Execution, number: int) -> Execution:
     )
 
 
-# ---------------------------------------------------------------- the task
-
 Task = dict[str, Any]
 
 _MIB_OF_GIB = 1024
 _DOCKER = "docker:"
-_DOCKER_PORT = "10022"
-"""The port of the sshd that SkyPilot starts in a container on a virtual machine."""
+_DOCKER_PORT = "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
 _END = "FABBENCH_SCRIPT"
 _RUN = """\
 # The first node runs everything, and starts programs on the others. SkyPilot runs this text in an interactive
@@ -135,11 +131,9 @@ class _Nodes(NamedTuple):
 
     infra: str
     where: NodeKind
-    image: str
-    """As SkyPilot writes it; empty for none."""
+    image: str  # As SkyPilot writes it; empty for none
     gpus: int
-    share: PodResources | None
-    """What each node has of its instance type; None if the type is not known."""
+    share: PodResources | None  # What each node has of its instance type; None if the type is not known
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:

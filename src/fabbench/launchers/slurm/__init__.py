@@ -12,8 +12,7 @@ from fabbench.remote.options import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
 """A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""
-_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"
-"""A name of something in Slurm."""
+_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"  # A name of something in Slurm
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
 _RESERVED = frozenset({
     *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"),

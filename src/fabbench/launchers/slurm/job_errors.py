@@ -193,14 +193,10 @@ def _queue(job: JobState, position: int | None, entry: MessagePattern) -> str:
     return f" {', and '.join(parts)}." if parts else ""
 
 
-_FINISHED_STATUSES = frozenset({0, 4})
-"""Exit statuses of a script that ran to its end; the markers show what its steps did."""
-_NO_OUTPUT = 53
-"""The signal that Slurm reports if the output file cannot be written (slurmd's req.c)."""
-_WARNED = 138
-"""128 plus SIGUSR1, which Slurm sends some time before the time limit."""
-_UNWRITTEN = 74
-"""Exit status of a script whose output could not be written."""
+_FINISHED_STATUSES = frozenset({0, 4})  # Of a script that ran to its end; markers show what its steps did
+_NO_OUTPUT = 53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
+_WARNED = 138  # 128 plus SIGUSR1, which Slurm sends some time before the time limit
+_UNWRITTEN = 74  # Exit status of a script whose output could not be written
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:

@@ -134,8 +134,7 @@ def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
 
 
 _NODES = 2
-_AROUND_S = 600
-"""For starting and ending a job that holds nodes, in addition to the measurements."""
+_AROUND_S = 600  # For starting and ending a job that holds nodes, in addition to the measurements
 
 
 class SlurmLauncher(Launcher):
@@ -261,7 +260,6 @@ def _type(target: Target) -> str:
 
 
 def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
-    """Return the allocation of a job that is to be submitted."""
     seen, partition = _nodes(login_node), _partition(login_node, target)
     count = target.nodes or len(target.hosts) or _NODES
     fit = require(seen, partition, count, target.hosts)
@@ -312,11 +310,8 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tup
 
 
 class _SelectedNodes(NamedTuple):
-    """Nodes that are to be held."""
-
     inventory: Inventory
-    named: tuple[str, ...]
-    """If empty, Slurm chooses."""
+    named: tuple[str, ...]  # If empty, Slurm chooses
 
 
 def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> _SelectedNodes:
@@ -383,7 +378,6 @@ def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
 def _inventory(
     target: Target, needs: Needs, fit: tuple[SlurmNode, ...], names: list[str] | tuple[str, ...]
 ) -> Inventory:
-    """Return the hosts, according to the catalog and Slurm's own counts."""
     instance_type = _type(target) or type_of(fit)
     counted = gpus_of(fit) or None if needs.gpus else None
     gpus = target.gpus if target.gpus is not None else counted

@@ -18,8 +18,7 @@ from fabbench.remote.allocation import connected, require_all
 from fabbench.remote.connection import LONGEST_ANSWER, AnswerLines, Connection, Done, LostError
 
 _RETRY_S = 1.0
-_FED = 'head -c "$0" | "$@" 2>&1'
-"""Passes a number of bytes of its input to a command, then end of file."""
+_FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file
 # Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
 # in their PATH, and a command over ssh does not run in one.
 _SLURM_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"

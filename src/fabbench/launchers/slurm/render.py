@@ -17,22 +17,18 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Plan, Shape
 
-OUTPUT = "fabbench-%j.out"
-"""The output file; ``%j`` is the job's id."""
-JOB_NAME = "fabbench-"
-"""The prefix of job names."""
+OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
+JOB_NAME = "fabbench-"  # The prefix of job names
 _OVERRULING = (
     *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
     *("NO_REQUEUE", "WAIT"),
 )
 """Variables that would make a different job of it, without ``SBATCH_``."""
-_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
-"""Options whose variables have different names."""
+_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # Options whose variables have different names
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 _SUPERVISED = ("signal=", "open-mode=", "requeue")
 _WARNED_S = 60
-_MIN_WARNED_S = 300
-"""Slurm warns up to a minute too early: a short job would never finish anything."""
+_MIN_WARNED_S = 300  # Slurm warns up to a minute too early: a short job would never finish anything
 
 
 def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
@@ -79,7 +75,6 @@ def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str])
 
 
 def _chosen(options: SlurmOptions, nodes: Sequence[str]) -> Iterator[str]:
-    """Yield what the user requests."""
     yield from (f"{name}={value}" for name, value in given(options))
     yield from options.sbatch_options
     if nodes:
@@ -101,8 +96,7 @@ _CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 _SCHEME = "docker://"
 
 
-HELD = "fabbench: Held: "
-"""The prefix of the line in which a job lists the nodes that it holds."""
+HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
 
 def hold_script(  # noqa: PLR0913 - what a job requests
@@ -131,8 +125,7 @@ def hold_script(  # noqa: PLR0913 - what a job requests
 class SlurmRendering(Rendering):
     """A batch script: ``sbatch SCRIPT``, or ``bash SCRIPT`` on the first node of an allocation."""
 
-    hosts = SLURM_HOSTS
-    """The command that prints the nodes."""
+    hosts = SLURM_HOSTS  # The command that prints the nodes
 
     name: Final = "slurm"
     options = SlurmOptions

@@ -19,8 +19,7 @@ from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import counted, listed
 from fabbench.report.table import Overview, Table
 
-Fields: TypeAlias = Mapping[str, str]
-"""Name → value. ``(null)``, ``N/A`` and ``None`` are empty."""
+Fields: TypeAlias = Mapping[str, str]  # Name → value. ``(null)``, ``N/A`` and ``None`` are empty.
 
 _NAME = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
 _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
@@ -53,25 +52,19 @@ class JobState:
     """The state of a job at some moment."""
 
     id: str
-    state: str = ""
-    """As Slurm writes it: `PENDING`, `RUNNING`, …; empty if not known."""
+    state: str = ""  # As Slurm writes it: `PENDING`, `RUNNING`, …; empty if not known
     reason: str = ""
     partition: str = ""
-    status: int | None = None
-    """Exit status of the script; None if it has not ended, or was ended by a signal."""
+    status: int | None = None  # Exit status of the script; None if it has not ended, or was ended by a signal
     signal: int = 0
     restarts: int = 0
-    start: str = ""
-    """When it started, or when Slurm expects a pending job to start."""
+    start: str = ""  # When it started, or when Slurm expects a pending job to start
     limit: str = ""
     run_time: str = ""
-    nodes: str = ""
-    """A list such as ``node[0-1]``."""
-    output: str = ""
-    """The path of its output."""
+    nodes: str = ""  # A list such as ``node[0-1]``
+    output: str = ""  # The path of its output
     comment: str = ""
-    folder: str = ""
-    """Where the script runs."""
+    folder: str = ""  # Where the script runs
 
     @property
     def done_file(self) -> str:
@@ -152,8 +145,7 @@ _UNFIT = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
     | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
-SILENT = "NOT_RESPONDING"
-"""Accompanies other states for a while: Slurm waits for the node, or will soon mark it down."""
+SILENT = "NOT_RESPONDING"  # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
 _ASLEEP = frozenset({SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"})
 _SHOWN = 4
 
@@ -163,12 +155,10 @@ class SlurmNode:
     """One node."""
 
     name: str
-    states: frozenset[str] = frozenset()
-    """The parts of its state between plus signs, without Slurm's flag characters: `IDLE`, `DRAIN`, …"""
+    states: frozenset[str] = frozenset()  # Parts between plus signs, without flag characters: `IDLE`, `DRAIN`, …
     reason: str = ""
     partitions: frozenset[str] = frozenset()
-    gpus: int = 0
-    """GPUs that Slurm counts there."""
+    gpus: int = 0  # GPUs that Slurm counts there
     features: tuple[str, ...] = ()
     cpus: int = 0
 
@@ -198,8 +188,7 @@ class Partition:
 
     name: str
     default: bool = False
-    state: str = ""
-    """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
+    state: str = ""  # `UP`, `DOWN`, `DRAIN` or `INACTIVE`
 
     def has(self, node: SlurmNode) -> bool:
         """Return whether a node is in it."""

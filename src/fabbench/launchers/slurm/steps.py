@@ -18,8 +18,7 @@ from fabbench.launchers.slurm.scontrol import JobState, is_unknown_job, job_stat
 from fabbench.launchers.slurm.submit import EXPORTED
 from fabbench.model.errors import MachineError
 
-GRACE_S = 20.0
-"""How long the script has to end what it started."""
+GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25
 _POLL_S = 0.5
 _COMPLETING, _COMPLETING_S = "COMPLETING", 20.0
@@ -116,9 +115,6 @@ def _end(processes: Processes, step: str) -> None:
             pass
 
 
-# ---------------------------------------------------------------- concurrent parts of a job
-
-
 @contextlib.contextmanager
 def _as_allocation_lost() -> Iterator[None]:
     """Turn errors of the login node into AllocationLostError, which does not blame the nodes."""
@@ -133,12 +129,9 @@ class JobSteps:
     """Starts steps of a job, from any thread."""
 
     login_node: LoginNode
-    job: str
-    """Its id."""
-    tasks: int = 1
-    """The maximum number of ranks per node."""
-    inherited: tuple[str, ...] = ()
-    """Variables that programs inherit from fabbench."""
+    job: str  # Its id
+    tasks: int = 1  # The maximum number of ranks per node
+    inherited: tuple[str, ...] = ()  # Variables that programs inherit from fabbench
 
     def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
         """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""

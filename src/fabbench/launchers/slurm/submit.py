@@ -24,18 +24,15 @@ from fabbench.model.log import MARKER_SIGN
 from fabbench.model.plan import Execution
 from fabbench.remote.connection import LostError
 
-COMMENT = "fabbench:"
-"""The prefix of the comments of jobs that fabbench submitted; a unique id follows."""
+COMMENT = "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
 _POLL_S = 0.5
 _LOOK_S = 2.0
-_RARELY_S = 10.0
-"""While output comes, Slurm's controller is queried rarely."""
+_RARELY_S = 10.0  # While output comes, Slurm's controller is queried rarely
 _UNSEEN_S = 60.0
 _ANSWER_S = 20.0
 _SETTLE_S = 1.0
 _LATE_S = 15.0
-_CLEANUP_S = 20.0
-"""How long a script has to clean up after it was signaled to end."""
+_CLEANUP_S = 20.0  # How long a script has to clean up after it was signaled to end
 _HEARD_S = 3.0
 _END_S = 120.0
 _SILENT_S = 600.0
@@ -48,8 +45,7 @@ _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State
 
 
 _BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
-PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
-"""Prints the first line of programs under srun, for `by_node`."""
+PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of programs under srun, for `by_node`
 _NODE = "fabbench node "
 _LABEL = re.compile(r" *(\d+): ?(.*)")
 _COUNT = f"{PRINT_NODE}\n{SNAPSHOT}\nfabbench_counters"
@@ -68,13 +64,10 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 class _Poll:
     """What poll.sh printed about a job."""
 
-    job: JobState | None
-    """None if it was not queried, or if Slurm's controller did not answer."""
+    job: JobState | None  # None if it was not queried, or if Slurm's controller did not answer
     output_exists: bool
-    data: bytes
-    """The new bytes of its output."""
-    unknown: bool = False
-    """Whether Slurm no longer knows the job."""
+    data: bytes  # The new bytes of its output
+    unknown: bool = False  # Whether Slurm no longer knows the job
 
 
 def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
@@ -115,8 +108,6 @@ class SubmittedJob:
         self._unknown = False
         self._sent = False
 
-    # ------------------------------------------------------------ its submission
-
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile does not lead to a second job."""
         unset = (word for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document)) for word in ("-u", name))
@@ -151,8 +142,6 @@ class SubmittedJob:
             if comment.strip() == self._token:
                 return number
         return ""
-
-    # ------------------------------------------------------------ its output
 
     def lines(self) -> Iterator[str]:
         """Yield its lines as they come, until it is over and all of them have arrived.
@@ -189,7 +178,6 @@ class SubmittedJob:
         yield from decoder.rest()
 
     def _interval_s(self, poll: _Poll, waited_s: float) -> float:
-        """Return the interval of queries to Slurm's controller: short until the job starts, then long."""
         if not self.job.runs:
             return 0.0 if waited_s < _RARELY_S else _LOOK_S if waited_s < _UNSEEN_S else _RARELY_S
         return _RARELY_S if poll.data else _LOOK_S
@@ -247,7 +235,6 @@ class SubmittedJob:
             notify(sentence)
 
     def _require_output(self, poll: _Poll) -> None:
-        """Raise MachineError if the job has run for some time and its output is not visible."""
         if not poll.output_exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
             raise self._output_not_visible()
 
@@ -272,8 +259,6 @@ class SubmittedJob:
         words = ("srun", f"--jobid={self.job.id}", *_BESIDE, f"--nodes={count}", f"--ntasks={count}")
         done = self._login.run((*words, "--label", "sh", "-c", _COUNT), timeout_s=_ANSWER_S)
         return by_node(done.out)
-
-    # ------------------------------------------------------------ its end
 
     def judge(self) -> None:
         """Raise MachineError if the job's script did not run to its end."""
@@ -345,9 +330,6 @@ class SubmittedJob:
             self._login.run_idempotent(("rm", "-f", "--", *self.job.leaves))
 
 
-# ---------------------------------------------------------------- one poll
-
-
 def _poll_command(job: JobState, offset: int, *, look: bool) -> tuple[str, ...]:
     """Return the command that prints the output from byte `offset` on, and with `look` the job's state."""
     script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
@@ -355,7 +337,6 @@ def _poll_command(job: JobState, offset: int, *, look: bool) -> tuple[str, ...]:
 
 
 def _read_poll(out: Sequence[str]) -> _Poll:
-    """Read what poll.sh printed."""
     lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
     data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
     shown = next((line for line in lines if line.startswith("JobId=")), "")

@@ -64,8 +64,6 @@ LAUNCHER = SshLauncher()
 
 
 def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connection]) -> Inventory:
-    """Probe all hosts."""
-
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
         probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
         return distinct(require_all(probes))

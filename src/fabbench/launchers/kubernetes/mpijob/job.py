@@ -25,8 +25,7 @@ from fabbench.model.plan import Execution
 from fabbench.remote.parallel import map_hosts
 
 _ROLE = "training.kubeflow.org/job-role"
-STEPS_FAILED = 4
-"""The exit status of a script with failed steps, which its log reports one by one."""
+STEPS_FAILED = 4  # The exit status of a script with failed steps, which its log reports one by one
 
 
 def split_pods(pods: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
@@ -130,8 +129,7 @@ _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deplo
 _POLL_S = 0.5
 _ANSWER_S = 10.0
 _CHECK_S = 2.0
-_GRACE_S = 10.0
-"""For how long the launcher may go on after a worker is lost: mpirun reports what it saw, and exits."""
+_GRACE_S = 10.0  # For how long the launcher may go on after a worker is lost: mpirun reports what it saw, and exits
 
 
 def require_operator(api: KubernetesApi) -> None:
@@ -148,10 +146,8 @@ def require_operator(api: KubernetesApi) -> None:
 class Timeouts:
     """Timeouts in seconds."""
 
-    start_s: float
-    """Until the launcher runs."""
-    lost_s: float
-    """Until the run is aborted because something does not answer."""
+    start_s: float  # Until the launcher runs
+    lost_s: float  # Until the run is aborted because something does not answer
 
 
 class MpiJobRun:
@@ -167,8 +163,7 @@ class MpiJobRun:
         self._launcher: Object = {}
         self._workers: Sequence[Object] = ()
         self._last = ""
-        self._lost: Explanation | None = None
-        """What happened to the first pod that was lost."""
+        self._lost: Explanation | None = None  # What happened to the first pod that was lost
         self._lost_since = 0.0
         self._watch = PodWatch(api, self._selector)
 
@@ -290,7 +285,6 @@ class MpiJobRun:
                 checked = time.monotonic()
 
     def _check_pods(self, log: PodLog) -> None:
-        """Raise MachineError if the run cannot go on."""
         now = time.monotonic()
         if log.failing and now - log.failing[0] > self._timeouts.lost_s:
             since, error = log.failing
@@ -349,7 +343,6 @@ class MpiJobRun:
         return has_ended(self._pod())
 
     def _pod(self) -> Object:
-        """Return the launcher's pod as it is now."""
         return self._api.read("Pod", self._launcher["metadata"]["name"])
 
     def _pods(self) -> list[dict[str, Any]]:
@@ -367,7 +360,6 @@ class MpiJobRun:
         ]
 
     def _nodes(self, pods: Sequence[Object]) -> tuple[Node, ...]:
-        """Return the nodes of these pods."""
         found = []
         for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods} - {""}):
             with suppress(AbsentError):

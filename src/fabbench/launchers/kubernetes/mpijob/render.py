@@ -40,13 +40,10 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 
-LAUNCHER_ROLE = "launcher"
-"""The ``training.kubeflow.org/job-role`` label, and the container, of the pod whose log is the run's."""
-_KUBEFLOW = "training.kubeflow.org"
-"""Prefix of the labels that the operator gives to pods."""
+LAUNCHER_ROLE = "launcher"  # Job-role label, and container, of the pod whose log is the run's
+_KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 WORKER_CONTAINER = "worker"
-DONE_FILE = f"{FOLDER}-done"
-"""Where the launcher's script reads which executions are over."""
+DONE_FILE = f"{FOLDER}-done"  # Where the launcher's script reads which executions are over
 _SSH_FOLDER = "/root/.ssh"
 _PORT = 22
 _SSHD = (
@@ -55,8 +52,7 @@ _SSHD = (
 )
 """The operator would only start sshd, but images lack its directory and host keys. The key directory is a
 world-writable volume, which sshd's strict modes reject."""
-_LIMIT = 120 * 1024
-"""Maximum bytes of one argument of a program; Linux's limit is 128 KiB."""
+_LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
 def mpijob(
