@@ -123,6 +123,11 @@ def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(of) for name, of in by_option.items() if len(of) < len(launchers)}
 
 
+def given_texts(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
+    """Return the texts of those options that have one."""
+    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
+
+
 class GivenOptions(NamedTuple):
     """Options as texts, by their names."""
 

@@ -4,7 +4,7 @@ import inspect
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from fabbench.cli.declared import (
     Launchers,
     click_options,
     given_options,
+    given_texts,
     launcher_options,
     launchers_by_option,
     own_options,
@@ -286,11 +287,6 @@ def variants_of(ctx: click.Context) -> "tuple[Variant, ...]":
 
     config: Config | None = ctx.params["config"]
     return read_variants(ctx.params["variants"], config.variants if config else {})
-
-
-def given_texts(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
-    """Return the texts of those options that have one."""
-    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
 
 
 def print_release_failure(result: "RunResult | SweepRun") -> None:

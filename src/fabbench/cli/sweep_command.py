@@ -12,17 +12,10 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import Launchers, click_options, launcher_options
+from fabbench.cli.declared import Launchers, click_options, given_texts, launcher_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
-from fabbench.cli.run_command import (
-    RunCommand,
-    RunGroup,
-    chosen_target,
-    given_texts,
-    interruptible,
-    print_release_failure,
-)
+from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible, print_release_failure
 from fabbench.cli.sweep_answer import (
     AnswerOptions,
     answer_options,
