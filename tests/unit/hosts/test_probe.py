@@ -14,6 +14,7 @@ from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
 from fabbench.model.hosts import MpiKind
 from tests.support.needed import need
 from tests.support.probes import PROBES, lines, probe
+from tests.support.tiers import sampled
 
 NAMES = sorted(path.stem for path in PROBES.glob("*.txt"))
 GIB = 1024**3
@@ -37,7 +38,7 @@ def fake(folder: Path, name: str, text: str) -> Path:
 # ---------------------------------------------------------------- the script, on this machine
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "sh", "busybox"])
+@pytest.mark.parametrize("shell", sampled(["dash", "bash", "sh", "busybox"], every=4))
 def test_every_shell_can_read_the_script_and_run_it(shell: str) -> None:
     need(shell)
     shells = [shell, "sh"] if shell == "busybox" else [shell]
@@ -78,6 +79,7 @@ def test_named_folders_come_before_the_path(tmp_path: Path) -> None:
     assert (by_path.mpi.program, by_path.mpi.kind) == (f"{tmp_path}/path/mpirun", MpiKind.OPEN_MPI_4)
 
 
+@pytest.mark.slow
 def test_a_folder_may_be_a_pattern_or_in_the_home_folder(tmp_path: Path) -> None:
     fake(tmp_path / "cuda-12.8" / "bin", "some_perf", "")
     home = {"HOME": str(tmp_path)}
@@ -105,6 +107,7 @@ def test_settings_are_told_and_nothing_else_of_the_environment() -> None:
     }
 
 
+@pytest.mark.slow
 def test_nothing_is_written(tmp_path: Path) -> None:
     ask("mpirun", env={"TMPDIR": str(tmp_path), "HOME": str(tmp_path)})
     assert list(tmp_path.iterdir()) == []
@@ -128,6 +131,7 @@ def test_programs_that_hang_are_stopped_and_the_rest_is_told(tmp_path: Path) -> 
     assert found.gpus == ()
 
 
+@pytest.mark.slow
 def test_an_old_nvidia_smi_is_asked_for_what_it_knows(tmp_path: Path) -> None:
     fake(
         tmp_path,

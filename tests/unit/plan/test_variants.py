@@ -189,8 +189,8 @@ def test_commands_are_those_that_the_variant_sees() -> None:
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({"NCCL_NET": "Socket"}, "sets NCCL_NET=Socket, but efa needs NCCL_NET=AWS Libfabric"),
-        ({"FI_PROVIDER": "tcp"}, "sets FI_PROVIDER=tcp, but efa needs FI_PROVIDER=efa"),
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=AWS Libfabric"),
+        ({"FI_PROVIDER": "tcp"}, "FI_PROVIDER=efa"),
         ({"NCCL_DEBUG": "WARN"}, "sets NCCL_DEBUG=WARN"),
     ],
 )
@@ -284,12 +284,17 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variant", "status", "expected"),
     [
-        ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
-        ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
-        ("x=image=y", 2, "The variant x sets an image, but the target local cannot change images"),
-        ("x=host-network", 2, "The variant x sets host-network, but the launcher local cannot change the net"),
-        ("x", 2, "The variant x is not defined"),
-        ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
+        ("x=/nonexistent/x", 3, "/nonexistent/x on "),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("x=interface=nonexistent0", 3, "nonexistent0"),
+                ("x=image=y", 2, "variant x sets an image"),
+                ("x=host-network", 2, "variant x sets host-network"),
+                ("x", 2, "variant x is not defined"),
+                ("x=FI_TCP_IFACE=lo,interface=", 2, "'interface='"),
+            )
+        ),
     ],
 )
 def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, expected: str) -> None:
@@ -299,6 +304,7 @@ def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: in
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
     (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")
     words = ("--config", str(tmp_path / "fabbench.yaml"), "--variant", "quick", "--variant", "plain=")
@@ -372,7 +378,7 @@ def test_one_document_has_one_image(form: str) -> None:
     words = ("nccl", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
     done = runner().invoke(program, ["render", *words, "--supervised"])
     assert done.exit_code == 2
-    assert "cannot change images within one run" in done.stderr
+    assert "cannot change images" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["slurm", "mpijob", "kubernetes"])
@@ -381,7 +387,7 @@ def test_one_document_has_one_network_of_pods(form: str) -> None:
     words = ("pingpong", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
     done = runner().invoke(program, ["render", *words])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "The variant node sets host-network, but one job cannot change the network" in done.stderr
+    assert "variant node sets host-network" in done.stderr
 
 
 # ---------------------------------------------------------------- the published table
