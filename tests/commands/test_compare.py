@@ -70,10 +70,6 @@ def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
     assert result.stderr == ""
 
 
-def test_columns_are_named_by_their_files(efa: Path, tcp: Path) -> None:
-    assert rows_of(compare(efa, tcp))[0] == "Message Size|busbw EFA (GB/s)|busbw TCP (GB/s)|Speed-up"
-
-
 @pytest.mark.parametrize(
     ("form", "shown"),
     [("csv", "77350000000.0"), ("json", "77350000000.0"), ("terminal", " 77.35 "), ("markdown", " 77.35 |")],
@@ -108,23 +104,6 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
     allowed = compare(efa, other, "--allow", "ranks", "--allow", "gpus-per-host")
     assert allowed.exit_code == 0
     assert "ranks differs, as allowed: 16 in EFA, 8 in b." in allowed.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--label", "one"], "1 labels for 2 columns (EFA, TCP)"),
-        (["--fabric", "efa"], "Got 1 --fabric for 2 inputs"),
-        (["--gate", "speed:5%"], "a metric is expected"),
-        (["--metric", "speed"], "Unknown metric speed"),
-        (["--allow", "speed"], "Unknown field: speed"),
-        (["--instance-type", "p4d.24xlrage"], "p4d.24xlarge"),
-    ],
-)
-def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], expected: str) -> None:
-    result = compare(efa, tcp, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert expected in result.stderr
 
 
 @pytest.mark.parametrize("content", [None, "nothing of interest\n"])
@@ -188,11 +167,6 @@ def test_a_breach_is_a_sentence_and_status_1(efa: Path, tcp: Path) -> None:
     made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)
     assert len(made["breaches"]) == 1
     assert made["status"] == 1
-
-
-def test_a_tolerance_needs_a_base(efa: Path) -> None:
-    assert compare(efa, "--gate", "busbw:5%").exit_code == 2
-    assert compare(efa, "--gate", "busbw@1G>=70GB/s").exit_code == 0
 
 
 def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path) -> None:
@@ -287,13 +261,6 @@ def test_a_configuration_off_its_fabric_has_no_number(tmp_path: Path) -> None:
     assert result.exit_code == 4
     assert rows_of(result)[1:] == ["1 GB|off-fabric|2|-"]
     assert "47.11" not in result.stdout
-
-
-def test_a_configuration_that_never_began_is_skipped(tmp_path: Path) -> None:
-    run = store_run(tmp_path, {"tcp": [4.0], "shm": [None]})
-    result = compare(run, "--store", tmp_path)
-    assert result.exit_code == 4
-    assert rows_of(result)[1:] == ["1 GB|4|skipped|-"]
 
 
 def test_inputs_that_are_not_there(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """`fabbench parse`: the public JSON, the other formats, and the exit statuses."""
 
-import csv
 import gzip
-import io
 import json
 import tarfile
 from collections.abc import Sequence
@@ -295,23 +293,7 @@ def test_a_fabric_that_was_not_used_ends_with_4() -> None:
     assert parse("--fabric", "tcp", efa_missing).exit_code == 0
 
 
-def test_no_file_and_a_wrong_format_are_2() -> None:
-    assert parse().exit_code == 2
-    assert parse("--format", "yaml", OK).exit_code == 2
-
-
 # ---------------------------------------------------------------- formats
-
-
-def test_csv_has_a_row_for_each_sample() -> None:
-    rows = list(csv.DictReader(io.StringIO(parse("--format", "csv", OK, str(NCCL / "opt-I.txt")).stdout)))
-    (first, second) = document(OK, str(NCCL / "opt-I.txt"))["logs"]
-    samples = [*first["samples"], *second["samples"]]
-    assert len(rows) == len(samples)
-    for row, sample in zip(rows, samples, strict=True):
-        assert (int(row["size"]), row["metric"], row["unit"]) == (sample["size"], sample["metric"], sample["unit"])
-        assert float(row["value"]) == sample["value"]
-        assert {name: row[name] for name in sample["labels"]} == sample["labels"]
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])

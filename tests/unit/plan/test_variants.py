@@ -348,13 +348,6 @@ def test_each_variant_has_its_mpirun_in_a_script() -> None:
     assert script.count("    use_mpirun /opt/f") == 2
 
 
-def test_srun_starts_no_mpirun() -> None:
-    words = (*NVSHMEM[:6], "--variant", "a=mpirun=/opt/a/bin/mpirun", "--variant", "b=", "--as", "slurm")
-    done = runner().invoke(program, ["render", *words, "--supervised"])
-    assert done.exit_code == 2
-    assert "srun starts the ranks, but variants set /opt/a/bin/mpirun and " in done.stderr
-
-
 def test_an_mpijob_has_the_variants_in_its_script() -> None:
     (job,) = yaml.safe_load_all(rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1"))
     assert "require /opt/nvshmem-3.5.21/" in json.dumps(job)
@@ -370,24 +363,6 @@ def test_a_batch_script_starts_each_variant_in_its_container() -> None:
     ]
     assert containers == [*(("    ", way) for way in (*wanted, "reach")), *(("", way) for way in (*wanted, "reach"))]
     assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
-
-
-@pytest.mark.parametrize("form", ["script", "mpijob", "kubernetes", "skypilot", "modal"])
-def test_one_document_has_one_image(form: str) -> None:
-    variants = ("--variant", "a=image=x", "--variant", "b=image=y")
-    words = ("nccl", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
-    done = runner().invoke(program, ["render", *words, "--supervised"])
-    assert done.exit_code == 2
-    assert "cannot change images" in done.stderr
-
-
-@pytest.mark.parametrize("form", ["slurm", "mpijob", "kubernetes"])
-def test_one_document_has_one_network_of_pods(form: str) -> None:
-    variants = ("--variant", "pod=", "--variant", "node=host-network")
-    words = ("pingpong", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
-    done = runner().invoke(program, ["render", *words])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "variant node sets host-network" in done.stderr
 
 
 # ---------------------------------------------------------------- the published table

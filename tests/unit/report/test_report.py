@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
 from fabbench.cli.options import COMPARED
-from fabbench.model.errors import RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
 from fabbench.plan.gates import parse_gate
@@ -43,12 +41,6 @@ def test_markdown_has_the_published_layout() -> None:
     assert lines[31] == ""
     assert len({len(line) for line in lines[:31]}) == 1
     assert "### What stands out" in lines
-
-
-def test_markdown_ends_with_one_newline_and_has_no_double_blank() -> None:
-    text = render_comparison(compare(COLUMNS), "markdown")
-    assert text.endswith("|\n")
-    assert "\n\n\n" not in text
 
 
 def test_a_bar_in_a_label_stays_in_its_cell() -> None:
@@ -136,12 +128,6 @@ def test_json_of_several_metrics_says_each_where_it_belongs() -> None:
     assert "Best figures: a 2 us at 1 KB against b 6 us at 1 KB." in document["stands_out"][0]["text"]
 
 
-def test_repeats_are_in_the_data() -> None:
-    repeats = column("a", log([(KB, 1e9)]), log([(KB, 2e9)]), log([(KB, 4e9)]))
-    (row,) = json.loads(render_comparison(compare([repeats]), "json"))["rows"]
-    assert (row["value"], row["n"], row["min"], row["max"]) == (2e9, 3, 1e9, 4e9)
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_format_shows_a_number_that_cannot_be_trusted(form: str) -> None:
     bad = column("efa", log([(GB, 12.5e9)], outcome=Outcome.OFF_FABRIC, reason="It was not efa."))
@@ -156,11 +142,6 @@ def test_every_format_ends_its_last_line(form: str) -> None:
     text = render_comparison(compare(COLUMNS), form)
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
-
-
-def test_an_unknown_format() -> None:
-    with pytest.raises(RequestError, match="Unknown format html"):
-        render_comparison(compare(COLUMNS), "html")
 
 
 # ---------------------------------------------------------------- terminal
@@ -194,17 +175,3 @@ def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> N
     note = "Every column: nccl, all_reduce, 4 ranks, 1 host, dtype float."
     lines = to_terminal([Table(header=(), rows=(), notes=[note])], width=30).splitlines()
     assert lines == ["- Every column: nccl,", "  all_reduce, 4 ranks, 1 host,", "  dtype float."]
-
-
-def test_one_blank_line_is_between_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    tables = [replace(TABLE, title="", notes=()), Table(header=(), rows=(), notes=["So."]), TABLE]
-    text = "\n".join(to_terminal(tables, color=True, width=60).splitlines())
-    plain = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()]
-    # The title of the last is followed by one, and so are its cells.
-    assert [index for index, line in enumerate(plain) if not line] == [3, 5, 7, 11]
-
-
-def test_plain_text_is_never_cut() -> None:
-    long = "x" * 500
-    assert long in to_terminal([Table(header=[long], rows=[[long]], notes=[long])])

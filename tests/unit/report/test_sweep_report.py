@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.report.sweep_report import CORDON, FORMATS, SweepReport, confidence_text, cordon_commands, render_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -69,12 +68,6 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
         assert "Nothing is bad" not in "".join(render_sweep(each, form) for form in FORMATS)
 
 
-def test_csv_has_a_row_per_suspect() -> None:
-    header, *rows = render_sweep(report(BAD), "csv").splitlines()
-    assert header == "verdict,kind,name,confidence,evidence"
-    assert [row.split(",")[:3] for row in rows] == [["bad", "node", "node-5"], ["bad", "link", "node-1 – node-2"]]
-
-
 def test_svg_is_one_and_names_what_stands_out() -> None:
     text = render_sweep(report(BAD), "svg")
     found = [each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
@@ -118,8 +111,3 @@ def test_no_command_takes_out_more_than_a_node(program: str, name: str) -> None:
 @pytest.mark.parametrize(("chance", "text"), [(1.0, "99.99%"), (0.9987, "99.87%"), (0.99, "99%"), (0.457, "46%")])
 def test_confidence_is_never_whole(chance: float, text: str) -> None:
     assert confidence_text(chance) == text
-
-
-def test_other_formats_are_refused() -> None:
-    with pytest.raises(RequestError, match="Unknown format yaml"):
-        render_sweep(report(Cluster(named(4))), "yaml")

@@ -15,7 +15,7 @@ import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.runs.index import FILE, open_index
-from fabbench.runs.indexed_run import IndexedRun, unreadable
+from fabbench.runs.indexed_run import IndexedRun
 from tests.performance.store import write_store
 
 COUNT = 3
@@ -62,12 +62,6 @@ def test_a_run_is_read_once(store: Path) -> None:
     assert first.setup.configurations[0].versions == {"nccl": "2.27.5", "cuda": "12.8"}
     assert (first.setup.instance_types, first.setup.target) == (["p4d.24xlarge"], "prod")
     assert indexed(store) == (runs, 0)
-
-
-def test_a_run_that_cannot_be_read_is_kept_as_such() -> None:
-    run = unreadable("a/20260101T000000Z-nccl-abc123", "Permission denied.")
-    assert (run.id, run.setup.benchmark, run.folder, run.is_ok) == ("abc123", "nccl", "a", False)
-    assert run.damaged == ["Permission denied."]
 
 
 def test_what_was_measured_is_kept(store: Path) -> None:
@@ -207,14 +201,6 @@ def test_an_index_that_cannot_be_used_is_made_anew(store: Path, name: str) -> No
 def test_runs_that_another_release_read_are_read_again(store: Path) -> None:
     runs, _ = indexed(store)
     _statement("UPDATE runs SET reader = '0.0.1'")(store / FILE)
-    assert indexed(store) == (runs, COUNT)
-
-
-def test_without_a_place_for_the_index_everything_works(store: Path) -> None:
-    runs, _ = indexed(store)
-    (store / FILE).unlink()
-    (store / FILE).mkdir()
-    assert indexed(store) == (runs, COUNT)
     assert indexed(store) == (runs, COUNT)
 
 

@@ -127,11 +127,6 @@ def test_one_file_of_an_archive_can_be_named(pack: Callable[[], bytes], tmp_path
         parse(f"{name}!results/d.log")
 
 
-def test_an_archive_is_one_column_whose_files_are_repeats(tmp_path: Path) -> None:
-    (column,) = load(write(tmp_path, "efa.tar.gz", gzip.compress(tar({"1.log": TEXT, "2.log": TEXT}))))
-    assert (column.label, len(column.logs)) == ("efa", 2)
-
-
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: tar({"a.log": data})])
 def test_utf_16_with_its_mark_is_read_as_text(tmp_path: Path, encoding: str, wrap: Callable[[bytes], bytes]) -> None:
@@ -142,12 +137,6 @@ def test_utf_16_with_its_mark_is_read_as_text(tmp_path: Path, encoding: str, wra
         assert (log.outcome, log.points, log.facts) == (expected.outcome, expected.points, expected.facts)
         (cut,) = parse(write(tmp_path, "cut.log", wrap(data[: len(data) // 2 * 2 - 601])))
         assert cut.outcome != "ok"
-
-
-def test_utf_16_without_end_is_cut_like_any_log(tmp_path: Path) -> None:
-    large = TEXT.decode() * 400
-    name = write(tmp_path, "large.log", f"\ufeff{large}".encode("utf-16-le"))
-    assert [log.outcome for log in parse(name)] == ["ok"] * 400
 
 
 def test_files_of_one_archive_are_read_in_one_pass(tmp_path: Path) -> None:
@@ -187,14 +176,6 @@ def test_an_archive_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.M
         ("bomb.zip", zipped({"x.log": bytes(8 << 20)})),
     ):
         assert any("swells" in reason for _, reason in reasons(write(tmp_path, name, data)))
-
-
-def test_more_than_a_log_ever_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "MAX_BYTES", 1 << 12)
-    name = write(tmp_path, "x.gz", gzip.compress(TEXT * 4))
-    assert "decompresses to more than" in reasons(name)[0][1]
-    plain = write(tmp_path, "plain.log", TEXT * 4)
-    assert reasons(plain) == []
 
 
 def test_a_header_that_is_endless_is_refused(tmp_path: Path) -> None:
@@ -243,15 +224,6 @@ def test_a_locked_file_of_a_zip_archive_is_named(tmp_path: Path) -> None:
     ((source, reason),) = reasons(name)
     assert source == f"{name}!x.log"
     assert "encrypted" in reason
-
-
-def test_standard_input_may_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stdin:
-        def __init__(self, data: bytes) -> None:
-            self.buffer = io.BytesIO(data)
-
-    monkeypatch.setattr(sys, "stdin", Stdin(gzip.compress(tar({"a.log": TEXT}))))
-    assert [entry.source for entry in entries("-")] == ["-!a.log"]
 
 
 def test_without_zstandard_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

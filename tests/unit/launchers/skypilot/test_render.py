@@ -211,21 +211,6 @@ def test_slurm_starts_ranks_with_srun() -> None:
     assert "mpirun=" not in text
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("--efa", "--instance-type", "p5.48xlarge", "--infra", "gcp"), "gcp"),
-        (("--no-efa", "--gpus", "8"), "instance type"),
-        (("--efa", "--instance-type", "p5.48xlarge", "--infra", "slurm", "--image", "x"), "no srun"),
-        (("--efa", "--instance-type", "p5.48xlarge", "--keep"), "fabbench run"),
-    ],
-)
-def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], expected: str) -> None:
-    done = rendered(*words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert expected in done.stderr
-
-
 def test_without_an_instance_type_there_is_tcp() -> None:
     found = task("--fabric", "tcp", "--infra", "slurm", "--bin-dir", "/opt/x", benchmark="pingpong")
     assert found["resources"] == {"infra": "slurm", "cpus": "1+"}

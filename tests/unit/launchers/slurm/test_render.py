@@ -95,12 +95,6 @@ def test_options_of_slurms_are_passed_on() -> None:
     assert "signal" not in options("nccl", "--efa", *P5, "--time", "4")
 
 
-@pytest.mark.parametrize("word", ["output=x", "array=1-2", "nodes=3", "wait"])
-def test_what_would_make_another_job_of_it_is_refused(word: str) -> None:
-    done = render("pingpong", "--no-efa", "--sbatch-option", word)
-    assert (done.exit_code, repr(word) in done.stderr) == (2, True)
-
-
 def test_nodes_can_be_named() -> None:
     found = options("nccl", "--efa", *P5, "--node", "n[1-3]", "--node", "x7")
     assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")
@@ -165,23 +159,3 @@ def test_time_limits_are_read_as_slurm_does(limit: str, meant: int) -> None:
 def test_what_is_no_time_limit_is_refused(limit: str) -> None:
     with pytest.raises(ValueError, match="Slurm time limit"):
         read_time_limit(limit)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--partition", "a b"), "'a b'"),
-        (("--account", "x\n#SBATCH --uid=0"), "--account"),
-        (("--chdir", "/$HOME"), "--chdir"),
-        (("--sbatch-option", "exclude=a b"), "sbatch option"),
-        (("--sbatch-option", "--uid=0"), "sbatch option"),
-        (("--container-mounts", "/a:/b"), "--container-mounts"),
-        (("--image", "a/b", "--mpi", "mpirun"), "mpirun"),
-        (("--time", "soon"), "'soon'"),
-        (("--login", "head"), "--login"),
-    ],
-)
-def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
-    done = render("nccl", "--efa", *P5, *words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
