@@ -463,13 +463,17 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
 def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
     with pytest.raises(RequestError) as raised:
         where()
-    assert str(raised.value) == (
-        "No target: --on is not given; FABBENCH_TARGET is not set; no fabbench.yaml in this directory, "
-        "above it, or in ~/.config/fabbench; --host is not given; this is not inside a Slurm allocation "
-        "(SLURM_JOB_ID is not set); no kubeconfig with a current context."
+    looked_at = (
+        "--on",
+        "FABBENCH_TARGET",
+        "fabbench.yaml",
+        "~/.config/fabbench",
+        "--host",
+        "SLURM_JOB_ID",
+        "kubeconfig",
     )
+    assert [each for each in looked_at if each not in str(raised.value)] == []
     with pytest.raises(RequestError) as raised:
         where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})
-    assert str(raised.value) == (
-        f"No target: --on is not given; FABBENCH_TARGET is not set; {PATH} has no default; --host is not given."
-    )
+    assert f"{PATH} has no default" in str(raised.value)
+    assert "SLURM" not in str(raised.value)

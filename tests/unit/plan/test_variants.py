@@ -150,7 +150,7 @@ def test_the_fabric_that_all_variants_have() -> None:
         "tcp",
         "tcp",
     ]
-    with pytest.raises(MachineError, match=r"efa is not available on here \(variant two\)"):
+    with pytest.raises(MachineError, match=r"efa .* here \(variant two\)"):
         planned("efa", variants=(ONE, TWO), two=without)
     with pytest.raises(MachineError, match="--ab needs"):
         planned(AB, variants=(ONE, TWO), two=without)
@@ -166,7 +166,7 @@ def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> Non
 
     (execution,) = made(Variant(name="big", env={"FI_TCP_BUFFER": "1"})).executions
     assert execution.steps[0].commands[0].env["FI_TCP_BUFFER"] == "1"
-    with pytest.raises(RequestError, match=r"t does not support what the variant one sets \(/opt/one\)"):
+    with pytest.raises(RequestError, match=r"variant one sets \(/opt/one\)"):
         made(ONE)
 
 
@@ -278,7 +278,7 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     nothing = "no program, and no library that one links to"
     assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
-    assert "a and b use different directories, but their logs state the same versions (libfabric " in done.stdout
+    assert "same versions (libfabric " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -412,10 +412,7 @@ def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch
     assert by_size["64 MB"] == ["12.93", "10.6", "42.41", "0.3 x", "0.2 x"]
     assert by_size["1 MB"] == ["5.09", "4.17", "4.09", "1.2 x", "1 x"]
     assert len([size for size in by_size if size[0].isdigit()]) >= 24
-    assert (
-        "3.6.5 and patched use different directories, but their logs state the same versions (nvshmem 3.6.5)"
-        in done.stdout
-    )
+    assert "same versions (nvshmem 3.6.5)" in done.stdout
     assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
 
 

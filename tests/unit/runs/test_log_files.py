@@ -198,9 +198,9 @@ def test_what_an_archive_has_and_cannot_be_read_is_named(tmp_path: Path) -> None
     data = tar({"ok.log": TEXT, "in.tar": tar(MEMBERS), "broken.gz": bytes(broken), "imb.txt": IMB})
     name = write(tmp_path, "r.tar", data)
     found = dict(reasons(name))
-    assert "an archive inside an archive" in found[f"{name}!in.tar"]
+    assert "inside an archive" in found[f"{name}!in.tar"]
     assert "cannot be read" in found[f"{name}!broken.gz"]
-    assert found[f"{name}!imb.txt"] == "This is output of Intel MPI Benchmarks, which fabbench does not read."
+    assert "Intel MPI Benchmarks" in found[f"{name}!imb.txt"]
     assert next(entry.source for entry in entries(name) if isinstance(entry, Log)) == f"{name}!ok.log"
 
 
@@ -237,7 +237,7 @@ def test_without_zstandard_a_sentence_says_what_to_install(tmp_path: Path, monke
 def test_a_file_of_a_folder_with_a_benchmarks_output_and_no_result_is_warned_of(tmp_path: Path) -> None:
     write(tmp_path, "a.log", TEXT)
     write(tmp_path, "imb.log", IMB)
-    with pytest.warns(UnreadWarning, match="imb.log: This is output of Intel"):
+    with pytest.warns(UnreadWarning, match="imb.log: .*Intel"):
         assert len(parse(tmp_path)) == 1
 
 

@@ -178,7 +178,7 @@ def test_a_missing_device_plugin_is_told() -> None:
     del node["status"]["allocatable"][EFA]
     check = one("fabric devices", node)
     assert check.status is WARN
-    assert "The node advertises no fabric; a p5.48xlarge has 32 EFA." in check.seen
+    assert "a p5.48xlarge has 32 EFA." in check.seen
     assert "aws-efa-k8s-device-plugin" in check.advice
 
 
@@ -191,7 +191,7 @@ def test_mixed_types_and_zones_are_told() -> None:
     nodes = [node_object("p5", "a"), node_object("p5", "b"), node_object("hyperpod-p4d", "c")]
     checks = {(c.host, c.name): c for c in check_nodes(read_nodes(nodes))}
     assert [checks[host, "instance type"].status for host in "abc"] == [PASS, PASS, WARN]
-    assert "connects only to the same type" in checks["c", "instance type"].advice
+    assert "same type" in checks["c", "instance type"].advice
     assert [checks[host, "zone"].status for host in "abc"] == [PASS, PASS, WARN]
 
 
