@@ -37,6 +37,8 @@ from tests.support.paths import DATA, ROOT
 PATH = Path("/etc/cluster/fabbench.yaml")
 LAUNCHERS = options_of_launchers()
 KNOWN = {"local": LAUNCHERS["local"], "ssh": LAUNCHERS["ssh"], "own": LauncherOptions, "slurm": LAUNCHERS["slurm"]}
+LISTS = json.loads((DATA / "hostlists.json").read_text("utf-8"))
+"""Lists of hosts and host files, and their hosts, or what is wrong with them."""
 DOCUMENTS = DATA / "config-documents.json"
 BENCHMARKS = {"nccl": command_options("nccl"), "pingpong": command_options("pingpong")}
 
@@ -59,80 +61,23 @@ def target(settings: str) -> str:
 # ---------------------------------------------------------------- lists of hosts
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("a.example", "a.example"),
-        ("node[01-03,7],gpu1", "node01 node02 node03 node7 gpu1"),
-        ("node[8-11]", "node8 node9 node10 node11"),
-        ("node[008-011]", "node008 node009 node010 node011"),
-        ("node[98-101]", "node98 node99 node100 node101"),
-        ("node[099-101]", "node099 node100 node101"),
-        ("node[0-1]", "node0 node1"),
-        ("r[1-2]n[01-02].x", "r1n01.x r1n02.x r2n01.x r2n02.x"),
-        ("a, b", "a b"),
-        ("[1-2]", "1 2"),
-        ("10.0.0.[1-2]", "10.0.0.1 10.0.0.2"),
-        ("fe80::1%eth0", "fe80::1%eth0"),
-        ("ubuntu@node[1-2]", "ubuntu@node1 ubuntu@node2"),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), LISTS["lists"])
 def test_a_list_of_hosts_expands(text: str, names: str) -> None:
     assert expand_hostlist(text) == tuple(names.split())
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("node1\nnode2\n", "node1 node2"),
-        ("# of Open MPI\nnode1 slots=8 max_slots=8\n\nnode2 slots = 8 # spare\n", "node1 node2"),
-        ("node1:8\nubuntu@node[2-3] slots=4\r\n", "node1 ubuntu@node2 ubuntu@node3"),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), LISTS["files"])
 def test_a_host_file_names_its_hosts(text: str, names: str) -> None:
     assert read_hostfile(text) == tuple(names.split())
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("", "it names no host"),
-        ("# nothing\n", "it names no host"),
-        ("node1\nnode2 gpus=8\n", "line 2: 'node2 gpus=8' is not a host"),
-        ("node1,,node2", "an empty item"),
-    ],
-)
+@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-files"])
 def test_a_wrong_host_file_says_which_line(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         read_hostfile(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("", "an empty item"),
-        ("a,,b", "an empty item"),
-        ("a,", "an empty item"),
-        ("node[1-3", "a [ without a ]"),
-        ("node1-3]", r"a ] without a [ (character 8)"),
-        ("node[[1]]", "a bracket inside brackets (character 6)"),
-        ("node[]", "not a list of numbers and ranges"),
-        ("node[1,]", "not a list of numbers and ranges"),
-        ("node[a-c]", "[a-c] in 'node[a-c]' is not a list"),
-        ("node[0-10:2]", "not a list of numbers and ranges"),
-        ("node[3-1]", "3-1 in 'node[3-1]' ends before it begins"),
-        ("node[1-03]", "different numbers of digits"),
-        ("node[1-99999999]", "more than 65536 hosts"),
-        ("node[1-60000][1-60000]", "more than 65536 hosts"),
-        ("node[1-60000],gpu[1-60000]", "more than 65536 hosts"),
-        ("root@", "is not a valid host name"),
-        ("@a", "is not a valid host name"),
-        ("a@-b", "is not a valid host name"),
-        ("a:22", "includes a port"),
-        ("-oProxyCommand=x", "is not a valid host name"),
-        ("a b", "is not a valid host name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-lists"])
 def test_a_wrong_list_of_hosts_says_what_is_wrong(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         expand_hostlist(text)
