@@ -1,7 +1,7 @@
 """The answer of a sweep as text."""
 
 import json
-import xml.etree.ElementTree as ET
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.planner import all_pairs, matchings
 from fabbench.sweep.values import Suspect, SuspectKind
+from tests.support.golden import GOLDEN, assert_golden
 from tests.support.simulated_sweeps import Cluster, named
 
 
@@ -29,18 +30,10 @@ def report(cluster: Cluster, *, times: int = 3, tested: Sequence[str] = ()) -> S
 BAD = Cluster(named(8), {"node-5": 0.65}, {frozenset(("node-1", "node-2")): 1.0}, noise=0.01)
 
 
-def test_json_names_suspects() -> None:
-    document = json.loads(render_sweep(report(BAD), "json"))
-    assert document["bad"] is True
-    assert [(each["kind"], each["name"]) for each in document["suspects"]] == [
-        ("node", "node-5"),
-        ("link", "node-1 – node-2"),
-    ]
-    for each in document["suspects"]:
-        assert set(each) == {"verdict", "kind", "name", "nodes", "confidence", "evidence"}
-        assert 0.99 <= each["confidence"] <= 1
-    assert document["nodes"] == named(8)
-    assert document["tests"] == 84
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_answer_is_written_as_recorded(form: str) -> None:
+    text = re.sub(r"\d+\.\d{7,}(?:e-?\d+)?", lambda found: f"{float(found[0]):.6g}", render_sweep(report(BAD), form))
+    assert_golden(GOLDEN / f"sweep-{form}.txt", text)
 
 
 def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
@@ -66,13 +59,6 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
         assert "node-9 was not tested." in render_sweep(untested, form)
     for each in (cut, untested, replace(healthy, unfinished=left)):
         assert "Nothing is bad" not in "".join(render_sweep(each, form) for form in FORMATS)
-
-
-def test_svg_is_one_and_names_what_stands_out() -> None:
-    text = render_sweep(report(BAD), "svg")
-    found = [each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
-    assert "node-5, node-0: 35%" in found
-    assert "node-1, node-2: failed" in found
 
 
 def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
