@@ -17,7 +17,18 @@ from fabbench.counters.execution_counters import (
     snapshot_from_document,
 )
 from fabbench.counters.findings import FLOOR, ExpectedTraffic, balance, findings
-from fabbench.counters.snapshot import RX, TX, Nic, NicKind, Snapshot, Traffic, difference, of_fabric, read_snapshot
+from fabbench.counters.snapshot import (
+    RX,
+    TX,
+    Nic,
+    NicKind,
+    NicTraffic,
+    Snapshot,
+    Traffic,
+    difference,
+    of_fabric,
+    read_snapshot,
+)
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Finding, Severity
 from fabbench.report import nics_table
@@ -319,11 +330,11 @@ def test_hosts_that_show_the_same_share_a_finding() -> None:
     assert finding.meaning.endswith("; the same on c, d.")
 
 
-def over(*nics: Nic) -> Traffic:
+def over(*nics: NicTraffic) -> Traffic:
     return Traffic(seconds=1.0, nics=nics)
 
 
-def eth(name: str, count: int) -> Nic:
+def eth(name: str, count: int) -> NicTraffic:
     return nic(name, count, count, NicKind.NETDEV)
 
 

@@ -153,7 +153,9 @@ def test_the_run_text_is_clean_shell(checker: str, tmp_path: Path) -> None:
         for part, each in (("outer", text), ("inner", inner)):
             files.append(tmp_path / f"{infra}-{part}")
             files[-1].write_text(each)
-    calls = [["bash", "-n", file] for file in files] if checker == "bash" else [["shellcheck", "-s", "bash", *files]]
+    calls: list[list[str | Path]] = [["bash", "-n", file] for file in files]
+    if checker == "shellcheck":
+        calls = [["shellcheck", "-s", "bash", *files]]
     for argv in calls:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
