@@ -17,12 +17,10 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.hosts.check import HostRelations, Status, check_hosts
 from fabbench.remote.check_hosts import read_clock
 from tests.support.command_line import runner
 from tests.support.host_fixtures import STANDIN, Labs
 from tests.support.hosts import HOME, Host, Lab, processes
-from tests.support.probes import probe
 
 FABBENCH = (sys.executable, "-m", "fabbench")
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -280,19 +278,3 @@ def test_clocks_are_compared_as_well_as_the_round_trip_lets_them(
 def test_what_is_no_time_is_no_clock(said: str) -> None:
     assert read_clock([(100.0, said, 100.2)]) is None
     assert read_clock([]) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "arrived", "status"),
-    [
-        ("100.1", 100.2, Status.PASS),
-        ("105.1", 100.2, Status.WARN),
-        ("160.1", 100.2, Status.FAIL),
-        ("101.5", 104.0, Status.SKIP),
-    ],
-)
-def test_how_far_a_clock_is_off_decides(said: str, arrived: float, status: Status) -> None:
-    clock = read_clock([(100.0, said, arrived)])
-    assert clock
-    checks = check_hosts({"a": probe("debian")}, relations=HostRelations(clocks={"a": clock}))
-    assert [one.status for one in checks if one.name == "clock"] == [status]

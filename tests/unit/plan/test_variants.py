@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fabbench.analysis.aggregate import Column
 from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
@@ -27,7 +26,6 @@ from fabbench.plan.request import RunRequest, Work, read_variants, with_librarie
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.command_line import runner
 from tests.support.local_runs import fabbench, the_run
-from tests.support.logs_by_hand import log
 from tests.support.needed import need
 from tests.support.paths import ROOT
 from tests.support.read_logs import LOGS
@@ -269,18 +267,6 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     assert "newer, plain" in listed.stdout
 
 
-@pytest.mark.slow
-def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    variants = ("--variant", f"a={tmp_path}/a", "--variant", f"b={tmp_path}/b")
-    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *variants)
-    assert done.returncode == 0, done.stderr
-    nothing = "no program, and no library that one links to"
-    assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
-    assert "same versions (libfabric " in done.stdout
-
-
 @pytest.mark.parametrize(
     ("variant", "status", "expected"),
     [
@@ -438,20 +424,6 @@ def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, pr
 
 
 # ---------------------------------------------------------------- what is said of them
-
-
-def test_json_says_what_a_column_is() -> None:
-    from fabbench.analysis.compare import compare
-    from fabbench.report.comparison_tables import comparison_document
-
-    columns = [
-        Column(label=name, logs=(log([(8, 1e9)]),), source="x", variant=Variant(name=name, paths=(f"/opt/{name}",)))
-        for name in ("a", "b")
-    ]
-    found = comparison_document(compare(columns))
-    listed = found["columns"]
-    assert isinstance(listed, list)
-    assert [each["variant"] for each in listed] == ["/opt/a", "/opt/b"]
 
 
 def test_nvshmem_says_its_version() -> None:
