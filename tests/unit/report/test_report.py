@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.analysis.compare import Column, compare
+from fabbench.analysis.compare import Column, Comparison, compare
 from fabbench.analysis.gate import check
 from fabbench.cli.options import COMPARED
 from fabbench.model.log import Outcome
@@ -24,6 +25,11 @@ from tests.support.golden import GOLDEN, assert_golden
 from tests.support.logs_by_hand import GB, KB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fabbench.analysis.gate_results import Verdict
+
 COLUMNS = [rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))]
 
 
@@ -36,7 +42,11 @@ def test_a_comparison_is_written_as_recorded(form: str) -> None:
     """The published table, with a gate that holds and one that does not; and a table of each of two metrics."""
     comparison = compare(COLUMNS)
     verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
-    others = {"comment": to_comment, "junit": to_junit, "openmetrics": to_openmetrics}
+    others: dict[str, Callable[[Comparison, Verdict], str]] = {
+        "comment": to_comment,
+        "junit": to_junit,
+        "openmetrics": to_openmetrics,
+    }
     text = others[form](comparison, verdict) if form in others else render_comparison(comparison, form, verdict=verdict)
     if form in FORMATS:
         text += render_comparison(compare([two_metrics("a", 2e-6), two_metrics("b", 6e-6)]), form)
