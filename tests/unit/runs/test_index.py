@@ -267,6 +267,7 @@ with index.open_index(Path(sys.argv[1])) as found:
 """
 
 
+@pytest.mark.slow
 def test_processes_at_once(store: Path) -> None:
     argv = [sys.executable, "-c", LISTED, str(store)]
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(2)]

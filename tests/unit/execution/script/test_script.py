@@ -53,10 +53,12 @@ def own(text: str) -> str:
     return text.partition("# this plan\n")[0][-300:] and text.rpartition(" this plan\n")[2]
 
 
-@pytest.mark.parametrize("ways", [WAYS[:1], pytest.param(WAYS, marks=pytest.mark.slow)], ids=["one way", "all"])
-def test_shellcheck_has_nothing_to_say(ways: list[ScriptTarget], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("plans", "ways"), [(PLANS[2:], WAYS[:1]), pytest.param(PLANS, WAYS, marks=pytest.mark.slow)], ids=["one", "all"]
+)
+def test_shellcheck_has_nothing_to_say(plans: list[Plan], ways: list[ScriptTarget], tmp_path: Path) -> None:
     need("shellcheck")
-    for number, (of, way) in enumerate(itertools.product(PLANS, ways)):
+    for number, (of, way) in enumerate(itertools.product(plans, ways)):
         (tmp_path / f"{number}.sh").write_text(script(of, way), "utf-8")
     done = subprocess.run(["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
