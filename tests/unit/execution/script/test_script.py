@@ -25,7 +25,7 @@ from fabbench.execution.script.target import (
 )
 from fabbench.model.errors import RequestError
 from fabbench.model.log import begin_marker
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Plan, Shape, Step
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.needed import need
 from tests.support.script_plans import WAY, inventory, nccl, of_steps, pair, pingpong
