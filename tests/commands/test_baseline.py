@@ -63,7 +63,7 @@ def test_a_run_with_a_name_is_kept(store: Path) -> None:
     first, *others = ids(store)
     fabbench(store, "baseline", "set", "good", first)
     done = fabbench(store, "runs", "rm", "--keep", "0", "--yes")
-    assert f"{first} is the baseline good, and is kept." in done.stderr
+    assert f"{first} is the baseline good" in done.stderr
     assert ids(store) == [first]
     assert others
 
@@ -103,4 +103,4 @@ def test_the_last_good_run(store: Path) -> None:
     request.write_text(json.dumps(document))
     assert sources(fabbench(store, *words)) == [f"run {newest}", f"run {first}"]
     none = fabbench(store, "compare", f"{first}:socket", "--baseline", "last-good")
-    assert (none.exit_code, "No earlier run of nccl on prod" in none.stderr) == (2, True)
+    assert (none.exit_code, "No earlier run" in none.stderr) == (2, True)

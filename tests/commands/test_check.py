@@ -17,12 +17,10 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.hosts.check import HostRelations, Status, check_hosts
 from fabbench.remote.check_hosts import read_clock
 from tests.support.command_line import runner
 from tests.support.host_fixtures import STANDIN, Labs
 from tests.support.hosts import HOME, Host, Lab, processes
-from tests.support.probes import probe
 
 FABBENCH = (sys.executable, "-m", "fabbench")
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -171,18 +169,6 @@ def test_what_a_login_prints_is_told(lab: Labs) -> None:
 
 
 @pytest.mark.lab
-def test_a_login_without_a_shell(lab: Labs) -> None:
-    hosts = lab(2, fresh=True)
-    accounts = hosts[1].path("/run/passwd")
-    others = hosts[1].path("/etc/passwd").read_text().splitlines(keepends=True)[1:]
-    accounts.write_text("".join([f"root:x:0:0:root:{HOME}:/usr/sbin/nologin\n", *others]))
-    hosts[1].sh(["mount", "--bind", "/run/passwd", "/etc/passwd"])
-    found = check(hosts, status=3)
-    assert statuses(found, "reachable") == ["pass", "fail"]
-    assert "This account is currently not available" in found["reachable"]["node1"]["seen"]
-
-
-@pytest.mark.lab
 @pytest.mark.parametrize(
     ("stage", "number", "status"),
     [
@@ -255,16 +241,6 @@ def test_this_machine() -> None:
 
 
 @pytest.mark.local
-def test_colours_only_where_they_are_wanted() -> None:
-    words = [*FABBENCH, "check", "--on", "local"]
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    env.pop("NO_COLOR", None)
-    assert "\x1b[" in on_terminal(words, env)
-    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", on_terminal(words, {**env, "NO_COLOR": "1"}))
-    assert "\x1b" not in subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout
-
-
-@pytest.mark.local
 def test_the_file_says_what_is_wanted(tmp_path: Path) -> None:
     file = tmp_path / "fabbench.yaml"
     file.write_text("default: here\ndefaults: {fabrics: [efa, tcp]}\ntargets: {here: {launcher: local}}\n")
@@ -272,21 +248,6 @@ def test_the_file_says_what_is_wanted(tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert re.search(r"^[^,]*,efa,fail,", done.stdout, re.MULTILINE)
     assert done.stderr.startswith("Target here: default of")
-
-
-def test_usage_errors() -> None:
-    for words, said in (
-        (("--on", "ssh"), "No hosts specified"),
-        (("--on", "ssh", "--host", "a", "--host", "a"), "given twice"),
-        (("--on", "local", "--efa", "--fabric", "ib"), "one RDMA fabric at a time"),
-        (("--on", "local", "--mpirun", "mpirun"), "is not the absolute path of an mpirun"),
-        (("--on", "nowhere"), "Unknown target nowhere"),
-        (("--on", "local", "--benchmark", "solitaire"), "is not one of"),
-    ):
-        done = run(*words)
-        assert done.exit_code == 2, words
-        assert said in done.stderr
-        assert done.stdout == ""
 
 
 # ---------------------------------------------------------------- clocks
@@ -317,25 +278,3 @@ def test_clocks_are_compared_as_well_as_the_round_trip_lets_them(
 def test_what_is_no_time_is_no_clock(said: str) -> None:
     assert read_clock([(100.0, said, 100.2)]) is None
     assert read_clock([]) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "arrived", "status"),
-    [
-        ("100.1", 100.2, Status.PASS),
-        ("105.1", 100.2, Status.WARN),
-        ("160.1", 100.2, Status.FAIL),
-        ("101.5", 104.0, Status.SKIP),
-    ],
-)
-def test_how_far_a_clock_is_off_decides(said: str, arrived: float, status: Status) -> None:
-    clock = read_clock([(100.0, said, arrived)])
-    assert clock
-    checks = check_hosts({"a": probe("debian")}, relations=HostRelations(clocks={"a": clock}))
-    assert [one.status for one in checks if one.name == "clock"] == [status]
-
-
-def test_deep_without_pods_makes_no_sense() -> None:
-    done = runner().invoke(cli, ["check", "--on", "local", "--deep"])
-    assert done.exit_code == 2
-    assert "--deep starts pods or a job, but local has none." in done.stderr

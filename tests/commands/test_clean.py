@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from fabbench.cli import cli
-from tests.support.command_line import runner
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes_runs import Client
@@ -58,9 +56,3 @@ def test_a_killed_run_is_kept_while_it_may_run_and_removed_when_all_is(client: C
         assert len(json.loads(client.kubectl("get", "pods", "-o", "json"))["items"]) == 2
         assert [row[4] for row in clean(client, "--yes", "--older-than", "1s")] == ["REMOVE", "yes"]
         assert processes.eventually(lambda: not client.pods(), 10)
-
-
-def test_an_age_has_a_unit() -> None:
-    done = runner().invoke(cli, ["clean", "--older-than", "5"])
-    assert done.exit_code == 2
-    assert "'5' is not a valid age. Write 90s, 10m, 2h, 7d or 2w." in done.stderr

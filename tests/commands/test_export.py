@@ -53,13 +53,3 @@ def test_a_damaged_run_is_left_out_and_named(tmp_path: Path) -> None:
     assert f"-{bad} is damaged, and was left out: " in result.stderr
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text("utf-8"))))
     assert {row["run"] for row in rows} == {good}
-
-
-def test_runs_are_named_or_chosen(tmp_path: Path) -> None:
-    run = store_run(tmp_path, {"socket": [2.0]})
-    store_run(tmp_path, {"tcp": [2.0]})
-    rows = list(csv.DictReader(io.StringIO(export(tmp_path, run).stdout)))
-    assert {row["run"] for row in rows} == {run}
-    assert export(tmp_path, run, "--benchmark", "nccl").exit_code == 2
-    assert export(tmp_path, "--format", "parquet").exit_code == 2
-    assert export(tmp_path, "--benchmark", "torch").stdout == ",".join(HEADER) + "\n"

@@ -31,7 +31,7 @@ def test_an_unknown_type_is_refused_with_those_like_it() -> None:
 def test_nodes_are_those_of_clusters() -> None:
     done = runner().invoke(cli, ["nodes", "--on", "local"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "works with --on kubernetes, mpijob and slurm" in done.stderr
+    assert "--on kubernetes, mpijob and slurm" in done.stderr
 
 
 def test_slurms_nodes_have_the_type_that_their_features_name() -> None:

@@ -14,7 +14,6 @@ from fabbench.benchmarks.perftest.plan import PerftestWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.cli import cli
-from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs, Target
 from tests.support.command_line import runner
 
@@ -28,25 +27,6 @@ def render(*words: str, form: str = "script") -> Result:
 
 def host(instance_type: str, target: Target = WHERE) -> Host:
     return inventory_of(instance_type, 2, target=target, needs=NEEDS).hosts[0]
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "gpus", "devices"),
-    [
-        ("p4d.24xlarge", 8, 4),
-        ("p5.48xlarge", 8, 32),
-        ("ml.p5en.48xlarge", 8, 16),
-        ("p6-b200.48xlarge", 8, 8),
-        ("g6e.48xlarge", 8, 4),
-        ("c7g.16xlarge", 0, 1),
-    ],
-)
-def test_hosts_are_as_the_catalogue_has_them(instance_type: str, gpus: int, devices: int) -> None:
-    found = host(instance_type)
-    assert (found.gpus, len(found.linked("efa"))) == (gpus, devices)
-    assert f"ml.{found.instance_type}".endswith(instance_type)
-    assert found.mpi
-    assert found.mpi.program == "/opt/amazon/openmpi/bin/mpirun"
 
 
 @pytest.mark.parametrize(
@@ -77,12 +57,6 @@ def test_what_is_otherwise_can_be_said() -> None:
     assert found.mpi.program == "/c/mpirun"
 
 
-def test_a_type_that_is_not_known_has_neighbours() -> None:
-    with pytest.raises(RequestError, match=r"p5\.49xlarge") as caught:
-        host("p5.49xlarge")
-    assert "p5.48xlarge" in (caught.value.hint or "")
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -101,29 +75,6 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
     assert (read.returncode, read.stderr) == (0, "")
     for open_word in ("{device", "{server}", "{port}", "{folder}", "host 1"):
         assert open_word not in done.stdout.replace("${", "$(")
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        (("perftest", "--efa", "--instance-type", "p5.48xlarge"), 2, "the name of each device"),
-        (("pingpong", "--efa", "--all-domains", "--instance-type", "p5.48xlarge"), 2, "the name of each"),
-        (("nccl", "--efa"), 3, "Without --instance-type"),
-        (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on"),
-        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "fabbench compare - --gate"),
-        (("nccl", "--instance-type", "c7g.16xlarge"), 3, "c7g.16xlarge"),
-    ],
-)
-def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], status: int, said: str) -> None:
-    done = render(*words)
-    assert (done.exit_code, done.stdout) == (status, "")
-    assert said in done.stderr
-
-
-def test_a_format_that_is_not_there() -> None:
-    done = render("nccl", form="papyrus")
-    assert done.exit_code == 2
-    assert "one of kubernetes, modal, mpijob, script, " in done.stderr
 
 
 def test_nothing_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,31 +95,6 @@ def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
     assert f"fabbench/run: '{run}'\n" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "expected"),
-    [
-        ((), 3, "--instance-type"),
-        (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
-        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "fabbench run"),
-        (("--instance-type", "p5.48xlarge", "--run-as-user", "1000"), 2, "--mpi-agent exec"),
-        (("--instance-type", "p5.48xlarge", "--toleration", "a:Never"), 2, "KEY[=VALUE][:EFFECT]"),
-        (("--instance-type", "p5.48xlarge", "--pod-request", "cpu"), 2, "NAME=AMOUNT"),
-        (("--instance-type", "p5.48xlarge", "--pod-request", "memory=lots"), 2, "NAME=AMOUNT"),
-        (("--instance-type", "p5.48xlarge", "--pod-request", "nvidia.com/tpu=1"), 2, "NAME=AMOUNT"),
-    ],
-)
-def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, expected: str) -> None:
-    done = render("kubernetes", "--efa", *more)
-    assert (done.exit_code, done.stdout) == (status, "")
-    assert expected in done.stderr
-
-
-def test_a_benchmark_that_the_default_image_lacks_needs_another() -> None:
-    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge", benchmark="torch")
-    assert done.exit_code == 2
-    assert "--image" in done.stderr
-
-
 @pytest.mark.cluster
 def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, namespace: str) -> None:
     done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge")

@@ -117,20 +117,6 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
     assert word.replace("s3cr3t", "(redacted)") in said
 
 
-@pytest.mark.parametrize(
-    ("form", "words", "expected"),
-    [
-        ("kubernetes", ("--mpi-agent", "exec"), "--mpi-agent"),
-        ("kubernetes", ("--supervised", "--mpirun", "/a/mpirun"), "--mpirun"),
-        ("slurm", ("--image", "a", "--mpi", "mpirun"), "mpirun"),
-        ("slurm", ("--variant", "a=mpirun=/a/mpirun", "--variant", "b="), "srun"),
-    ],
-)
-def test_what_has_no_effect_is_refused(form: str, words: tuple[str, ...], expected: str) -> None:
-    done = runner().invoke(cli, ["render", "nccl", "--efa", "--as", form, *P5, *words])
-    assert (done.exit_code, done.stdout, expected in done.stderr) == (2, "", True), done.stderr
-
-
 def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
     """On one host, with a program that fails in one configuration."""
     program = tmp_path / "all_reduce_perf"

@@ -148,22 +148,6 @@ def test_only_blocks_with_a_reason_are_not_run() -> None:
             assert re.fullmatch(rf"console(?: no-run: .{{10,}})?|{plain}", info), where
 
 
-@pytest.mark.parametrize(
-    ("expected", "output", "same"),
-    [
-        ("a\n...\nd\n", "a\nb\nc\nd\n", True),
-        ("a\n...\nd\n", "a\nd\n", True),
-        ("took ... s\n", "took 3.1 s\n", True),
-        ("took ... s\n", "took 3.1 s\nand more\n", False),
-        ("a\n", "b\n", False),
-        ("", "anything\n", False),
-        ("1.5\n", "125\n", False),
-    ],
-)
-def test_the_matcher_of_examples(expected: str, output: str, same: bool) -> None:
-    assert bool(pattern(expected).fullmatch(output)) is same
-
-
 # ---------------------------------------------------------------- reference
 
 

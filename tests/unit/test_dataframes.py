@@ -51,13 +51,6 @@ def test_a_metric_that_is_not_there_is_named() -> None:
         fabbench.pivot(fabbench.frame(LOGS / "split.txt"), "latency")
 
 
-def test_a_directory_is_one_frame() -> None:
-    frame = fabbench.frame(LOGS)
-
-    assert len(set(frame["source"])) > 5
-    assert frame["execution"].nunique() >= frame["source"].nunique()
-
-
 def test_importing_fabbench_does_not_load_pandas() -> None:
     code = "import fabbench, sys; assert 'pandas' not in sys.modules; fabbench.frame; sys.modules['pandas']"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -74,7 +74,7 @@ def test_a_run_tells_what_happens_and_gives_what_came_of_it(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("hosts")
 def test_what_cannot_begin_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="--metric nonesuch would compare nothing"):
+    with pytest.raises(RequestError, match="--metric nonesuch"):
         fabbench.run(run_request(tmp_path, metric="nonesuch"))
     with pytest.raises(RequestError, match="nothing to compare with"):
         fabbench.run(run_request(tmp_path, gates=("latency:5%",)))

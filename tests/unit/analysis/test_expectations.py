@@ -137,7 +137,7 @@ def test_the_published_table_is_normal_over_efa_and_explained_over_tcp() -> None
     assert tcp.range == pytest.approx((4.13e9, 8.2e9))
     unknown = one(p4d(4.13, transport="unknown"))
     assert unknown.assessment is Assessment.LOW
-    assert unknown.causes[0].startswith("TCP, which gave 4.13 to 8.2 GB/s: the log does not show the network")
+    assert unknown.causes[0].startswith("TCP, which gave 4.13 to 8.2 GB/s")
 
 
 def test_causes_are_those_that_the_log_does_not_exclude() -> None:
@@ -192,4 +192,4 @@ def test_latencies_are_held_against_the_smallest_published_size() -> None:
     rows = [(4, 20e-6), (100 * KB, 45e-6)]
     found = one(log(rows, metric="latency", labels={}, facts=facts, benchmark="pingpong", case="pingpong"))
     assert (found.assessment, found.size) == (Assessment.LOW, 4)
-    assert found.causes[0] == "the nodes are not in one placement group or zone"
+    assert "placement group" in found.causes[0]

@@ -1,11 +1,14 @@
-"""The result in one line."""
+"""The result in one line, and what stands out: as golden sentences. Their laws are in test_highlights.py."""
 
-import pytest
+import json
+from collections.abc import Sequence
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.headline import headline
+from fabbench.analysis.highlights import highlights
 from fabbench.model.log import Outcome
+from tests.support.golden import GOLDEN, assert_golden
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
@@ -13,60 +16,44 @@ PUBLISHED = [rates(name, zip(SIZES, values, strict=True)) for name, values in ((
 OFF = column("efa", log([(GB, 12.5e9)], outcome=Outcome.OFF_FABRIC, reason="It was not efa."))
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (
-            PUBLISHED,
-            (
-                "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); "
-                "faster from 1 MB up (measured once)"
-            ),
-        ),
-        (
-            PUBLISHED[::-1],
-            (
-                "all_reduce, 2 × 8 GPUs: TCP 4.13 GB/s vs EFA 77.35 GB/s at 2 GB (0.1x); "
-                "slower from 1 MB up (measured once)"
-            ),
-        ),
-        (PUBLISHED[:1], "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s at 2 GB"),
-        (
-            [rates("a", [(MB, 4), (GB, 1)], hosts=1), rates("b", [(MB, 2), (GB, 2)], hosts=1)],
-            (
-                "all_reduce, 8 GPUs: a 1 GB/s vs b 2 GB/s at 1 GB (0.5x); "
-                "faster up to 1 MB, slower from 1 GB up (measured once)"
-            ),
-        ),
-        (
-            [rates("a", [(MB, 8), (GB, 2.1)], hosts=1), rates("b", [(MB, 2), (GB, 2)], hosts=1)],
-            ("all_reduce, 8 GPUs: a 2.1 GB/s vs b 2 GB/s at 1 GB (1.1x, undecided); faster up to 1 MB (measured once)"),
-        ),
-        (
-            [rates("a", [(MB, 2), (GB, 9)]), rates("b", [(MB, 2)])],
-            "all_reduce, 2 × 8 GPUs: a 2 GB/s vs b 2 GB/s at 1 MB (1x); undecided (measured once)",
-        ),
-        (
-            [latencies("shm", [(64, 1), (KB, 2)]), latencies("tcp", [(64, 10), (KB, 20)])],
-            "pingpong: shm 1 us vs tcp 10 us at 64 B (10x); faster at every size (measured once)",
-        ),
-        (
-            [rates(name, [(8, rate)], gpus_per_host="") for name, rate in zip("abcde", (80, 6, 4, 2, 1), strict=True)],
-            (
-                "all_reduce, 16 ranks: a 80 GB/s (80x), b 6 GB/s (6x, undecided), c 4 GB/s (4x, undecided) "
-                "and 1 more vs e 1 GB/s at 8 B (measured once)"
-            ),
-        ),
-        (
-            [
-                column(name, *(log([(MB, rate), *([(GB, rate)] if number == 0 else [])]) for number, rate in each))
-                for name, each in (("a", enumerate((9e9, 9.1e9))), ("b", enumerate((1e9, 1.1e9))))
-            ],
-            ("all_reduce, 2 × 8 GPUs: a 9 GB/s vs b 1 GB/s at 1 GB (9x); faster at every size (in part measured once)"),
-        ),
-        ([OFF, PUBLISHED[1]], "all_reduce, 2 × 8 GPUs: efa off-fabric vs TCP 4.13 GB/s at 2 GB"),
-        ([OFF], ""),
+def several(**figures: Sequence[float]) -> list[Column]:
+    """Make a column of several executions at 1 KB, for each name."""
+    return [column(name, *(log([(KB, rate * 1e9)]) for rate in rates_)) for name, rates_ in figures.items()]
+
+
+CASES = {
+    "published": PUBLISHED,
+    "published, turned round": PUBLISHED[::-1],
+    "one column": PUBLISHED[:1],
+    "faster, then slower": [rates("a", [(MB, 4), (GB, 1)], hosts=1), rates("b", [(MB, 2), (GB, 2)], hosts=1)],
+    "undecided at the end": [rates("a", [(MB, 8), (GB, 2.1)], hosts=1), rates("b", [(MB, 2), (GB, 2)], hosts=1)],
+    "a size that one lacks": [rates("a", [(MB, 2), (GB, 9)]), rates("b", [(MB, 2)])],
+    "times": [latencies("shm", [(64, 1), (KB, 2)]), latencies("tcp", [(64, 10), (KB, 20)])],
+    "many columns": [
+        rates(name, [(8, rate)], gpus_per_host="") for name, rate in zip("abcde", (80, 6, 4, 2, 1), strict=True)
     ],
-)
-def test_the_headline(columns: list[Column], expected: str) -> None:
-    assert headline(compare(columns), 0) == expected
+    "in part measured once": [
+        column(name, *(log([(MB, rate), *([(GB, rate)] if number == 0 else [])]) for number, rate in each))
+        for name, each in (("a", enumerate((9e9, 9.1e9))), ("b", enumerate((1e9, 1.1e9))))
+    ],
+    "off its fabric": [OFF, PUBLISHED[1]],
+    "nothing but failures": [OFF],
+    "zero of both": [rates("a", [(8, 0)]), rates("b", [(8, 0)])],
+    "zero of one": [rates("a", [(8, 1)]), rates("b", [(8, 0)])],
+    "repeats that overlap": several(a=(2, 9), b=(1, 3)),
+    # Rows of one execution are no repeats.
+    "rows of one execution": [column("a", log([(8, 2e9), (8, 9e9)])), column("b", log([(8, 1e9), (8, 3e9)]))],
+    **{
+        f"repeats at {factor}": several(a=[factor * part for part in (1.0, 1.01, 0.99)], b=(1.0, 1.01, 0.99))
+        for factor in (0.7, 1.5, 0.014, 1.01)
+    },
+}
+
+
+def test_sentences_are_as_recorded() -> None:
+    found = {}
+    for name, columns in CASES.items():
+        comparison = compare(columns)
+        remarks = [f"{each.span}: {each.text}" for each in highlights(comparison)]
+        found[name] = {"headline": headline(comparison, 0), "stands out": remarks}
+    assert_golden(GOLDEN / "sentences.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,15 @@ from fabbench.model.hostlist import expand_hostlist, read_hostfile
 from fabbench.model.hosts import Target
 from fabbench.model.options import LauncherOptions
 from tests.support.command_line import runner
-from tests.support.paths import ROOT
+from tests.support.golden import assert_golden
+from tests.support.paths import DATA, ROOT
 
 PATH = Path("/etc/cluster/fabbench.yaml")
 LAUNCHERS = options_of_launchers()
 KNOWN = {"local": LAUNCHERS["local"], "ssh": LAUNCHERS["ssh"], "own": LauncherOptions, "slurm": LAUNCHERS["slurm"]}
+LISTS = json.loads((DATA / "hostlists.json").read_text("utf-8"))
+"""Lists of hosts and host files, and their hosts, or what is wrong with them."""
+DOCUMENTS = DATA / "config-documents.json"
 BENCHMARKS = {"nccl": command_options("nccl"), "pingpong": command_options("pingpong")}
 
 
@@ -55,80 +61,23 @@ def target(settings: str) -> str:
 # ---------------------------------------------------------------- lists of hosts
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("a.example", "a.example"),
-        ("node[01-03,7],gpu1", "node01 node02 node03 node7 gpu1"),
-        ("node[8-11]", "node8 node9 node10 node11"),
-        ("node[008-011]", "node008 node009 node010 node011"),
-        ("node[98-101]", "node98 node99 node100 node101"),
-        ("node[099-101]", "node099 node100 node101"),
-        ("node[0-1]", "node0 node1"),
-        ("r[1-2]n[01-02].x", "r1n01.x r1n02.x r2n01.x r2n02.x"),
-        ("a, b", "a b"),
-        ("[1-2]", "1 2"),
-        ("10.0.0.[1-2]", "10.0.0.1 10.0.0.2"),
-        ("fe80::1%eth0", "fe80::1%eth0"),
-        ("ubuntu@node[1-2]", "ubuntu@node1 ubuntu@node2"),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), LISTS["lists"])
 def test_a_list_of_hosts_expands(text: str, names: str) -> None:
     assert expand_hostlist(text) == tuple(names.split())
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("node1\nnode2\n", "node1 node2"),
-        ("# of Open MPI\nnode1 slots=8 max_slots=8\n\nnode2 slots = 8 # spare\n", "node1 node2"),
-        ("node1:8\nubuntu@node[2-3] slots=4\r\n", "node1 ubuntu@node2 ubuntu@node3"),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), LISTS["files"])
 def test_a_host_file_names_its_hosts(text: str, names: str) -> None:
     assert read_hostfile(text) == tuple(names.split())
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("", "it names no host"),
-        ("# nothing\n", "it names no host"),
-        ("node1\nnode2 gpus=8\n", "line 2: 'node2 gpus=8' is not a host"),
-        ("node1,,node2", "an empty item"),
-    ],
-)
+@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-files"])
 def test_a_wrong_host_file_says_which_line(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         read_hostfile(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("", "an empty item"),
-        ("a,,b", "an empty item"),
-        ("a,", "an empty item"),
-        ("node[1-3", "a [ without a ]"),
-        ("node1-3]", r"a ] without a [ (character 8)"),
-        ("node[[1]]", "a bracket inside brackets (character 6)"),
-        ("node[]", "not a list of numbers and ranges"),
-        ("node[1,]", "not a list of numbers and ranges"),
-        ("node[a-c]", "[a-c] in 'node[a-c]' is not a list"),
-        ("node[0-10:2]", "not a list of numbers and ranges"),
-        ("node[3-1]", "3-1 in 'node[3-1]' ends before it begins"),
-        ("node[1-03]", "different numbers of digits"),
-        ("node[1-99999999]", "more than 65536 hosts"),
-        ("node[1-60000][1-60000]", "more than 65536 hosts"),
-        ("node[1-60000],gpu[1-60000]", "more than 65536 hosts"),
-        ("root@", "is not a valid host name"),
-        ("@a", "is not a valid host name"),
-        ("a@-b", "is not a valid host name"),
-        ("a:22", "includes a port"),
-        ("-oProxyCommand=x", "is not a valid host name"),
-        ("a b", "is not a valid host name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-lists"])
 def test_a_wrong_list_of_hosts_says_what_is_wrong(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
         expand_hostlist(text)
@@ -236,112 +185,24 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
 # ---------------------------------------------------------------- mistakes
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("defualt: x", "1:1: Unknown key 'defualt'; did you mean default? Valid here: default, store, "),
-        (target("prot: 22"), "5:5: targets.prod: unknown key 'prot'; did you mean port? Valid here: lau"),
-        (target("ssh_config: x"), "5:5: targets.prod: unknown key 'ssh_config'; did you mean ssh-config?"),
-        (target("user: a\n    user: b"), "6:5: The key user is a duplicate of the one on line 5."),
-        ("store: a\nstore: b", "2:1: The key store is a duplicate of the one on line 1."),
-        ("- a", "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, "),
-        ("store: [a]", "1:8: store is a list; expected a directory."),
-        ("store:", "1:7: store is empty; expected a directory."),
-        (target("user: 7"), "5:11: targets.prod.user is the number 7; expected the name of a user in quotes."),
-        (target("user: -oX"), "5:11: targets.prod.user is the string '-oX'; expected the name of a user."),
-        (target('user: "a\\n"'), "5:11: targets.prod.user is the string 'a\\n'; expected the name of a user."),
-        (target("port: ssh"), "5:11: targets.prod.port is the string 'ssh'; expected a whole number from 1 to 65535"),
-        (target("port: 022"), "5:11: targets.prod.port is the number 022; expected a whole number from 1 to 65535"),
-        (target("port: 65536"), "5:11: targets.prod.port is the number 65536; expected a whole number from 1 to 65535"),
-        (target("port: 1.0"), "5:11: targets.prod.port is the number 1.0; expected a whole number from 1 to 65535"),
-        (target(f"port: {'9' * 5000}"), "5:11: targets.prod.port is the number 999"),
-        (target("accept-new-host-keys: yes"), "5:27: targets.prod.accept-new-host-keys is yes; expected true or false"),
-        (target("mpi-ssh: own"), "5:14: targets.prod.mpi-ssh is the string 'own'; expected one of ephemeral, existing"),
-        (
-            target("bin-dirs: /opt"),
-            "5:15: targets.prod.bin-dirs is the string '/opt'; expected a list, each a directory.",
-        ),
-        (target("bin-dirs: [/opt, {}]"), "5:22: targets.prod.bin-dirs[1] is a mapping; expected a directory."),
-        (target("env: [a]"), "5:10: targets.prod.env is a list; expected a mapping of names to strings or numbers"),
-        (target("env: {A: true}"), "5:14: targets.prod.env.A is true; expected a number or a string (in quotes)"),
-        (target("env: {A: }"), "5:13: targets.prod.env.A is empty; expected a number or a string (in quotes)."),
-        (target("env: {A: {}}"), "5:14: targets.prod.env.A is a mapping; expected a string."),
-        (target("env: {A-B: 1}"), "5:11: 'A-B' in targets.prod.env is not the name of an environment variable."),
-        (target("options: 1"), "5:14: targets.prod.options is the number 1; expected a mapping."),
-        (target("options: {a: 1}"), "5:15: targets.prod: unknown key 'a'."),
-        (
-            target("identity: ~nobody-has-this/x"),
-            "5:15: targets.prod.identity: '~nobody-has-this/x' is in a home directory that does not exist.",
-        ),
-        (target("virtual-nodes: 2"), "5:5: targets.prod: virtual-nodes means nothing to the launcher ssh. V"),
-        ("targets: {a: {launcher: ssh}}", "1:11: targets.a has no hosts, which the launcher ssh needs: a list"),
-        (
-            "targets: {a: {launcher: ssh, hosts: []}}",
-            "1:37: targets.a.hosts is an empty list; expected a list of hosts",
-        ),
-        (
-            "targets: {a: {launcher: ssh, hosts: [1]}}",
-            "1:38: targets.a.hosts[0] is the number 1; expected a list of hosts",
-        ),
-        ("targets: {a: {launcher: ssh, hosts: 'n[2-1]'}}", "1:37: targets.a.hosts: 2-1 in 'n[2-1]' ends befo"),
-        ("targets: {a: {launcher: ssh, hosts: [b, b]}}", "1:41: targets.a.hosts names b twice."),
-        ("targets: {a: {launcher: shh}}", "1:25: targets.a.launcher: unknown launcher 'shh'; did you mea"),
-        ("targets: {a: {}}", "1:11: targets.a has no launcher. Add launcher: and one of local, own, slurm, ssh."),
-        ("targets: {a: }", "1:11: targets.a has no launcher."),
-        ("targets: {a: 1}", "1:14: targets.a is the number 1; expected a mapping with some of launcher, hosts, "),
-        ("targets: [a]", "1:10: targets is a list; expected a mapping of names to targets."),
-        ("targets: {local: {launcher: local}}", "1:11: A target cannot be named local, which is a launcher: "),
-        ("targets: {slurm: {launcher: local}}", "1:11: A target cannot be named slurm, which is a launcher: "),
-        ("targets: {a b: {launcher: local}}", "1:11: 'a b' cannot be the name of a target: only letters"),
-        ("default: x", "1:10: default: unknown target 'x'. Valid here: local, own, slurm, ssh."),
-        ("default: bx\ntargets: {box: {launcher: local}}", "1:10: default: unknown target 'bx'; did you m"),
-        ("defaults: {repeat: 0}", "1:20: defaults.repeat is the number 0; expected a whole number from 1 to 999"),
-        (
-            "defaults: {fabrics: tcp}",
-            "1:21: defaults.fabrics is the string 'tcp'; expected a list, each the name of a fabric.",
-        ),
-        ("defaults: {run: {nccl: {min: 8}}}", "1:25: defaults.run.nccl: unknown option 'min'; did you me"),
-        ("defaults: {run: {nccl: {check: yes}}}", "1:32: defaults.run.nccl.check is yes; expected a whole number"),
-        (
-            "defaults: {run: {pingpong: {check: yes}}}",
-            "1:36: defaults.run.pingpong.check is yes; expected true or false",
-        ),
-        ("defaults: {run: {nccl: {min-bytes: 8x}}}", "1:36: defaults.run.nccl.min-bytes: '8x' is not a valid size;"),
-        (
-            "defaults: {run: {pingpong: {size: [[1]]}}}",
-            "1:36: defaults.run.pingpong.size is a list; expected a size such",
-        ),
-        ("defaults: {run: {nccl: 1}}", "1:24: defaults.run.nccl is the number 1; expected a mapping of options"),
-        ("defaults: {run: [nccl]}", "1:17: defaults.run is a list; expected a mapping of benchmarks to their options"),
-        ("store: !path x", "1:8: The tag !path cannot be used here. Leave it out."),
-        ("store: !!python/object:os.system x", "1:8: The tag !!python/object:os.system cannot be used here"),
-        ("defaults: !!set {}", "1:11: The tag !!set cannot be used here."),
-        ("store: {{ folder }}", "1:9: A key is a mapping; expected a word. Quote what begins with {."),
-        ("targets: &a {x: *a}", "1:10: An alias refers to a value that contains it."),
-        ("targets: {x: {<<: 1}}", "1:19: << merges mappings, but this is the number 1."),
-    ],
-)
-def test_a_mistake_is_named_with_its_place_and_the_way_out(text: str, wanted: str) -> None:
-    assert any(each.startswith(wanted) for each in mistakes(text)), mistakes(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted", "hint"),
-    [
-        ("hosts: [node[01-16]]", "1:13: This is not YAML: expected ',' or ']', but got '['", "needs quotes"),
-        ("a:\n\tb: 1", "2:1: This is not YAML: found character tab", "spaces"),
-        ("a: 'b", "1:6: This is not YAML: found unexpected end of stream", None),
-        ("a: b: c", "1:5: This is not YAML: mapping values are not allowed here", None),
-        ("a: *b", "1:4: This is not YAML: found undefined alias", None),
-        ("a: 1\n---\nb: 2", "2:1: This is not YAML: but found another document", None),
-        ("a: b\nc: \x07", "2:4: This is not YAML: it has the character U+0007", None),
-    ],
-)
-def test_what_is_not_yaml_is_named_with_its_place(text: str, wanted: str, hint: str | None) -> None:
-    with pytest.raises(RequestError) as raised:
-        config(text)
-    assert str(raised.value).startswith(f"{PATH}:{wanted}")
-    assert (raised.value.hint is None) if hint is None else (hint in (raised.value.hint or ""))
+def test_documents_are_read_or_refused_as_recorded() -> None:
+    """By the schema that editors get, too. Of each: a text, and what the golden file says of it."""
+    found = []
+    for document in json.loads(DOCUMENTS.read_text("utf-8")):
+        text, valid, said, hint = document["text"], None, [], None
+        try:
+            read(text, PATH, launchers=LAUNCHERS, benchmarks=BENCHMARKS)
+        except RequestError as error:
+            said = [line.removeprefix(f"{PATH}:").partition(" Valid here: ")[0] for line in str(error).splitlines()]
+            hint = None if "--schema" in str(error.hint) else error.hint
+        with suppress(yaml.YAMLError, RecursionError, ValueError):
+            valid = accepted_by_schema(text)
+        found.append({"text": text, "schema": valid, "said": said, "hint": hint})
+        # What the schema refuses the loader refuses.
+        assert valid is not False or said, text
+    assert len([each for each in found if each["schema"] and not each["said"]]) > 5
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in found)
+    assert_golden(DOCUMENTS, f"[\n{lines}\n]\n")
 
 
 def test_all_mistakes_are_said_at_once_in_the_order_of_the_file() -> None:
@@ -363,7 +224,7 @@ def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> Non
     [
         (b"a: b\nc: \xff", ":2: This is not UTF-8: it has the byte 0xff"),
         (b"#" * (1 << 20) + b"\n", " is larger than 1048576 bytes"),
-        (b"[" * 5000, " is nested too deeply"),
+        (b"[" * 1500, " is nested too deeply"),
     ],
 )
 def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, tmp_path: Path) -> None:
@@ -416,68 +277,13 @@ def test_the_nearest_file_is_found_up_to_the_repository(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- schema, example, documentation
 
 
+@cache
 def generated() -> dict[str, Any]:
     return schema(LAUNCHERS, {name: command_options(name) for name in runnable_names()})
 
 
 def accepted_by_schema(text: str) -> bool:
     return bool(jsonschema.Draft7Validator(generated()).is_valid(yaml.safe_load(text)))
-
-
-def accepted_by_loader(text: str) -> bool:
-    try:
-        read(text, PATH, launchers=LAUNCHERS, benchmarks=BENCHMARKS)
-    except RequestError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    ("text", "good"),
-    [
-        ("{}", True),
-        ("targets:", True),
-        ("[]", False),
-        ("other: 1", False),
-        (
-            (
-                "defaults: {repeat: 1, fabrics: [tcp], run: {nccl: {min-bytes: 8, collective: [alltoall]}, "
-                "pingpong: {size: [1, 2M], check: true}}}"
-            ),
-            True,
-        ),
-        ("defaults: {repeat: x}", False),
-        ("defaults: {fabrics: []}", False),
-        ("defaults: {run: {pingpong: {size: {}}}}", False),
-        ("targets: {a: {launcher: local, virtual-nodes: 2, env: {A: 1, B: x}}}", True),
-        ("targets: {a: {launcher: local, hosts: [b]}}", False),
-        ("targets: {a: {launcher: ssh}}", False),
-        ("targets: {a: {launcher: ssh, hosts: b}}", True),
-        ("targets: {a: {launcher: ssh, hosts: [b], port: 22, mpi-ssh: existing}}", True),
-        ("targets: {a: {launcher: ssh, hosts: [b], port: '22'}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], port: 0}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], mpi-ssh: x}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], image: x}}", False),
-        ("targets: {a: {launcher: ssh, hosts: []}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], user: -x}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], env: {A-B: 1}}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], env: {A: true}}}", False),
-        ("targets: {a: {launcher: ssh, hosts: [b], accept-new-host-keys: 1}}", False),
-        ("targets: {a: {launcher: kubernetes, image: x, options: {lease: 30}}}", True),
-        ("targets: {a: {hosts: [b]}}", False),
-        ("targets: {a: }", False),
-        ("targets: {ssh: {launcher: local}}", False),
-        ("targets: {a b: {launcher: local}}", False),
-        (("variants: {a: , b: {paths: [/opt/b], env: {A: 1}, interface: fab0, mpirun: /m/mpirun, image: i}}"), True),
-        ("variants: {a: {paths: [opt]}}", False),
-        ("variants: {a: {path: [/opt]}}", False),
-        ("variants: {a b: }", False),
-        ("variants: {efa: }", False),
-        ("variants: [a]", False),
-    ],
-)
-def test_schema_and_loader_agree(text: str, *, good: bool) -> None:
-    assert (accepted_by_schema(text), accepted_by_loader(text)) == (good, good)
 
 
 def test_the_example_is_right() -> None:
@@ -602,13 +408,17 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
 def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
     with pytest.raises(RequestError) as raised:
         where()
-    assert str(raised.value) == (
-        "No target: --on is not given; FABBENCH_TARGET is not set; no fabbench.yaml in this directory, "
-        "above it, or in ~/.config/fabbench; --host is not given; this is not inside a Slurm allocation "
-        "(SLURM_JOB_ID is not set); no kubeconfig with a current context."
+    looked_at = (
+        "--on",
+        "FABBENCH_TARGET",
+        "fabbench.yaml",
+        "~/.config/fabbench",
+        "--host",
+        "SLURM_JOB_ID",
+        "kubeconfig",
     )
+    assert [each for each in looked_at if each not in str(raised.value)] == []
     with pytest.raises(RequestError) as raised:
         where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})
-    assert str(raised.value) == (
-        f"No target: --on is not given; FABBENCH_TARGET is not set; {PATH} has no default; --host is not given."
-    )
+    assert f"{PATH} has no default" in str(raised.value)
+    assert "SLURM" not in str(raised.value)

@@ -1,5 +1,6 @@
 """What a fabbench.yaml has run on this machine by files that it names, and when that is said."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fabbench.config.sections import Config
 from fabbench.launchers.kubernetes import KubernetesOptions
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.hosts import Target
+from tests.support.paths import DATA
 
 KUBECONFIG = """\
 users:
@@ -16,25 +18,9 @@ users:
 - name: b
   user: {exec: {command: aws}}
 """
-NAMED = (
-    *("AddKeysToAgent yes", "CertificateFile ~/.ssh/id-cert.pub", "ControlPath ~/.ssh/production"),
-    *("ForwardAgent yes", "GlobalKnownHostsFile x", "GSSAPIDelegateCredentials yes"),
-    *("HostKeyAlias github.com", "HostbasedAuthentication yes", "IdentityAgent /tmp/x", "Include ~/x"),
-    *("KnownHostsCommand x", "LocalCommand x", "LocalForward 1 a:2", "PKCS11Provider /x.so"),
-    *("PermitLocalCommand yes", "ProxyCommand x", "ProxyUseFdpass yes", "RemoteCommand x"),
-    *("RemoteForward 1 a:2", "SecurityKeyProvider /x.so", "SendEnv *", "SetEnv A=1", "Tunnel yes"),
-    *("UserKnownHostsFile ~/.bashrc", "VerifyHostKeyDNS yes", "XAuthLocation /x", "DirectiveOfTomorrow x"),
-    *('Match host a exec "true"', "Match !exec true", 'Match e"x"ec true', "Match 'exec' true"),
-    *("Match ex\\ec true", 'IdentityFile "pkcs11:id=1?module-path=/x.so"', "proxycommand=x"),
-    *('"ProxyCommand" x', '""ProxyCommand x', "=ProxyCommand=x", "\tPROXYCOMMAND\tx", "ProxyCommand"),
-    *("User\x0bProxyCommand x", "UserX y", "\ufeffUser x"),
-)
-UNNAMED = (
-    *("", "  ", "# ProxyCommand x", "\t#x", "Host *", "Host=a b !c", "HostName 10.0.0.1", "User root"),
-    *("user = x", "Port 22", "Port=22", "IdentityFile ~/.ssh/id_x", "IdentityFile=%d/.ssh/id"),
-    *("IdentitiesOnly yes", "ProxyJump a,b:22", "StrictHostKeyChecking no", "ServerAliveInterval 5"),
-    *("Match all", "Match host a,b user c", "Match !host=a originalhost *.b", "LogLevel ERROR"),
-)
+DIRECTIVES = json.loads((DATA / "ssh_directives.json").read_text("utf-8"))
+NAMED = DIRECTIVES["named"]
+UNNAMED = DIRECTIVES["unnamed"]
 
 
 def target(key: str, named: Path) -> Target:
@@ -70,9 +56,7 @@ def test_commands_are_quoted(tmp_path: Path, key: str, text: str, quoted: str) -
         assert said == []
     else:
         (sentence,) = said
-        assert sentence.startswith(
-            f"Warning: {config.path} names {named}, which can run commands or use files on this machine: "
-        )
+        assert sentence.startswith(f"Warning: {config.path} names {named}, ")
         assert f"{quoted}. --{key} names another file." in sentence
 
 

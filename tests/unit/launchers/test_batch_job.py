@@ -56,14 +56,6 @@ def test_counters_are_read_only_while_an_execution_goes_on() -> None:
     assert job.counters() == {}
 
 
-def test_a_job_that_cannot_be_asked_has_no_counters() -> None:
-    job = submitted()
-    lines = job.execute(ONE)
-    next(lines)
-    assert job.counters() == {}
-    lines.close()
-
-
 def test_an_execution_that_nobody_follows_any_more_is_cancelled() -> None:
     ended: list[str] = []
     job = submitted(cancel_execution=lambda execution: ended.append(execution.id))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fabbench.analysis.aggregate import Column
 from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
@@ -27,7 +26,6 @@ from fabbench.plan.request import RunRequest, Work, read_variants, with_librarie
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.command_line import runner
 from tests.support.local_runs import fabbench, the_run
-from tests.support.logs_by_hand import log
 from tests.support.needed import need
 from tests.support.paths import ROOT
 from tests.support.read_logs import LOGS
@@ -150,7 +148,7 @@ def test_the_fabric_that_all_variants_have() -> None:
         "tcp",
         "tcp",
     ]
-    with pytest.raises(MachineError, match=r"efa is not available on here \(variant two\)"):
+    with pytest.raises(MachineError, match=r"efa .* here \(variant two\)"):
         planned("efa", variants=(ONE, TWO), two=without)
     with pytest.raises(MachineError, match="--ab needs"):
         planned(AB, variants=(ONE, TWO), two=without)
@@ -166,7 +164,7 @@ def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> Non
 
     (execution,) = made(Variant(name="big", env={"FI_TCP_BUFFER": "1"})).executions
     assert execution.steps[0].commands[0].env["FI_TCP_BUFFER"] == "1"
-    with pytest.raises(RequestError, match=r"t does not support what the variant one sets \(/opt/one\)"):
+    with pytest.raises(RequestError, match=r"variant one sets \(/opt/one\)"):
         made(ONE)
 
 
@@ -189,8 +187,8 @@ def test_commands_are_those_that_the_variant_sees() -> None:
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({"NCCL_NET": "Socket"}, "sets NCCL_NET=Socket, but efa needs NCCL_NET=AWS Libfabric"),
-        ({"FI_PROVIDER": "tcp"}, "sets FI_PROVIDER=tcp, but efa needs FI_PROVIDER=efa"),
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=AWS Libfabric"),
+        ({"FI_PROVIDER": "tcp"}, "FI_PROVIDER=efa"),
         ({"NCCL_DEBUG": "WARN"}, "sets NCCL_DEBUG=WARN"),
     ],
 )
@@ -269,27 +267,20 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     assert "newer, plain" in listed.stdout
 
 
-@pytest.mark.slow
-def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    variants = ("--variant", f"a={tmp_path}/a", "--variant", f"b={tmp_path}/b")
-    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *variants)
-    assert done.returncode == 0, done.stderr
-    nothing = "no program, and no library that one links to"
-    assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
-    assert "a and b use different directories, but their logs state the same versions (libfabric " in done.stdout
-
-
 @pytest.mark.parametrize(
     ("variant", "status", "expected"),
     [
-        ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
-        ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
-        ("x=image=y", 2, "The variant x sets an image, but the target local cannot change images"),
-        ("x=host-network", 2, "The variant x sets host-network, but the launcher local cannot change the net"),
-        ("x", 2, "The variant x is not defined"),
-        ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
+        ("x=/nonexistent/x", 3, "/nonexistent/x on "),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("x=interface=nonexistent0", 3, "nonexistent0"),
+                ("x=image=y", 2, "variant x sets an image"),
+                ("x=host-network", 2, "variant x sets host-network"),
+                ("x", 2, "variant x is not defined"),
+                ("x=FI_TCP_IFACE=lo,interface=", 2, "'interface='"),
+            )
+        ),
     ],
 )
 def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, expected: str) -> None:
@@ -299,6 +290,7 @@ def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: in
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
     (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")
     words = ("--config", str(tmp_path / "fabbench.yaml"), "--variant", "quick", "--variant", "plain=")
@@ -342,13 +334,6 @@ def test_each_variant_has_its_mpirun_in_a_script() -> None:
     assert script.count("    use_mpirun /opt/f") == 2
 
 
-def test_srun_starts_no_mpirun() -> None:
-    words = (*NVSHMEM[:6], "--variant", "a=mpirun=/opt/a/bin/mpirun", "--variant", "b=", "--as", "slurm")
-    done = runner().invoke(program, ["render", *words, "--supervised"])
-    assert done.exit_code == 2
-    assert "srun starts the ranks, but variants set /opt/a/bin/mpirun and " in done.stderr
-
-
 def test_an_mpijob_has_the_variants_in_its_script() -> None:
     (job,) = yaml.safe_load_all(rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1"))
     assert "require /opt/nvshmem-3.5.21/" in json.dumps(job)
@@ -364,24 +349,6 @@ def test_a_batch_script_starts_each_variant_in_its_container() -> None:
     ]
     assert containers == [*(("    ", way) for way in (*wanted, "reach")), *(("", way) for way in (*wanted, "reach"))]
     assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
-
-
-@pytest.mark.parametrize("form", ["script", "mpijob", "kubernetes", "skypilot", "modal"])
-def test_one_document_has_one_image(form: str) -> None:
-    variants = ("--variant", "a=image=x", "--variant", "b=image=y")
-    words = ("nccl", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
-    done = runner().invoke(program, ["render", *words, "--supervised"])
-    assert done.exit_code == 2
-    assert "cannot change images within one run" in done.stderr
-
-
-@pytest.mark.parametrize("form", ["slurm", "mpijob", "kubernetes"])
-def test_one_document_has_one_network_of_pods(form: str) -> None:
-    variants = ("--variant", "pod=", "--variant", "node=host-network")
-    words = ("pingpong", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
-    done = runner().invoke(program, ["render", *words])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "The variant node sets host-network, but one job cannot change the network" in done.stderr
 
 
 # ---------------------------------------------------------------- the published table
@@ -431,10 +398,7 @@ def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch
     assert by_size["64 MB"] == ["12.93", "10.6", "42.41", "0.3 x", "0.2 x"]
     assert by_size["1 MB"] == ["5.09", "4.17", "4.09", "1.2 x", "1 x"]
     assert len([size for size in by_size if size[0].isdigit()]) >= 24
-    assert (
-        "3.6.5 and patched use different directories, but their logs state the same versions (nvshmem 3.6.5)"
-        in done.stdout
-    )
+    assert "same versions (nvshmem 3.6.5)" in done.stdout
     assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
 
 
@@ -460,20 +424,6 @@ def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, pr
 
 
 # ---------------------------------------------------------------- what is said of them
-
-
-def test_json_says_what_a_column_is() -> None:
-    from fabbench.analysis.compare import compare
-    from fabbench.report.comparison_tables import comparison_document
-
-    columns = [
-        Column(label=name, logs=(log([(8, 1e9)]),), source="x", variant=Variant(name=name, paths=(f"/opt/{name}",)))
-        for name in ("a", "b")
-    ]
-    found = comparison_document(compare(columns))
-    listed = found["columns"]
-    assert isinstance(listed, list)
-    assert [each["variant"] for each in listed] == ["/opt/a", "/opt/b"]
 
 
 def test_nvshmem_says_its_version() -> None:

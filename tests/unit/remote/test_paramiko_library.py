@@ -29,19 +29,6 @@ def test_a_signal_waits_for_the_end_of_the_outermost_block() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-def test_what_a_handler_changed_meanwhile_stays_changed() -> None:
-    with uninterrupted():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
 @pytest.mark.parametrize("error", [TimeoutError("no answer"), ValueError("no")])
 def test_what_another_thread_returns_or_raises_comes_through(error: Exception) -> None:
     def fail() -> None:

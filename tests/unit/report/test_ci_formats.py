@@ -72,16 +72,6 @@ def test_hostile_text_stays_text() -> None:
     assert comment.count("<details>") == comment.count("</details>") == 1
 
 
-def test_a_comment_folds_all_but_headline_and_gates() -> None:
-    comparison = compare([EFA, TCP])
-    comment = to_comment(comparison, check([parse_gate("ratio@1G>=10")], comparison))
-    seen, folded = comment.split("<details>\n")
-    assert seen.startswith("### fabbench: all_reduce, 2 × 8 GPUs: EFA 80 GB/s vs TCP 4 GB/s at 1 GB (20x)")
-    assert "| ratio@1G>=10 | ✅ passed | -       |" in seen
-    assert "| 1 GB " in folded
-    assert "all_reduce, 2 × 8 GPUs" not in folded
-
-
 def test_a_comment_names_no_local_directory() -> None:
     sources = ["/home/me/new/a.log", "/home/me/old/a.log"]
     columns = [

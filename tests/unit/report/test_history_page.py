@@ -53,12 +53,6 @@ def test_several_series_begin_with_an_overview_that_links_them() -> None:
     assert "No change is shown." in found.text
 
 
-def test_one_run_and_equal_values_can_be_drawn() -> None:
-    point = HistoryPoint("aaaaaa", "2026-01-01T00:00:00Z", 3e9, {})
-    for count in (1, 2, 12):
-        Page(written(with_changes(KEY, [point] * count, 1)))
-
-
 def test_hostile_text_is_no_markup() -> None:
     plain, hostile = Page(written(series())), Page(written(series(target=HOSTILE)))
     assert hostile.tags == plain.tags

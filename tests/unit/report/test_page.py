@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from fabbench.analysis.compare import compare
 from fabbench.report.page import RunPage, to_page
-from fabbench.report.plot import Plot, PlotLine, axes
+from fabbench.report.plot import Plot, PlotLine
 from fabbench.report.plots import left_out, plots
 from fabbench.report.svg import KINDS, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
@@ -109,11 +107,6 @@ def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_no_values_make_no_plot() -> None:
-    assert list(plots(compare([rates("a", [(8, 0)])]))) == []
-    ET.fromstring(to_svg_file([]))
-
-
 # ---------------------------------------------------------------- what was to be expected
 
 P4D: dict[str, str | int] = {"instance_type": "p4d.24xlarge", "nodes": 2, "nics": 4}
@@ -136,31 +129,3 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
     assert [kind for kind in kinds if kind not in {"grid", "even"}] == [
         *("ceiling all", "published c0", "published c1")
     ]
-
-
-def test_ceilings_that_differ_say_whose_they_are() -> None:
-    less = rates("less", [(MB, 2), (2 * GB, 20)], **(P4D | {"nics": 1}), transport="efa")
-    (plot,) = plots(compare([EFA_ON_P4D, less]))
-    assert [(each.label, each.kind) for each in plot.ceilings] == [
-        ("EFA: ceiling of the NICs, 93.75 GB/s", 0),
-        ("less: ceiling of the NICs, 23.44 GB/s", 1),
-    ]
-
-
-def test_a_figure_far_beyond_the_sweep_is_not_drawn() -> None:
-    (plot,) = plots(compare([rates("EFA", [(KB, 0.1), (MB, 4)], **P4D, transport="efa")]))
-    assert plot.ceilings
-    assert not plot.published
-
-
-def test_what_nobody_knows_the_type_of_has_neither() -> None:
-    (plot,) = plots(compare([EFA, TCP]))
-    assert (plot.ceilings, plot.published) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("most", "labels"), [(5, ["1", "2", "5"]), (2e6, ["1", "10", "100", "1000", "10k", "100k", "1M"])]
-)
-def test_values_on_the_axis_are_short(most: float, labels: list[str]) -> None:
-    found = axes(Plot(title="t", axis="us", lines=[PlotLine(label="a", points=[(KB, 1), (MB, most)])]))
-    assert [label for _, label in found.values()] == labels

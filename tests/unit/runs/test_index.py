@@ -15,7 +15,7 @@ import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.runs.index import FILE, open_index
-from fabbench.runs.indexed_run import IndexedRun, unreadable
+from fabbench.runs.indexed_run import IndexedRun
 from tests.performance.store import write_store
 
 COUNT = 3
@@ -62,12 +62,6 @@ def test_a_run_is_read_once(store: Path) -> None:
     assert first.setup.configurations[0].versions == {"nccl": "2.27.5", "cuda": "12.8"}
     assert (first.setup.instance_types, first.setup.target) == (["p4d.24xlarge"], "prod")
     assert indexed(store) == (runs, 0)
-
-
-def test_a_run_that_cannot_be_read_is_kept_as_such() -> None:
-    run = unreadable("a/20260101T000000Z-nccl-abc123", "Permission denied.")
-    assert (run.id, run.setup.benchmark, run.folder, run.is_ok) == ("abc123", "nccl", "a", False)
-    assert run.damaged == ["Permission denied."]
 
 
 def test_what_was_measured_is_kept(store: Path) -> None:
@@ -210,14 +204,6 @@ def test_runs_that_another_release_read_are_read_again(store: Path) -> None:
     assert indexed(store) == (runs, COUNT)
 
 
-def test_without_a_place_for_the_index_everything_works(store: Path) -> None:
-    runs, _ = indexed(store)
-    (store / FILE).unlink()
-    (store / FILE).mkdir()
-    assert indexed(store) == (runs, COUNT)
-    assert indexed(store) == (runs, COUNT)
-
-
 def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert indexed(tmp_path / "none") == ((), 0)
     assert not (tmp_path / "none").exists()
@@ -281,6 +267,7 @@ with index.open_index(Path(sys.argv[1])) as found:
 """
 
 
+@pytest.mark.slow
 def test_processes_at_once(store: Path) -> None:
     argv = [sys.executable, "-c", LISTED, str(store)]
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(2)]

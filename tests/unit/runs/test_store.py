@@ -1,7 +1,6 @@
 """Run directories: written so that nothing is lost, found again, and free of secrets."""
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -240,19 +239,6 @@ def test_an_execution_whose_documents_are_damaged_is_no_result(
     assert expected in str(log.reason)
     assert [expected in sentence for sentence in run.damage] == [True]
     assert [log.outcome for log in run.logs("b")] == [Outcome.OK]
-
-
-def test_what_is_no_text_can_be_stored(tmp_path: Path) -> None:
-    run_request = request("pingpong", PingpongWork(sizes=(64,)), env={"X": "\udcff"}, store=tmp_path)
-    writer = RunWriter(run_request, Inventory(target="local", hosts=()), plan_of("a"))
-    assert StoredRun(writer.path).request["env"] == {"X": "\udcff"}
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_store_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(MachineError, match="cannot be written: Permission denied"):
-        begun(tmp_path / "store", plan_of("a"))
 
 
 def test_a_store_that_is_a_file(tmp_path: Path) -> None:

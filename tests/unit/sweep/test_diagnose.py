@@ -56,6 +56,7 @@ def test_flaky_nodes_are_found_and_nobody_else() -> None:
     assert len([each for each in names if each]) >= 7
 
 
+@pytest.mark.slow
 def test_more_partners_find_flaky_nodes_that_four_miss() -> None:
     """Each is slow in half of its tests: of these 40 some show in none of the first four."""
     found_by: dict[int | None, set[int]] = {}

@@ -132,9 +132,9 @@ def test_pods_that_controllers_remove_late_are_waited_for(
     api = Controllers(monkeypatch, seconds)
     remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
     assert remaining.pods == left
-    assert caplog.messages == ["Waiting until the cluster has removed pod-0."] * notes
+    assert ["pod-0" in message for message in caplog.messages] == [True] * notes
     error = remaining.error("Job job", unanswered="")
-    assert (str(error) == "These pods still exist after 150 s: pod-0.") == bool(left)
+    assert str(error).endswith(" 150 s: pod-0.") == bool(left)
 
 
 @pytest.mark.parametrize("silent_at", [0, 60])

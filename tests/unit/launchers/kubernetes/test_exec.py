@@ -64,7 +64,7 @@ def test_a_program_that_ended(fields: dict[str, Any], own: str, ended: int) -> N
     ],
 )
 def test_an_end_that_says_neither_is_a_lost_connection(text: bytes) -> None:
-    with pytest.raises(LostError, match="The connection to the pod pod-0 broke: "):
+    with pytest.raises(LostError, match="pod-0 broke: "):
         exit_status(text, "", "pod-0")
 
 
@@ -83,7 +83,7 @@ def test_what_the_program_said_does_not_count_where_the_api_says_nothing() -> No
     ],
 )
 def test_a_program_that_could_not_be_started(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(MachineError, match=r"^Cannot run a program in the pod pod-0: .*[^.]\.$") as caught:
+    with pytest.raises(MachineError, match=r"^Cannot run .* pod-0: .*[^.]\.$") as caught:
         exit_status(status(status="Failure", **fields), "", "pod-0")
     assert said in str(caught.value)
     assert not isinstance(caught.value, LostError)
@@ -140,5 +140,5 @@ def test_a_stream_that_another_thread_closed_is_named_so() -> None:
     """The client polls a socket that is None then."""
     with pytest.raises(TypeError) as error:
         select.select([None], [], [])  # type: ignore[type-var]
-    assert str(lost("pod-0", error.value)) == "The connection to the pod pod-0 broke: it was closed."
-    assert str(lost("pod-0", OSError("reset."))) == "The connection to the pod pod-0 broke: reset."
+    assert str(lost("pod-0", error.value)).endswith("pod-0 broke: it was closed.")
+    assert str(lost("pod-0", OSError("reset."))).endswith("pod-0 broke: reset.")

@@ -1,5 +1,7 @@
 """What Slurm's commands print, and what it comes to. The texts are those of Slurm 22.05 in the lab."""
 
+import json
+
 import pytest
 
 from fabbench.evidence.fatal import fatal_message
@@ -22,7 +24,10 @@ from fabbench.launchers.slurm.scontrol import (
     type_of,
 )
 from fabbench.model.errors import MachineError
+from tests.support.paths import DATA
 
+SAID = json.loads((DATA / "slurm_messages.json").read_text("utf-8"))
+"""What Slurm says, and what of it must be in what is said."""
 RUNNING = (
     "JobId=4 JobName=wrap UserId=root(0) MCS_label=N/A Account=(null) JobState=RUNNING Reason=None Dependency=(null) "
     "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A StartTime=2026-11-21T19:29:25 Partition=urgent "
@@ -80,23 +85,7 @@ def test_a_job_that_slurm_has_forgotten() -> None:
     assert not is_unknown_job(["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"])
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "said"),
-    [
-        ("TIMEOUT", "0:15", "365-00:00:00"),
-        ("FAILED", "138:0", "time limit"),
-        ("CANCELLED", "0:15", "cancelled"),
-        ("NODE_FAIL", "0:0", "node0"),
-        ("OUT_OF_MEMORY", "0:125", "out of memory"),
-        ("PREEMPTED", "0:15", "preempted"),
-        ("BOOT_FAIL", "0:0", "boot"),
-        ("FAILED", "127:0", "status 127. Its last line: last words."),
-        ("FAILED", "0:11", "signal 11"),
-        ("COMPLETED", "3:0", "status 3"),
-        ("REVOKED", "0:0", "REVOKED"),
-        ("FAILED", "0:53", "/root/slurm-4.out on node0"),
-    ],
-)
+@pytest.mark.parametrize(("state", "code", "said"), SAID["ended"])
 def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
     why = explain_end(job_state(job(JobState=state, ExitCode=code)), "last words")
     assert why is not None
@@ -116,17 +105,7 @@ def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[st
     assert job_state("JobId=4 JobState=PENDING").leaves == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("CANCELLED by 1000|0:0|node[0-1]|01:00:00", "cancelled"),
-        ("TIMEOUT|0:0|node[0-1]|01:00:00", "01:00:00"),
-        ("OUT_OF_MEMORY|0:125|node[0-1]|01:00:00", "OOM-killed"),
-        ("NODE_FAIL|1:0|node[0-1]|01:00:00", "node[0-1]"),
-        ("COMPLETED|0:0|node[0-1]|01:00:00", None),
-        ("FAILED|4:0|node[0-1]|01:00:00", None),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), SAID["accounted"])
 def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> None:
     found = accounted(line, job_state("JobId=4 JobState=RUNNING"))
     assert found is not None
@@ -154,44 +133,7 @@ def test_a_script_that_came_to_its_end_says_the_rest_itself(state: str, code: st
     assert explain_end(job_state(job(JobState=state, ExitCode=code))) is None
 
 
-@pytest.mark.parametrize(
-    ("reason", "final", "said"),
-    [
-        ("PartitionConfig", True, "provide"),
-        ("PartitionNodeLimit", True, "more nodes"),
-        ("PartitionTimeLimit", True, "more time"),
-        ("PartitionDown", True, "accepts no jobs"),
-        ("JobHeldUser", False, "Held"),
-        ("JobHeldAdmin", False, "Held by an administrator"),
-        ("launch_failed_requeued_held", True, "Held by Slurm"),
-        ("job_requeued_in_held_state", True, "Held by Slurm"),
-        ("JobHoldMaxRequeue", True, "Held by Slurm"),
-        ("DependencyNeverSatisfied", True, "can never start"),
-        ("BadConstraints", True, "can never start"),
-        ("QOSMaxNodePerJobLimit", True, "A per-job limit"),
-        ("AssocMaxWallDurationPerJobLimit", True, "A per-job limit"),
-        ("QOSMaxNodePerUserLimit", False, "for now"),
-        ("AssocGrpNodeLimit", False, "for now"),
-        ("AssocGrpGRES", False, "for now"),
-        ("AssocGrpCPURunMinutesLimit", False, "for now"),
-        ("MaxJobsPerAccount", False, "for now"),
-        ("AssocGrpCPUMinutesLimit", False, "reached its limit"),
-        ("QOSGrpWallLimit", False, "reached its limit"),
-        ("QOSMinGRES", True, "requests less"),
-        ("MaxMemPerLimit", True, "A per-job limit"),
-        ("ReqNodeNotAvail,_UnavailableNodes:node[1-2]", False, "down, drained"),
-        (
-            "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
-            False,
-            "down, drained",
-        ),
-        ("Reservation", False, "is not active"),
-        ("BeginTime", False, "begin time"),
-        ("Licenses", False, "licenses used by other jobs"),
-        ("Dependency", False, "another job"),
-        ("Prolog", False, "Waiting (Prolog)"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "final", "said"), SAID["pending"])
 def test_why_a_job_waits(reason: str, final: bool, said: str) -> None:
     why = explain_pending(job_state(job(JobState="PENDING", Reason=reason)))
     assert said in why.text
@@ -213,21 +155,7 @@ def test_a_job_in_the_queue_has_a_place_there() -> None:
     assert explain_pending(unknown).text.endswith("(Resources).")
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("invalid partition specified: x", "Partition not found"),
-        ("Invalid account or account/partition combination specified", "cannot be charged"),
-        ("Invalid qos specification", "quality of service"),
-        ("Requested reservation is invalid", "The reservation"),
-        ("Invalid generic resource (gres) specification", "GPUs"),
-        ("Requested node configuration is not available", "No node"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "too long"),
-        ("Unable to contact slurm controller (connect failure)", "does not answer"),
-        ("Our site says: no jobs on Mondays", "no jobs on Mondays"),
-        ("", "no output"),
-    ],
-)
+@pytest.mark.parametrize(("said", "expected"), SAID["refused"])
 def test_what_sbatch_refuses_is_explained(said: str, expected: str) -> None:
     error = refused([f"sbatch: error: Batch job submission failed: {said}"] if said else [])
     assert expected in str(error)
