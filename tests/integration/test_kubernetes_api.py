@@ -27,6 +27,7 @@ from fabbench.launchers.kubernetes.mpijob.job import require_operator
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote.connection import LostError
+from tests.support.clock import Clock
 from tests.support.hosts import processes
 from tests.support.pod_objects import node_object
 
@@ -235,7 +236,7 @@ def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> N
 
 
 def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_RESTART_S", 0.1)
+    monkeypatch.setattr(api, "time", Clock())
     jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
     with serving(tmp_path, {jobs: [BROKEN]}) as server:
         with pytest.raises(UnansweredError, match="does not answer"):
