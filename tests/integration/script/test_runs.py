@@ -20,22 +20,6 @@ def left(site: Lab, before: list[str]) -> list[str]:
     return site.left_since(before, 60)
 
 
-@pytest.mark.slow
-def test_both_configurations_of_nccl_are_read_back(lab: Labs) -> None:
-    site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp")
-    before = site.traces()
-    done = run(site, of)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = judged(done, of)
-    assert [*found] == ["000-ofi-tcp-r1", "001-tcp-r1", "002-tcp-r2", "003-ofi-tcp-r2"]
-    assert {log.outcome for log in found.values()} == {Outcome.OK}
-    assert [log.facts["transport"] for log in found.values()] == [
-        *("libfabric-tcp", "socket", "socket", "libfabric-tcp")
-    ]
-    assert {log.facts["hosts"] for log in found.values()} == {2}
-    assert left(site, before) == []
-
-
 def test_both_configurations_of_pingpong_are_read_back(lab: Labs) -> None:
     site, of = lab(2, trust=True), pingpong("tcp", "tcp")
     before = site.traces()
@@ -168,7 +152,7 @@ def test_a_signal_in_the_middle_leaves_nothing(lab: Labs, kind: str, number: str
 def test_an_execution_that_nobody_needs_any_more_is_ended(lab: Labs, kind: str) -> None:
     """DONE_FILE names it while it goes on; so a job that is started again does not begin it anew either."""
     site = lab(2, trust=True)
-    listen = "import socket, time; s = socket.create_server(('', {port})); time.sleep(98)"
+    listen = "import socket, time; s = socket.create_server(('', {port})); time.sleep(600)"
     endless = pair((sys.executable, "-c", listen), ("sleep", "98"), timeout_s=90)
     of = nccl("tcp", repeats=1) if kind == "nccl" else of_steps(endless)
     words, name = put(site, of), of.executions[0].steps[0].id
@@ -208,9 +192,8 @@ def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("here", [True, False])
-def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: bool) -> None:
-    """Also where the script runs on none of the hosts, as in the launcher of an MPIJob."""
+def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs) -> None:
+    """Where the script runs on none of the hosts, as in the launcher of an MPIJob."""
     site = lab(2, trust=True)
     before = site.traces()
     listen = "import socket,sys; s=socket.create_server(('', int(sys.argv[1]))); s.accept(); print('heard')"
@@ -224,7 +207,7 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: b
     server = (sys.executable, "-c", listen, "{port}")
     pairs = (pair(server, (sys.executable, "-c", knock, "{port}", "{server}", name), name) for name in "abc")
     of = of_steps(*pairs, together=True)
-    done = run(site, of, ScriptTarget(hosts=WAY.hosts, here=here))
+    done = run(site, of, ScriptTarget(hosts=WAY.hosts, here=False))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "".join(
         f"#@fabbench begin 000-tcp-r1/{name}\n[fabbench:server] heard\n#@fabbench end 000-tcp-r1/{name} 0\n"

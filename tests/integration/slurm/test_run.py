@@ -30,7 +30,7 @@ from tests.support.slurm_runs import (
     the_job,
     without_command,
 )
-from tests.support.ssh_runs import STORE, argv, the_run
+from tests.support.ssh_runs import STORE, the_run
 
 pytestmark = pytest.mark.lab
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp")
@@ -145,17 +145,6 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
 
 
 @pytest.mark.slow
-def test_devices_have_to_be_named(lab: Labs) -> None:
-    words = [*argv("run", "perftest", "--on", "slurm", "--login", "node0"), "--efa", "--no-gres"]
-    typed = [*words, "--instance-type", "p5.48xlarge", "--bin-dir", "/nowhere"]
-    nameless = run(site(lab), typed)
-    assert (nameless.returncode, "needs the name of each device" in nameless.stderr) == (2, True)
-    named = run(site(lab), [*typed, "--device", "rdmap79s0"])
-    assert named.returncode == 3
-    assert "Not found: /nowhere/ib_write_bw on node" in named.stderr
-
-
-@pytest.mark.slow
 def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
     done = run(site(lab), [word for word in nccl("--no-efa") if word != "--no-gres"])
     assert done.returncode == 3
@@ -210,15 +199,6 @@ def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
     assert f"ran on node[1-2], but its output {HOME}/fabbench-1.out is not visible on node0" in done.stderr
     assert "--chdir DIRECTORY" in done.stderr
     hosts[1].path(HOME / "fabbench-1.out").unlink()
-
-
-@pytest.mark.slow
-def test_slurm_chooses_among_partitions_that_are_named(lab: Labs) -> None:
-    done = run(site(lab), nccl("--no-efa", "--partition", "one,rest"))
-    assert done.returncode == 0, done.stderr
-    assert "runs on node[1-2]" in done.stderr
-    wrong = run(site(lab), nccl("--no-efa", "--partition", "one,nope"))
-    assert (wrong.returncode, "Unknown partition nope." in wrong.stderr) == (3, True)
 
 
 @pytest.mark.slow

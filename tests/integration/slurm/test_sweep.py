@@ -75,14 +75,6 @@ def test_groups_are_the_switches_of_the_topology(lab: Labs) -> None:
     assert "between groups" in done.stdout
 
 
-def test_switches_of_a_slurm_without_a_topology(lab: Labs) -> None:
-    hosts = site(lab)
-    words = sweep("pingpong", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--dry-run")
-    done = hosts.run([*words, "--groups", "switch"], timeout=120)
-    assert done.returncode == 3
-    assert "Slurm's topology has no switch for node0, node1, node2" in done.stderr
-
-
 def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
     """Slurm does not say which NICs its nodes have; it could take long until they are there to be asked."""
     hosts = site(lab)

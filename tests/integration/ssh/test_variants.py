@@ -1,6 +1,5 @@
 """Variants over ssh and in scripts: real sshd and mpirun between hosts, and libraries that ranks find."""
 
-import json
 import re
 import statistics
 from collections.abc import Sequence
@@ -69,28 +68,6 @@ def test_every_rank_finds_its_variants_library(site: Lab, mpi: Mpi) -> None:
     }
     assert found == {"new": {"2.30.4"}, "old": {"2.21.5"}, "plain": {"2.28.9"}}
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in plain." in done.stdout
-
-
-ODD = 'it\'s a "folder" $HOME; \\ *'
-
-
-@pytest.mark.slow
-def test_a_folder_may_have_any_name(site: Lab, mpi: Mpi) -> None:
-    folder = nccl_of(site, (0, 1), "2.21.5", ODD)
-    done = run(site, nccl(site, *FAST, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}", "plain=")))
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert {log.facts["nccl"] for log in the_run(site).logs("odd")} == {"2.21.5"}
-
-
-@pytest.mark.slow
-def test_what_the_host_has_comes_after_it(site: Lab) -> None:
-    """A LD_LIBRARY_PATH that ranks get otherwise stays, behind the variant's directories."""
-    env = ("--env", "LD_LIBRARY_PATH=/tmp/nccl-2.21.5/lib")
-    done = run(site, nccl(site, *FAST, *env, *words(NEW, "plain=")))
-    assert done.returncode == 0, done.stderr
-    stored = the_run(site)
-    assert {log.facts["nccl"] for log in stored.logs("new")} == {"2.30.4"}
-    assert {log.facts["nccl"] for log in stored.logs("plain")} == {"2.21.5"}
 
 
 @pytest.mark.slow
@@ -184,12 +161,7 @@ def test_nccl_over_two_interfaces_in_one_run(site: Lab) -> None:
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
     options = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
-    return rendered_and_run(site, *options, *more)
-
-
-def rendered_and_run(site: Lab, *options: str) -> "CompletedProcess[str]":
-    """Render a script, and run it on the first host."""
-    rendered = runner().invoke(cli, ["render", *options, "--as", "script", "--supervised"])
+    rendered = runner().invoke(cli, ["render", *options, *more, "--as", "script", "--supervised"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
     return site[0].sh(["bash", str(HOME / "script"), "node0", "node1"], check=False, timeout=120)
@@ -216,28 +188,3 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> 
     (tmp_path / "out").write_text(done.stdout)
     compared = runner().invoke(cli, ["compare", str(tmp_path / "out")])
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in other." in compared.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["nccl", "pingpong"])
-def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: str) -> None:
-    variants = words("fast=interface=fab0", "slow=interface=fab1")
-    if benchmark == "nccl":
-        done = script(trusting, "--mpirun", "/usr/bin/mpirun", *variants)
-    else:
-        options = ("--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64", "--iterations", "100", "--repeat", "2")
-        done = rendered_and_run(trusting, benchmark, *options, *variants)
-    assert (done.returncode, done.stderr) == (0, "")
-    (tmp_path / "out").write_text(done.stdout)
-    compared = runner().invoke(cli, ["compare", str(tmp_path / "out"), "--format", "json"])
-    fact = "interface" if benchmark == "nccl" else "domain"
-    found = {column["label"]: column["facts"][fact] for column in json.loads(compared.stdout)["columns"]}
-    assert found == {"fast": "fab0", "slow": "fab1"}
-
-
-@pytest.mark.slow
-def test_a_script_stops_where_a_folder_is_missing(trusting: Lab) -> None:
-    trusting[0].path("/tmp/half").mkdir(exist_ok=True)
-    done = script(trusting, "--mpirun", "/usr/bin/mpirun", *words("half=/tmp/half", "plain="))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "fabbench: Directory not found: /tmp/half on node1. Nothing was started.\n"
