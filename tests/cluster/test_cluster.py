@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ALL = {"vpc.amazonaws.com/efa": "4", "nvidia.com/gpu": "8"}
 SSHD = ("sh", "-c", "mkdir -p /run/sshd ~/.ssh && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De")
-PERF = "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 1K -f 2 -g 1"
-LAST = "        1024           256     float"
 SLEEP = ("sleep", "infinity")
 
 

@@ -168,7 +168,7 @@ def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path
 def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path) -> None:
     refusal = status(400, "unable to parse requirement: found 'b', expected: '('")
     answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
-    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b' is not a valid") as error:
+    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b'") as error:
         list_nodes(server.api, labels="a in b")
     assert "expected: '('" in str(error.value)
 

@@ -326,7 +326,7 @@ def check_what_is_left(store: Path, screen: list[str]) -> int:
     stopped = [execution for execution in executions if execution.begun and not execution.finished]
     for execution in stopped:
         assert [log.outcome for log in execution.logs] == [Outcome.TRUNCATED]
-        assert execution.logs[0].reason == "fabbench was stopped before this execution ended."
+        assert "fabbench was stopped" in (execution.logs[0].reason or "")
     return len(stopped)
 
 

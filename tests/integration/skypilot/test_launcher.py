@@ -121,7 +121,7 @@ def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options:
     done = sky.run(*words)
     assert done.returncode == 0, done.stderr
     assert sky.calls == [f"launch c{options}", "logs c 1"]
-    assert "sky down c tears it down" in done.stderr
+    assert "sky down c" in done.stderr
 
 
 @local
@@ -206,7 +206,7 @@ def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> 
         _, errors = started.communicate(timeout=120)
     assert started.returncode == 130
     assert sky.calls[-2:] == ["api_cancel r1", "down c"]
-    assert "Tearing down the cluster c." in errors
+    assert "Tearing down" in errors
 
 
 @local
@@ -215,7 +215,7 @@ def test_a_launch_that_takes_too_long(sky: Sky) -> None:
     sky.let("hang")
     done = sky.run("--start-timeout", "1")
     assert done.returncode == 3
-    assert "it was not up after 1 s" in done.stderr
+    assert "after 1 s" in done.stderr
     assert sky.calls[-2:] == ["api_cancel r1", "down c"]
 
 

@@ -86,7 +86,7 @@ def test_a_job_that_is_out_of_time(lab: Labs) -> None:
     words = nccl(*SLOW, "--time", "1", "--silence", "600")
     with nothing_left(hosts), standin(*hosts.hosts, HANG_AT="64"), running(hosts, words) as run:
         assert run.ends(240) == 4
-    assert "hit its time limit of 00:01:00" in run.err
+    assert "time limit of 00:01:00" in run.err
     assert "--time" in run.err
     assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
 
@@ -103,8 +103,8 @@ def test_a_disk_that_is_full_is_told(lab: Labs, tmp_path: Path, taken_kib: int) 
         words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--chdir", str(shared))
         with nothing_left(hosts), running(hosts, words) as run:
             assert run.ends() == 3
-        assert f"could not write its output {shared}/fabbench-1.out to the end" in run.err
-        assert "The disk may be full" in run.err
+        assert f"{shared}/fabbench-1.out" in run.err
+        assert "disk" in run.err
         assert [path.name for path in shared.iterdir()] == ["more"]
         hosts.down()
     finally:
@@ -121,7 +121,7 @@ def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
             assert run.ends() == 0, run.err
         with running(hosts, nccl(*SLOW)) as run:
             assert run.ends() == 3
-        assert "1 in the partition rest can run jobs. Unavailable: node2 (drain+idle: later" in run.err
+        assert "node2 (drain+idle: later" in run.err
     finally:
         hosts[0].sh(["scontrol", "update", "nodename=node2", "state=resume"])
         await_idle(hosts.hosts)

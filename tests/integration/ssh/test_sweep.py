@@ -186,8 +186,8 @@ def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
             run.until(lambda: stored(site.path(folder)), 120)
             site.run(["dd", "if=/dev/zero", f"of={folder}/filler", "bs=512"])
             assert run.ends() == 3, run.err
-        assert "cannot be written: No space left on device." in run.err
-        assert "It failed. Tests that ended were saved. To resume: fabbench sweep --resume" in run.err
+        assert "No space left" in run.err
+        assert "fabbench sweep --resume" in run.err
         kept = stored(site.path(folder))
         site.run(["rm", folder / "filler"], check=True)
         site[3].rate("off", "fab0")
