@@ -13,7 +13,7 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, processes
 from tests.support.paths import ROOT
-from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, pingpong, site, state, taken, the_job
+from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, site, state, taken, the_job
 from tests.support.ssh_faults import RunningCommand, running, sizes
 from tests.support.ssh_runs import STORE, the_log
 from tests.support.tiers import sampled
@@ -38,14 +38,6 @@ def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
     assert log.outcome is Outcome.TRUNCATED
     assert 2 <= len(sizes(log)) < 8
     assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
-
-
-@pytest.mark.slow
-def test_in_the_middle_of_pairs(lab: Labs) -> None:
-    hosts = site(lab)
-    with nothing_left(hosts), running(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
-        # Not the shell that looks whether it is there.
-        interrupted(run, lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line))
 
 
 @pytest.mark.slow

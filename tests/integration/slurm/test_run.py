@@ -145,14 +145,6 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
 
 
 @pytest.mark.slow
-def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
-    done = run(site(lab), [word for word in nccl("--no-efa") if word != "--no-gres"])
-    assert done.returncode == 3
-    assert "requested GPUs" in done.stderr
-    assert "--no-gres" in done.stderr
-
-
-@pytest.mark.slow
 def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
     hosts = site(lab)
     with taken(hosts[0], "-N3"), nothing_left(hosts):
