@@ -96,6 +96,7 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     assert [(each["id"], each["outcomes"]) for each in listed["runs"]] == [(run.id, {"ok": 4})]
 
 
+@pytest.mark.slow
 def test_both_ends_of_a_range_are_measured(tmp_path: Path) -> None:
     done = pingpong(tmp_path, "--fabric", "tcp", "-b", "64K", "-e", "256K", *QUICK)
     assert done.returncode == 0, done.stderr
