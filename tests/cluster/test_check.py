@@ -53,10 +53,10 @@ def test_one_node_of_them_and_what_a_run_would_take(client: Client) -> None:
 
 def test_the_cluster_evaluates_selectors(client: Client) -> None:
     done = client.call(client.argv("check", "--on", "kubernetes", "--selector", "kubernetes.io/os notin (linux)"))
-    assert "The cluster has no nodes with the labels kubernetes.io/os notin (linux)." in done.stdout
+    assert "kubernetes.io/os notin (linux)" in done.stdout
     done = client.call(client.argv("check", "--on", "kubernetes", "--selector", "a in b"))
     assert done.returncode == 2
-    assert "'a in b' is not a valid label selector. The cluster refuses list Node: unable to parse" in done.stderr
+    assert "'a in b' is not a valid label selector" in done.stderr
 
 
 def test_a_cordoned_node_fails_and_is_shown(client: Client) -> None:

@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ALL = {"vpc.amazonaws.com/efa": "4", "nvidia.com/gpu": "8"}
 SSHD = ("sh", "-c", "mkdir -p /run/sshd ~/.ssh && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De")
-PERF = "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 1K -f 2 -g 1"
-LAST = "        1024           256     float"
 SLEEP = ("sleep", "infinity")
 
 
@@ -74,21 +72,6 @@ def pods(cluster: Cluster, namespace: str) -> Pods:
     return Pods(cluster, namespace)
 
 
-@pytest.fixture
-def pair(pods: Pods, tmp_path: Path) -> list[str]:
-    """Addresses of the pods a and b on two nodes, which take all devices, and where a may ssh to b."""
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    for name in ("a", "b"):
-        pods.make(name, *SSHD, limits=ALL)
-    addresses = pods.ready("a", "b")
-    options = "Host *\\n StrictHostKeyChecking no\\n UserKnownHostsFile /dev/null\\n LogLevel ERROR\\n"
-    pods.sh("a", f"umask 077; cat >~/.ssh/id_ed25519; printf '{options}' >~/.ssh/config", given=key.read_text())
-    for name in ("a", "b"):
-        pods.sh(name, "cat >~/.ssh/authorized_keys", given=key.with_suffix(".pub").read_text())
-    return addresses
-
-
 def test_nodes_offer_their_devices(cluster: Cluster) -> None:
     assert len(cluster.nodes) == 2
     for node in cluster.nodes:
@@ -97,95 +80,6 @@ def test_nodes_offer_their_devices(cluster: Cluster) -> None:
         assert ALL.items() <= seen["status"]["allocatable"].items()
         assert seen["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
         assert {CPU, NCCL, NO_SSHD, NO_MPI} <= set(node.images())
-
-
-def test_pods_on_two_nodes_run_mpi_and_pingpong(cluster: Cluster, pods: Pods, pair: list[str]) -> None:
-    placed = {pods.get(name)["spec"]["nodeName"] for name in ("a", "b")}
-    assert placed == {node.name for node in cluster.nodes}
-    devices = pods.sh("b", "echo $FAKE_EFA_DEVICES $FAKE_GPU_DEVICES").split()
-    assert [len(names.split(",")) for names in devices] == [4, 8]
-
-    mpirun = f"timeout 60 mpirun --allow-run-as-root -np 2 -H {','.join(pair)}"
-    assert sorted(pods.sh("a", f"{mpirun} hostname").split()) == ["a", "b"]
-    table = pods.sh("a", f"{mpirun} {PERF}")
-    assert LAST in table
-    assert list(cluster.shared.iterdir()) == []
-    with cluster.standin(EXIT_AT="64:1:3"):
-        cut = pods.sh("a", f"{mpirun} {PERF}", check=False)
-        assert ("          32             8     float" in cut, LAST in cut) == (True, False)
-
-    pingpong = "timeout 60 fi_pingpong -p tcp -e rdm -I 10 -S 1024"
-    pods.sh("b", f"{pingpong} >/dev/null 2>&1 &")
-    listening = "until ss -ltn | grep -q :47592; do sleep 0.05; done"
-    pods.sh("b", f"timeout 30 sh -c '{listening}'")
-    last = pods.sh("a", f"{pingpong} {pair[1]}").splitlines()[-1]
-    assert last.split()[:2] == ["1k", "10"], last
-
-
-def test_exec_over_the_api_tells_output_and_status(cluster: Cluster, pods: Pods) -> None:
-    from kubernetes import client
-    from kubernetes.stream import stream
-
-    pods.make("a", *SLEEP)
-    pods.ready("a")
-    api: Any = client.CoreV1Api(cluster.client(cluster.kubeconfig))
-    run = stream(
-        api.connect_get_namespaced_pod_exec,
-        "a",
-        pods.namespace,
-        command=["sh", "-c", "echo out; echo err >&2; exit 7"],
-        stdout=True,
-        stderr=True,
-        _preload_content=False,
-    )
-    run.run_forever(timeout=30)
-    assert (run.read_stdout(), run.read_stderr(), run.returncode) == ("out\n", "err\n", 7)
-    # Its own close() leaves the socket open where the server closed first.
-    run.sock.shutdown()
-
-
-def test_asking_too_much_is_pending_with_the_schedulers_reason(pods: Pods) -> None:
-    pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "5"})
-
-    def reasons() -> list[str]:
-        conditions = pods.get("a")["status"].get("conditions", ())
-        return [one["message"] for one in conditions if one.get("reason") == "Unschedulable"]
-
-    assert processes.eventually(reasons)
-    assert reasons()[0].startswith("0/2 nodes are available: 2 Insufficient vpc.amazonaws.com/efa.")
-
-
-def test_a_container_over_its_memory_is_killed(pods: Pods) -> None:
-    fill = "x = bytearray(200 << 20); print(len(x))"
-    pods.make("a", "python3", "-c", fill, limits={"memory": "50Mi"})
-    ended = pods.state("a", "terminated")
-    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
-
-
-def test_an_image_that_is_nowhere_is_a_failed_pull(pods: Pods) -> None:
-    pods.make("a", *SLEEP, image="localhost/none:1")
-    assert pods.state("a", "waiting")["reason"] in {"ErrImagePull", "ImagePullBackOff"}
-
-
-@pytest.mark.parametrize(("image", "lacks"), [(NO_SSHD, "sshd"), (NO_MPI, "mpirun")])
-def test_images_that_lack_something(pods: Pods, image: str, lacks: str) -> None:
-    pods.make("a", *SLEEP, image=image)
-    pods.ready("a")
-    found = pods.sh("a", "command -v sshd; command -v mpirun; true").split()
-    assert len(found) == 1
-    assert not found[0].endswith(lacks)
-
-
-def test_a_pod_reaches_the_api_as_its_own_account(pods: Pods) -> None:
-    pods.make("a", *SLEEP)
-    pods.ready("a")
-    ask = (
-        "import os, ssl, urllib.request as u; f = '/run/secrets/kubernetes.io/serviceaccount/';"
-        "h = os.environ['KUBERNETES_SERVICE_HOST']; t = open(f + 'token').read();"
-        "r = u.Request(f'https://{h}/api/v1/namespaces/x/pods', headers={'Authorization': 'Bearer ' + t});"
-        "u.urlopen(r, context=ssl.create_default_context(cafile=f + 'ca.crt'))"
-    )
-    assert "403" in pods.sh("a", f'python3 -c "{ask}" 2>&1', check=False)
 
 
 def test_an_account_may_do_what_it_was_given_and_no_more(cluster: Cluster, namespace: str) -> None:
@@ -224,15 +118,6 @@ def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods
     cluster.restore()
     assert pods.ready("a")
     assert all(node.ready() for node in cluster.nodes)
-
-
-def test_objects_outlive_the_api_server(cluster: Cluster, pods: Pods) -> None:
-    pods.make("a", *SLEEP)
-    pods.ready("a")
-    cluster.api_stop()
-    assert cluster.get("pods", "a", pods.namespace) == {}
-    cluster.api_start()
-    assert pods.ready("a")
 
 
 def test_what_is_left_in_the_cluster_is_told(cluster: Cluster, pods: Pods) -> None:

@@ -44,7 +44,7 @@ def test_runs_use_every_right_of_the_example_and_lack_none(client: Client) -> No
         client.kubectl("delete", client.pods()[1], "--wait=false")
         assert run.ends() == 3, run.err
     assert re.search(r"^Error: The pod fabbench-", run.err, re.MULTILINE), run.err
-    assert "may not list pods of other namespaces" in run.err
+    assert "pods of other namespaces" in run.err
     done = client.call([*client.argv("clean"), "--yes"])
     assert done.returncode == 0, done.stderr
 
@@ -71,7 +71,7 @@ def test_exec_needs_no_secrets(client: Client) -> None:
     client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere, "no-secrets")
     with client.nothing_left():
         done = client.call(client.nccl())
-        assert (done.returncode, "This user may not create secrets in" in done.stderr) == (3, True), done.stderr
+        assert (done.returncode, "create secrets" in done.stderr) == (3, True), done.stderr
         done = client.call(client.nccl(*EXEC))
     assert done.returncode == 0, done.stderr
 
@@ -140,7 +140,7 @@ def test_pod_security_refuses_what_needs_more(
     with client.nothing_left():
         done = client.call(client.nccl(*more, fabric=("--fabric", fabric)))
     assert done.returncode == 3, done.stderr
-    assert f"The namespace admits only pods of the level {level}:latest: " in done.stderr, done.stderr
+    assert f"{level}:latest" in done.stderr, done.stderr
     assert re.search(said, done.stderr), done.stderr
 
 

@@ -173,7 +173,7 @@ def test_an_operator_that_does_not_run(client: Client) -> None:
     finally:
         operator.start()
     assert done.returncode == 3
-    assert re.search(r"The MPI operator has not picked up the MPIJob fabbench-\w+ for \d+ s", done.stderr), done.stderr
+    assert re.search(r"the MPIJob fabbench-\w+ for \d+ s", done.stderr), done.stderr
 
 
 def test_missing_rights_are_named(client: Client) -> None:
@@ -208,5 +208,5 @@ def test_pod_security_refuses_workers_at_the_level_restricted(client: Client) ->
     with client.nothing_left():
         done = client.call(client.nccl())
     assert done.returncode == 3, done.stderr
-    assert "The namespace admits only pods of the level restricted:latest: " in done.stderr, done.stderr
-    assert "\nHint: Run pods without root and sshd: --on kubernetes " in done.stderr, done.stderr
+    assert "restricted:latest" in done.stderr, done.stderr
+    assert "--on kubernetes " in done.stderr, done.stderr

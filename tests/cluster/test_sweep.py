@@ -56,7 +56,7 @@ def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     assert re.search(r"^Groups: +nn-3333 \(2\)$", done.stdout, re.MULTILINE)
     done = client.call([*words, "label:example.com/rack"])
     assert done.returncode == 3
-    assert "Nodes without the label example.com/rack: ip-10-77-0-11.ec2.internal" in done.stderr
+    assert "example.com/rack: ip-10-77-0-11.ec2.internal" in done.stderr
     assert "topology.k8s.aws/network-node-layer-1" in done.stderr
 
 

@@ -70,7 +70,7 @@ def test_a_fabric_that_holds_its_gates_passes(tmp_path: Path) -> None:
 def test_a_breached_gate_fails(tmp_path: Path) -> None:
     status, summary = smoke(tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency@64<=1ns", SMOKE_OUT="elsewhere")
     assert status == 1
-    assert summary.startswith("## Fabric smoke check failed: measured well, and a gate was breached\n")
+    assert summary.startswith("## Fabric smoke check failed: measured")
     assert re.search(r"^- .*latency@64<=1ns", summary, re.MULTILINE)
     assert list((tmp_path / "elsewhere" / "runs").glob("*-pingpong-*"))
 
@@ -80,7 +80,7 @@ def test_a_breached_gate_fails(tmp_path: Path) -> None:
 def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
     status, summary = smoke(tmp_path, SMOKE_RUN=f"{QUICK} --domain no-such-interface", SMOKE_GATES="latency@64<=10s")
     assert status == 4
-    assert summary.startswith("## Fabric smoke check failed: the measurement cannot be trusted\n")
+    assert summary.startswith("## Fabric smoke check failed: ")
     assert "off-fabric" in summary
 
 
@@ -134,53 +134,36 @@ def steps() -> list[dict[str, Any]]:
     return found
 
 
-def test_actions_are_pinned() -> None:
+def test_what_the_workflow_may_and_when_it_starts() -> None:
+    """By hand, by night and after changes, and never for strangers; text from outside becomes no command."""
     used = [step["uses"] for step in steps() if "uses" in step]
     assert len(used) == 4
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|[0-9a-f]{40})", each) for each in used)
-
-
-def test_the_workflow_may_sign_in_and_read_and_nothing_else() -> None:
     assert workflow()["permissions"] == {"id-token": "write", "contents": "read"}
     assert "permissions" not in workflow()["jobs"]["smoke"]
-    text = (SMOKE / "workflow.yaml").read_text("utf-8")
-    assert "secrets." not in text
-    assert next(step for step in steps() if "checkout" in step.get("uses", ""))["with"] == {
-        "persist-credentials": False
-    }
-
-
-def test_it_starts_by_hand_by_night_and_after_changes_and_never_for_strangers() -> None:
+    assert "secrets." not in (SMOKE / "workflow.yaml").read_text("utf-8")
+    checkout = next(step for step in steps() if "checkout" in step.get("uses", ""))
+    assert checkout["with"] == {"persist-credentials": False}
     # YAML 1.1 reads the key "on" as true.
     assert set(workflow()[True]) == {"workflow_dispatch", "schedule", "push"}
-
-
-def test_text_from_outside_becomes_no_command() -> None:
     assert all("${{" not in step.get("run", "") for step in steps())
 
 
-def test_two_checks_never_share_nodes() -> None:
-    concurrency = workflow()["concurrency"]
+def test_the_job_measures_keeps_the_run_and_ends() -> None:
+    """Two checks never share nodes."""
+    concurrency, job = workflow()["concurrency"], workflow()["jobs"]["smoke"]
     assert concurrency["cancel-in-progress"] is False
     assert concurrency["group"].endswith("${{ vars.EKS_CLUSTER }}")
-
-
-def test_the_job_measures_keeps_the_run_and_ends() -> None:
-    job = workflow()["jobs"]["smoke"]
     (measure,) = [step for step in steps() if "smoke.sh" in step.get("run", "")]
     assert ROOT.joinpath(measure["run"].removeprefix("exec ")) == SMOKE / "smoke.sh"
     assert int(job["env"]["SMOKE_DEADLINE"]) + 600 <= job["timeout-minutes"] * 60
     keep = steps()[-1]
     assert keep["if"] == "always()"
     assert keep["with"]["path"] == job["env"]["SMOKE_OUT"]
-
-
-def test_variables_of_the_script_are_those_that_the_workflow_sets() -> None:
     script = (SMOKE / "smoke.sh").read_text("utf-8")
     known = set(re.findall(r"^# ((?:SMOKE|FABBENCH)_\w+)", script, re.MULTILINE))
     assert set(re.findall(r"\$\{((?:SMOKE|FABBENCH)_\w+)", script)) == known
-    own = {name for name in workflow()["jobs"]["smoke"]["env"] if name.startswith("SMOKE")}
-    assert own <= known
+    assert {name for name in job["env"] if name.startswith("SMOKE")} <= known
 
 
 # ---------------------------------------------------------------- on a cluster

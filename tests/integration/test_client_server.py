@@ -142,6 +142,7 @@ class SamePort(Recording):
         return SamePort.offers.pop(0) if SamePort.offers else super().free_port(host)
 
 
+@pytest.mark.slow
 def test_each_gets_a_port_of_its_own_and_a_taken_one_is_replaced() -> None:
     execution = execution_of(64, 128)
     with socket.create_server(("", 0)) as holder, socket.socket() as other:

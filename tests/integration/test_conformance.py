@@ -21,7 +21,7 @@ import pytest
 
 from fabbench.execution import session
 from fabbench.execution.script.target import ScriptTarget
-from fabbench.execution.session import TIME_UP, TOO_MUCH
+from fabbench.execution.session import TOO_MUCH
 from fabbench.launchers.local.launcher import LocalAllocation
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
@@ -276,18 +276,6 @@ def test_a_port_where_another_program_listens_is_replaced(executor: Executor, tm
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
 
 
-@pytest.mark.slow
-def test_a_server_that_mentions_a_port_and_ends_well_runs_once(executor: Executor, tmp_path: Path) -> None:
-    # Counted once it listens: a port that really is taken is another try.
-    listening = "open(sys.argv[2], 'a').write('.'); print('retried: Address already in use', flush=True); "
-    first, _, then = LISTEN.rpartition("print(")
-    server = (sys.executable, "-c", f"{first}{listening}print({then}", "{port}", str(tmp_path / "starts"))
-    done = only(executor.execute(plan_of(pair(server=server))))
-    assert ended(done) == Ending(status=0)
-    assert "[fabbench:server] retried: Address already in use" in printed(done)
-    assert (tmp_path / "starts").read_text() == "."
-
-
 def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Executor) -> None:
     failing = pair(server=shell("echo broken; exit 3"))
     done = only(executor.execute(plan_of(failing, pair(name="two"))))
@@ -391,27 +379,6 @@ def test_ranks_that_fall_silent_are_ended(executor: Executor) -> None:
 
 
 # ---------------------------------------------------------------- floods
-
-FLOOD = (
-    "import os, sys, time; begun, sent, rate = time.monotonic(), 0, float(sys.argv[1]) * 1e6\n"
-    "while True:\n"
-    "    sent += os.write(1, (b'x' * 63 + b'\\n') * 200)\n"
-    "    time.sleep(max(0, sent / rate - (time.monotonic() - begun)))\n"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.7, 7, 200])
-@pytest.mark.parametrize("shape", ["pair", "ranks"])
-def test_what_prints_fast_has_no_more_time(executor: Executor, shape: str, rate: float) -> None:
-    """Neither at 0.7 nor at 200 MB/s: it is ended in its time, or for how much it printed."""
-    flood = (sys.executable, "-c", FLOOD, str(rate))
-    server = (sys.executable, "-c", f"{LISTEN}; import os; os.execv(sys.executable, {[*flood]})", "{port}")
-    step = pair(server=server, timeout_s=10) if shape == "pair" else ranks(*flood, timeout_s=10)
-    done = only(executor.execute(plan_of(step, pair(name="next"))))
-    assert any(why in ended(done).timed_out for why in (TIME_UP, TOO_MUCH)), done.ending
-    assert ends(done) == [None]
-    assert len(printed(done)) > 10
 
 
 @pytest.mark.slow

@@ -3,23 +3,19 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.host_fixtures import STANDIN, Labs, Mpi, mpi_flavour
-from tests.support.hosts import Lab, processes
+from tests.support.host_fixtures import STANDIN
 from tests.support.paths import LOGS
 
 # Tests that run it notice most of what breaks it: make test need not ask it anything else.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.local, pytest.mark.slow]
 
 ALL_REDUCE = str(STANDIN / "all_reduce_perf")
 SWEEP = ("-b", "8", "-e", "64M", "-f", "4")
@@ -51,23 +47,6 @@ def alone(*arguments: str, program: str = ALL_REDUCE, **env: str) -> subprocess.
     return subprocess.run(argv, env=environment(env), capture_output=True, text=True, check=False, timeout=60)
 
 
-def started(mpi: Mpi, hosts: list[str], env: Mapping[str, str], *arguments: str, slots: int = 1) -> str:
-    """The shell command by which a user on the head node starts the stand-in."""
-    passed: list[str] = []
-    for key, value in {"NCCL_DEBUG": "INFO", **env}.items():
-        passed += ["-genv", key, value] if mpi.name == "mpich" else ["-x", f"{key}={value}"]
-    return shlex.join([*mpi.argv(hosts, slots=slots), *passed, ALL_REDUCE, *arguments])
-
-
-def on(lab: Lab, env: Mapping[str, str], *arguments: str, node_kind: str = "openmpi4") -> str:
-    """The output of a run on all hosts of a lab."""
-    mpi = mpi_flavour(node_kind)
-    done = mpi.run(lab, started(mpi, [host.name for host in lab.hosts], env, *arguments))
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    return done.stdout
-
-
-@pytest.mark.local
 @pytest.mark.parametrize(
     ("env", "network", "trouble"),
     [
@@ -93,7 +72,6 @@ def test_the_network_follows_from_the_environment(
     assert ("NCCL WARN NET/OFI Unable" in done.stdout) == trouble
 
 
-@pytest.mark.local
 @pytest.mark.parametrize("env", [{**EFA, "STANDIN_NO_EFA": "1"}, {"NCCL_NET": "AWS"}, {"NCCL_NET": "gIB"}])
 def test_a_named_network_that_is_not_there_fails(env: dict[str, str], tmp_path: Path) -> None:
     done = alone(*SWEEP, NCCL_DEBUG="INFO", **env)
@@ -102,14 +80,6 @@ def test_a_named_network_that_is_not_there_fails(env: dict[str, str], tmp_path: 
     assert parse(done.stdout, folder=tmp_path)["outcome"] == "failed"
 
 
-@pytest.mark.local
-def test_without_debugging_nothing_is_proven(tmp_path: Path) -> None:
-    done = alone(*SWEEP, **EFA)
-    assert "NCCL INFO" not in done.stdout
-    assert parse(done.stdout, "--fabric", "efa", folder=tmp_path)["outcome"] == "unproven"
-
-
-@pytest.mark.local
 @pytest.mark.parametrize("program", sorted(path.name for path in STANDIN.glob("*_perf")))
 def test_every_collective_is_read(program: str, tmp_path: Path) -> None:
     done = alone("-b", "1K", "-e", "1M", "-f", "8", "-g", "4", "-c", "0", program=str(STANDIN / program))
@@ -120,7 +90,6 @@ def test_every_collective_is_read(program: str, tmp_path: Path) -> None:
     assert len({sample["size"] for sample in read["samples"]}) == 4
 
 
-@pytest.mark.local
 def test_the_recorded_figures_are_given_back(tmp_path: Path) -> None:
     recorded = (LOGS / "nccl/x-net-socket.txt").read_text()
     env = {"NCCL_DEBUG": "INFO", **SOCKET}
@@ -133,49 +102,3 @@ def test_the_recorded_figures_are_given_back(tmp_path: Path) -> None:
     assert row in recorded
     facts = parse(done.stdout, "--fabric", "tcp", folder=tmp_path)["facts"]
     assert (facts["transport"], facts["nodes"]) == ("socket", 2)
-
-
-@pytest.mark.local
-@pytest.mark.parametrize(("prefix", "streams"), [((), False), (("stdbuf", "-oL"), True)])
-def test_rows_are_held_back_without_stdbuf(prefix: tuple[str, ...], *, streams: bool) -> None:
-    argv = [*prefix, ALL_REDUCE, "-b", "8", "-e", "64", "-f", "2"]
-    env = environment({"STANDIN_HANG_AT": "32"})
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as run:
-        assert run.stdout
-        os.set_blocking(run.stdout.fileno(), False)
-        seen = b""
-
-        def rows() -> int:
-            nonlocal seen
-            seen += (run.stdout.read() if run.stdout else None) or b""
-            return len(re.findall(rb"^ +\d+ .*\n", seen, re.MULTILINE))
-
-        if streams:
-            assert processes.eventually(lambda: rows() == 2)
-        else:
-            time.sleep(1)
-            assert (rows(), seen) == (0, b"")
-        run.kill()
-
-
-Runs = Callable[..., str]
-
-
-@pytest.fixture
-def runs(lab: Labs, mpi: Mpi) -> Runs:
-    """Runs the stand-in on two hosts, by each mpirun in turn."""
-    return partial(on, lab(2, trust=True), node_kind=mpi.name)
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize(("env", "fabric", "transport"), [(EFA, "efa", "efa"), (SOCKET, "tcp", "socket")])
-def test_fabbench_reads_what_carried_the_data(
-    env: dict[str, str], fabric: str, transport: str, runs: Runs, tmp_path: Path
-) -> None:
-    text = runs(env, *SWEEP)
-    read = parse(text, "--fabric", fabric, folder=tmp_path)
-    assert (read["outcome"], read["facts"]["transport"]) == ("ok", transport)
-    assert (read["facts"]["hosts"], read["facts"]["nodes"], read["facts"]["ranks"]) == (2, 2, 2)
-    assert read["facts"].get("nics") == (4 if fabric == "efa" else None)
-    other = "tcp" if fabric == "efa" else "efa"
-    assert parse(text, "--fabric", other, folder=tmp_path)["outcome"] == "off-fabric"

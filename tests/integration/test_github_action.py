@@ -65,29 +65,6 @@ def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
 
 
 @local
-def test_text_from_outside_is_no_command_of_the_build(tmp_path: Path) -> None:
-    log = tmp_path / "new ##[add-mask]0.log"
-    log.write_text(f"vm:1:1 [0] NCCL WARN broken ##[set-output name=status]0\n{Path(NEW).read_text('utf-8')}")
-    labels = "##[stop-commands]q\nb"
-    job, outputs = gate(tmp_path, compare=f"{log}\n{BASELINE}", labels=labels, gates="busbw@64M>=100GB/s")
-    assert (job.commands(), outputs["status"]) == (["error"], "1")
-    assert "stop-commands" in job.log
-
-
-@local
-def test_the_directory_cannot_add_an_output(tmp_path: Path) -> None:
-    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", directory="x\nstatus=0")
-    assert (job.failed, outputs) == (True, {"status": "", "comment": "", "junit": ""})
-
-
-@local
-@pytest.mark.slow
-def test_a_wrong_network_fails_it_too(tmp_path: Path) -> None:
-    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", fabrics="efa\nany")
-    assert (job.failed, outputs["status"]) == (True, "4")
-
-
-@local
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "status"),
@@ -104,14 +81,6 @@ def test_inputs_are_words_and_no_commands(tmp_path: Path, inputs: dict[str, str]
     assert outputs["status"] == status, job.log
     assert not (job.folder / "injected").exists()
     assert job.failed == (status != "0")
-
-
-@local
-@pytest.mark.slow
-def test_by_default_the_step_installs_its_own_version(tmp_path: Path) -> None:
-    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", fabbench="")
-    assert outputs["status"] == "0", job.log
-    assert (tmp_path / "workspace-temp/fabbench/bin/fabbench").exists()
 
 
 @local
@@ -143,47 +112,14 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     assert (folder / steps[-1]["with"]["path"] / "junit.xml").exists()
 
 
-@local
-@pytest.mark.slow
-def test_the_smoke_check_is_installed_run_and_kept(tmp_path: Path) -> None:
-    """The other workflow, with pingpong on this machine, and programs that write down what they are asked."""
-    folder, programs = tmp_path / "workspace", tmp_path / "bin"
-    programs.mkdir()
-    for name in ("python", "aws", "kubectl"):
-        program(programs / name, f'echo "{name} $*" >>"$RUNNER_TEMP/calls"')
-    shutil.copytree(EXAMPLES / "ci-smoke", folder / "examples/ci-smoke")
-    smoke = loaded(EXAMPLES / "ci-smoke/workflow.yaml")["jobs"]["smoke"]
-    variables = {"FABBENCH_PACKAGE": "fabbench==1", "EKS_CLUSTER": "c", "SMOKE_GATES": "latency@64<=10s"}
-    job = Job(folder, {}, {"vars": variables})
-    given = {name: job.text(str(value)) for name, value in smoke["env"].items()}
-    assert (given["SMOKE_GATES"], given["SMOKE_BASELINE"]) == ("latency@64<=10s", "")
-    quick = "pingpong --no-efa --size 64 --iterations 10"
-    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    job.env = {**given, "FABBENCH_TARGET": "local", "SMOKE_RUN": quick, "PATH": path}
-    job.run(smoke["steps"])
-    assert not job.failed, job.log
-    assert (tmp_path / "workspace-temp/calls").read_text().splitlines() == [
-        "python -m pip install fabbench==1",
-        "aws eks update-kubeconfig --name c",
-        "kubectl config set-context --current --namespace fabbench",
-    ]
-    assert "## Fabric smoke check passed" in job.log
-    assert job.summary.startswith("### fabbench: pingpong")
-    kept = folder / smoke["steps"][-1]["with"]["path"]
-    assert {each.name for each in kept.iterdir()} >= {"junit.xml", "summary.md", "runs"}
-
-
 def program(path: Path, line: str) -> None:
     path.write_text(f"#!/usr/bin/env bash\n{line}\n")
     path.chmod(0o755)
 
 
-def test_no_text_from_outside_is_put_into_a_script() -> None:
+def test_no_text_from_outside_is_put_into_a_script_and_the_workflow_may_little() -> None:
     steps = [*loaded(ROOT / "action.yml")["runs"]["steps"], *loaded(GATE)["jobs"]["gate"]["steps"]]
     assert all("${{" not in step.get("run", "") for step in steps)
-
-
-def test_the_workflow_may_read_and_comment_and_nothing_else() -> None:
     assert loaded(GATE)["permissions"] == {"contents": "read", "pull-requests": "write"}
     assert "secrets." not in GATE.read_text("utf-8")
 

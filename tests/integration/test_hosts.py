@@ -2,21 +2,17 @@
 
 import re
 import signal
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.host_fixtures import Labs, Mpi
-from tests.support.hosts import HOME, Host, Lab, Options, processes, traces
+from tests.support.host_fixtures import Labs
+from tests.support.hosts import HOME, Lab, Options, processes, traces
 from tests.support.paths import ROOT
 
-# Tests on hosts notice most of what breaks the lab: make test need not ask it anything else.
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
-
-PINGPONG = ("fi_pingpong", "-p", "tcp", "-e", "msg", "-I", "10", "-S", "1048576")
+pytestmark = pytest.mark.lab
 
 
 def machine() -> list[str]:
@@ -39,19 +35,7 @@ def held() -> set[str]:
     return {processes.namespace(pid, kind) for pid in pids for kind in ("net", "pid", "mnt", "uts")}
 
 
-def speed(client: Host, server: Host, link: str) -> float:
-    """Megabytes a second between two hosts, as fi_pingpong measures it."""
-    argv = ["env", f"FI_TCP_IFACE={link}", "timeout", "30", *PINGPONG]
-    serving = server.lab.popen(["ssh", server.name, " ".join(argv)])
-    try:
-        listening = ["sh", "-c", "until ss -ltn | grep -q :47592; do sleep 0.02; done"]
-        server.sh(listening)
-        table = client.sh([*argv, server.address]).stdout
-    finally:
-        serving.communicate(timeout=30)
-    return float(table.splitlines()[-1].split()[5])
-
-
+@pytest.mark.slow
 def test_hosts_are_apart_and_have_their_names(lab: Labs) -> None:
     hosts = lab(4).hosts
     assert [host.sh(["hostname"]).stdout.strip() for host in hosts] == ["node0", "node1", "node2", "node3"]
@@ -65,6 +49,7 @@ def test_hosts_are_apart_and_have_their_names(lab: Labs) -> None:
     assert hosts[0].sh(["getent", "hosts", "node3-slow"]).stdout.split()[0] == hosts[3].slow_address
 
 
+@pytest.mark.slow
 def test_ssh_needs_no_options_and_checks_host_keys(lab: Labs) -> None:
     hosts = lab(2)
     for name in ("node0", "node1-slow"):
@@ -77,66 +62,7 @@ def test_ssh_needs_no_options_and_checks_host_keys(lab: Labs) -> None:
     assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
 
 
-def test_the_laptop_runs_fabbench_with_its_own_home(lab: Labs) -> None:
-    client = lab(2)
-    done = client.run([sys.executable, "-m", "fabbench", "--version"], check=True)
-    assert done.stdout.startswith("fabbench")
-    client.run(["sh", "-c", "echo $HOME; touch ~/mark; hostname"], check=True)
-    assert (client.home / "mark").exists()
-    assert not (HOME / "mark").exists()
-    assert not client[0].path(HOME / "mark").exists()
-    with client.popen(["sleep", "60"]) as asleep:
-        assert processes.eventually(lambda: processes.command(asleep.pid) == ["sleep", "60"])
-        asleep.send_signal(signal.SIGINT)
-        assert asleep.wait(10) == -signal.SIGINT
-
-
-@pytest.mark.parametrize("homes", ["shared", "own"])
-def test_homes_are_shared_or_not(lab: Labs, homes: str) -> None:
-    one, two = lab(2, homes=homes).hosts
-    one.sh(["sh", "-c", "echo x > ~/mark"])
-    assert (two.home / "mark").exists() == (homes == "shared")
-    assert not (HOME / "mark").exists()
-
-
-def test_hosts_behind_a_jump_host(lab: Labs) -> None:
-    hosts = lab(2, behind=(1,))
-    assert hosts.run(["ssh", "-J", "none", "node1", "hostname"]).returncode == 255
-    # The first host forwards the connection; the client's keys open both.
-    assert hosts.run(["ssh", "node1", "hostname"], check=True).stdout == "node1\n"
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_mpirun_starts_ranks_on_all_hosts(lab: Labs, mpi: Mpi, count: int) -> None:
-    hosts = lab(count, trust=True)
-    names = [host.name for host in hosts.hosts]
-    done = mpi.run(hosts, " ".join([*mpi.argv(names), "hostname"]))
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == names
-
-
-def test_no_trust_no_mpirun(lab: Labs) -> None:
-    refused = lab(2)[0].sh(["ssh", "-o", "BatchMode=yes", "node1", "true"], check=False)
-    assert refused.returncode == 255
-
-
-def test_the_second_network_has_the_rate_that_was_asked_for(lab: Labs) -> None:
-    one, two = lab(2).hosts
-    fast = statistics.median(speed(one, two, "fab0") for _ in range(3))
-    slow = speed(one, two, "fab1")
-    # A busy machine gives less, and of the network without a limit more so.
-    assert 10 < slow < 29
-    assert fast > 2 * slow
-
-
-def test_rates_change(lab: Labs) -> None:
-    hosts = lab(2, fresh=True)
-    for host in hosts.hosts:
-        host.rate("80mbit")
-    # 80 Mbit/s are 10 MB/s, and less than half of what it is before. A busy machine gives less.
-    assert 5 < speed(hosts[0], hosts[1], "fab1") < 12
-
-
+@pytest.mark.slow
 def test_faults(lab: Labs) -> None:
     hosts = lab(3, fresh=True)
     one, two, three = hosts.hosts
@@ -167,6 +93,7 @@ def test_faults(lab: Labs) -> None:
     assert hosts.run(["dd", "if=/dev/zero", f"of={small}/x", "bs=64k", "count=1"]).returncode == 1
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_is_told(lab: Labs) -> None:
     hosts = lab(2, fresh=True)
     before = hosts.traces()
@@ -188,12 +115,13 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
         left = hosts.popen(["sleep", "600"])
         assert gone <= held()
     hosts.down()
-    assert left.wait(5) == -signal.SIGKILL
+    assert left.wait(60) == -signal.SIGKILL
     left.communicate()
     assert processes.eventually(lambda: not gone & held())
     assert machine() == before
 
 
+@pytest.mark.slow
 def test_a_killed_test_run_leaves_nothing(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\n"
@@ -209,18 +137,3 @@ def test_a_killed_test_run_leaves_nothing(tmp_path: Path) -> None:
         assert all(map(processes.alive, pids))
         run.kill()
     assert processes.eventually(lambda: not any(map(processes.alive, pids)))
-
-
-def test_many_hosts_come_up(tmp_path: Path) -> None:
-    with Lab(tmp_path / "lab", Options(hosts=32)) as hosts:
-        assert hosts.ssh(hosts[31], "hostname").stdout == "node31\n"
-
-
-def test_hosts_see_what_is_shared_and_follow_their_options(lab: Labs, tmp_path: Path) -> None:
-    folder = tmp_path / "with a blank"
-    folder.mkdir()
-    (folder / "mark").touch()
-    (host,) = lab(1, share=(folder,), tmp="4m", sshd=("Banner /etc/hosts",)).hosts
-    assert host.files(str(folder)).keys() == {f"{folder}/mark"}
-    assert "4.0M" in host.sh(["df", "-h", "/tmp"]).stdout
-    assert "198.18.1.10 node0" in host.lab.ssh(host, "true", check=True).stderr

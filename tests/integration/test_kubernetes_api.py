@@ -27,6 +27,7 @@ from fabbench.launchers.kubernetes.mpijob.job import require_operator
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote.connection import LostError
+from tests.support.clock import Clock
 from tests.support.hosts import processes
 from tests.support.pod_objects import node_object
 
@@ -167,7 +168,7 @@ def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path
 def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path) -> None:
     refusal = status(400, "unable to parse requirement: found 'b', expected: '('")
     answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
-    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b' is not a valid") as error:
+    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b'") as error:
         list_nodes(server.api, labels="a in b")
     assert "expected: '('" in str(error.value)
 
@@ -235,7 +236,7 @@ def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> N
 
 
 def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_RESTART_S", 0.1)
+    monkeypatch.setattr(api, "time", Clock())
     jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
     with serving(tmp_path, {jobs: [BROKEN]}) as server:
         with pytest.raises(UnansweredError, match="does not answer"):

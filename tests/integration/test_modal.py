@@ -19,7 +19,7 @@ from tests.support.hosts import HOME, Host
 from tests.support.paths import EXAMPLES, FAKE_PROGRAMS
 from tests.support.read_logs import read
 from tests.support.script_plans import printed
-from tests.support.secrets_watch import VALUE, kept, watched
+from tests.support.secrets_watch import VALUE
 
 EXAMPLE = EXAMPLES / "modal_nccl.py"
 STANDIN_MODAL = FAKE_PROGRAMS / "modal/modal.py"
@@ -162,26 +162,6 @@ def test_containers_find_each_other_by_mpirun(lab: Labs, mpi: Mpi, tmp_path: Pat
     assert {log.facts["hosts"] for log in read(printed)} == {2}
     assert "NET/Socket : Using [0]fab1:" in printed
     assert "NET/Socket : Using [0]fab0:" not in printed
-
-
-@pytest.mark.lab
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "program"),
-    [
-        ((*RANKS, "--mpirun", "/usr/bin/mpirun", "--env", "STANDIN_ROW_S=0.1"), "python3"),
-        (("pingpong", "--size", "64", "--iterations", "5000", "--bin-dir", "/usr/bin"), "fi_pingpong"),
-    ],
-    ids=["ranks", "pairs"],
-)
-def test_a_variable_from_the_environment_reaches_programs_alone(
-    words: Sequence[str], program: str, lab: Labs, tmp_path: Path
-) -> None:
-    with watched("MY_TOKEN") as seen:  # programs live long enough to be seen
-        in_containers((*words, "--env", "MY_TOKEN"), lab, tmp_path, MY_TOKEN=VALUE)
-    assert seen.on_command_lines == set()
-    assert seen.in_environments.get(program) == {VALUE.encode()}
-    assert kept(tmp_path) == []
 
 
 @pytest.mark.lab

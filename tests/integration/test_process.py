@@ -59,10 +59,6 @@ def test_a_line_without_end_comes_in_pieces() -> None:
     assert max(map(len, lines)) <= LONGEST_LINE
 
 
-def test_there_is_no_standard_input() -> None:
-    assert said("import sys; print(repr(sys.stdin.read()))") == (["''"], 0)
-
-
 def test_environment_added_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAKEN_AWAY", "yes")
     code = "import os; print(os.environ.get('TAKEN_AWAY'), os.environ.get('ADDED'))"

@@ -142,13 +142,6 @@ def test_idle_nics_change_no_outcome(tmp_path: Path) -> None:
     assert (log.outcome, set(nic_findings(log))) == (Outcome.OK, {"nic-idle"})
 
 
-def test_without_rows_nothing_is_said_of_where_bytes_went(tmp_path: Path) -> None:
-    allocation = replay_hosts(tmp_path, moves=[(0, 0)] * 4, lines=NVSHMEM[:-1])
-    played(allocation, tmp_path / "store")
-    (log,) = open_run("last", tmp_path / "store").logs("efa")
-    assert (log.points, nic_findings(log)) == ([], {})
-
-
 # ---------------------------------------------------------------- what is missing
 
 
@@ -195,19 +188,6 @@ def test_an_interrupted_execution_has_its_counters(tmp_path: Path) -> None:
     assert (second.begun, stored.counters(second.id)) == (False, None)
 
 
-def test_an_interrupt_while_counters_are_read_ends_the_run(tmp_path: Path) -> None:
-    class Slow(ReplayHosts):
-        def counters(self) -> Mapping[str, list[str]]:
-            raise KeyboardInterrupt
-
-    allocation = Slow(folder=tmp_path / "hosts", lines=NVSHMEM)
-    results = played(allocation, tmp_path / "store", repeats=2)
-    assert (results.interrupted, allocation.executed) == (True, 0)
-    first, second = open_run("last", tmp_path / "store").executions
-    assert (first.finished, second.begun) == (True, False)
-    assert first.logs[0].outcome is Outcome.TRUNCATED
-
-
 def test_a_crash_leaves_what_was_counted_before(tmp_path: Path) -> None:
     class CrashError(BaseException):
         pass
@@ -238,16 +218,6 @@ def test_damaged_counters_are_a_note(tmp_path: Path, text: str) -> None:
     shown = runner().invoke(cli, ["show", str(path)])
     assert shown.exit_code == 0
     assert "rdmap" not in shown.stdout
-
-
-def test_runs_without_counters_are_read_as_before(tmp_path: Path) -> None:
-    played(replay_hosts(tmp_path), tmp_path / "store")
-    path = open_run("last", tmp_path / "store").path
-    (path / "counters" / "000-efa-r1.json").unlink()
-    (path / "counters").rmdir()
-    (log,) = StoredRun(path).logs("efa")
-    assert nic_findings(log) == {}
-    assert "NICs" not in runner().invoke(cli, ["show", str(path)]).stdout
 
 
 # ---------------------------------------------------------------- whose NICs
@@ -296,13 +266,6 @@ def test_executions_add_up() -> None:
     stored = from_document(json.loads(json.dumps(document(counters))))
     assert document(stored) == document(counters)
     assert total([counters, stored]) == ({}, [])
-
-
-def test_repeats_are_shown_together(tmp_path: Path) -> None:
-    played(replay_hosts(tmp_path), tmp_path / "store", repeats=3)
-    shown = runner().invoke(cli, ["show", "--store", str(tmp_path / "store")]).stdout
-    assert "### NICs: efa, 3 executions" in shown.splitlines()
-    assert "| a    | rdmap1s1 | 30 GB | 120 GB | 1 GB/s (4 %) |" in shown
 
 
 # ---------------------------------------------------------------- live

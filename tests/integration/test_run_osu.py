@@ -61,4 +61,4 @@ def test_a_program_that_cannot_run_is_a_failure(tmp_path: Path) -> None:
 def test_more_than_two_hosts_are_too_many_for_a_pair(tmp_path: Path) -> None:
     done = osu(tmp_path, "--fabric", "tcp", "--gpus", "3", "--virtual-nodes", "3")
     assert done.returncode == 2
-    assert "osu_latency takes two ranks, but there are 3 hosts." in done.stderr
+    assert "there are 3 hosts" in done.stderr

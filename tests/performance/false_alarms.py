@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
-from fabbench.analysis.statistics import LEVEL, Difference, TwoSamples, compare_sizes, loss_test
+from fabbench.analysis.statistics import Difference, TwoSamples, compare_sizes, loss_test
 from fabbench.catalog.noise import assumed_noise, noise_kinds
 from fabbench.plan.request import MAX_REPEATS
 from tests.support.paths import DATA
@@ -171,33 +171,6 @@ def rates(draw: Draw, new: int, base: int, *, loss: float = 0.0, tables: int) ->
     return Rates(*(count / tables for count in counts))
 
 
-class Decisions(NamedTuple):
-    """What came of a gate of 10 %."""
-
-    fails: float
-    passes: float
-    executions: float
-    """Of one side: the mean."""
-
-
-def decisions(draw: Draw, loss: float, looks: Mapping[int, float], tables: int) -> Decisions:
-    """Look at a gate after each number of repeats, at its level, until it is decided."""
-    chance, limit = random.Random(5), math.log(0.9)
-    fails = passes = used = 0
-    most = max(looks)
-    for _ in range(tables):
-        executions = draw(chance, 2 * most)
-        for count, level in looks.items():
-            pairs = table(executions[:count] + executions[most : most + count], count, loss, SIZES[-2:])
-            found = loss_test(pairs, dict.fromkeys(pairs, limit), level)
-            if found.shown or not found.possible or count == most:
-                break
-        used += count
-        fails += bool(found.shown)
-        passes += not found.shown and not found.possible
-    return Decisions(fails / tables, passes / tables, used / tables)
-
-
 DRAWS: tuple[Draw, ...] = (from_record, fitted, common, independent, heavy, outliers, missing, one_size)
 
 
@@ -212,36 +185,6 @@ def false_alarms(tables: int) -> None:
                 f"{found.gate_of_one:14.1%} {found.gate_of_none:9.1%}",
                 flush=True,
             )
-
-
-def power(tables: int) -> None:
-    print(f"a true loss, {tables} tables each: share in which it is found")
-    for draw in (from_record, fitted, common, independent, one_size):
-        for repeats, loss in ((3, 0.3), (12, 0.2)):
-            found = rates(draw, repeats, repeats, loss=loss, tables=tables)
-            print(
-                f"  {draw.__name__:<12} {loss:.0%} at {repeats:>2} repeats: slower {found.slower:6.1%}, "
-                f"gate 5 % {found.gate:6.1%}, at 256 MB {found.gate_of_one:6.1%}",
-                flush=True,
-            )
-
-
-def adaptive(tables: int) -> None:
-    """Compare --repeat auto with the least fixed number that decides as often, at 8 % of noise."""
-    looks = {count: level_at(count, MAX_REPEATS) for count in range(FIRST_LOOK, MAX_REPEATS + 1)}
-    print(f"a gate of 10 %, {tables} tables each: repeats to its decision")
-    for draw in (common, one_size):
-        for loss in (0.0, 0.2, 0.3):
-            found = decisions(draw, loss, looks, tables)
-            wrong, right = (found.fails, found.passes) if loss == 0 else (found.passes, found.fails)
-            fixed = next(count for count in range(3, 40) if _right(draw, loss, count, tables) >= right - 0.01)
-            print(
-                f"  {draw.__name__:<12} true loss {loss:4.0%}: right {right:6.1%}, wrong {wrong:5.1%}, "
-                f"{found.executions:4.1f} repeats; fixed {fixed}",
-                flush=True,
-            )
-        boundary = decisions(draw, 0.1, looks, tables)
-        print(f"  {draw.__name__:<12} true loss  10%, which is allowed: false alarm {boundary.fails:.1%}")
 
 
 class Verdicts(NamedTuple):
@@ -317,15 +260,8 @@ def single_logs(tables: int) -> None:
             print(f"  {name:<12} {what:<26}", *(f"{count / tables:7.1%}" for count in counts), flush=True)
 
 
-def _right(draw: Draw, loss: float, count: int, tables: int) -> float:
-    found = decisions(draw, loss, {count: LEVEL}, tables)
-    return found.passes if loss == 0 else found.fails
-
-
 def simulate(tables: int) -> None:
     """Print all of it."""
     false_alarms(tables)
     single_logs(tables)
-    power(tables)
-    adaptive(tables)
     adaptive_verdicts(max(tables // 4, 50))

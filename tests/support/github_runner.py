@@ -66,10 +66,6 @@ class Job:
         assert "${{" not in done, f"an expression that this runner does not know: {done}"
         return done
 
-    def commands(self) -> list[str]:
-        """Return the names of the workflow commands in the log, in order."""
-        return workflow_commands(self.log)
-
     def _step(self, step: dict[str, Any], number: int, action: Path | None) -> tuple[bool, dict[str, str]]:
         if "uses" in step:
             return self._uses(step)

@@ -78,7 +78,9 @@ def lab(labs: Labs, request: pytest.FixtureRequest) -> Iterator[Labs]:
     labs.tidy()
 
 
-BOTH_SSH_CLIENTS = pytest.mark.parametrize("lab", ["paramiko", "openssh"], indirect=True, scope="module")
+BOTH_SSH_CLIENTS = pytest.mark.parametrize(
+    "lab", ["paramiko", pytest.param("openssh", marks=pytest.mark.slow)], indirect=True, scope="module"
+)
 """What a test of a whole module does over ssh, it does with fabbench's own client and with the user's."""
 
 
@@ -121,7 +123,7 @@ FLAVOURS = {
 }
 
 
-@pytest.fixture(params=list(FLAVOURS))
+@pytest.fixture(params=["openmpi4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("openmpi5", "mpich"))])
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     """Each mpirun in turn: Debian's Open MPI 4, and Open MPI 5 and MPICH of setup/prepare dev."""
     return mpi_flavour(request.param)

@@ -1,4 +1,4 @@
-"""What `make test` takes a sample of, and `make test-slow` takes whole."""
+"""What the gate takes a sample of, and `make nightly` takes whole."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -18,7 +18,7 @@ from fabbench.model.errors import MachineError
 from fabbench.remote.connection import Connection, LostError
 from fabbench.remote.ssh_config import SshSettings, TimeLimits
 from tests.support.local_runs import alive, eventually
-from tests.support.sshd import USER, Sshd, free_port, make_key, running_agent, running_sshd
+from tests.support.sshd import Sshd, free_port, make_key, running_agent, running_sshd
 from tests.support.tiers import sampled
 
 pytestmark = pytest.mark.lab
@@ -88,18 +88,6 @@ def test_the_agents_key_opens_the_door(sshd: Sshd, tmp_path: Path, only: bool, o
         own: dict[str, Any] = {"identities": named, "identity_agent": agent, "identities_only": only}
         with connected(sshd.settings(**own, openssh=openssh)) as connection:
             assert connection.run(["true"]).status == 0
-
-
-@slow
-def test_a_certificate_beside_the_key_opens_the_door(tmp_path: Path, openssh: str) -> None:
-    authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "key")
-    signing = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", USER, f"{key}.pub"]
-    subprocess.run(signing, check=True)
-    with (
-        running_sshd(tmp_path / "s", f"TrustedUserCAKeys {authority}.pub") as sshd,
-        connected(sshd.settings(identities=(str(key),), openssh=openssh)) as connection,
-    ):
-        assert connection.alive
 
 
 LOGINS: Mapping[str, tuple[Callable[[Path], dict[str, Any]], str, str]] = {

@@ -148,7 +148,7 @@ def test_more_programs_than_a_connection_of_the_users_takes(tmp_path: Path, plac
             with connected(settings_of(config)) as connection:
                 held = [connection.open(["sh", "-c", "echo begun; read word"]) for _ in range(2)]
                 assert [next(pipe.lines()) for pipe in held] == ["begun"] * 2
-                with pytest.raises(MachineError, match="No key to log in to node1") as caught:
+                with pytest.raises(MachineError, match="No key") as caught:
                     connection.run(["true"], timeout_s=1)
                 assert "MaxSessions" in str(caught.value.hint)
 

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,23 +111,6 @@ def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd) -> None:
                 pass
             one.close()
     assert eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("fabbench ssh")])
-
-
-@lab
-@slow
-def test_open_connections_do_not_keep_python_from_ending(sshd: Sshd) -> None:
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from fabbench.remote.ssh_config import SshSettings\n"
-        "from fabbench.remote.parallel import connect_all\n"
-        f"made = connect_all([{sshd.settings()!r}], accept_new=False)\n"
-        "made['node1'].open(['sleep', '600'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    sshd.end_connections()
 
 
 WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5)

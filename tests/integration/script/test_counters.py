@@ -1,7 +1,6 @@
 """NIC counters of rendered scripts that run on real hosts, and of real jobs."""
 
 import json
-import random
 import re
 import sys
 from dataclasses import replace
@@ -10,13 +9,10 @@ from typing import Any
 import pytest
 
 from fabbench.counters.execution_counters import ExecutionCounters
-from fabbench.counters.snapshot import PORT_COUNTERS, NicKind
-from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
 from fabbench.model.log import Log, Outcome
-from tests.support.counter_trees import Tree
 from tests.support.host_fixtures import Labs
-from tests.support.hosts import HOME, Host, Lab
-from tests.support.script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, printed, run
+from tests.support.hosts import HOME, Lab
+from tests.support.script_plans import WAY, inventory, judged, pingpong, printed, run
 from tests.support.slurm_runs import nothing_left
 from tests.support.slurm_runs import pingpong as pingpong_by_slurm
 from tests.support.slurm_runs import run as run_by_slurm
@@ -88,17 +84,6 @@ def test_bytes_that_went_over_another_interface_are_found_in_the_log(lab: Labs) 
     assert re.match(f"node0: {ELSEWHERE}; the same on node1.", found["meaning"]), found["meaning"]
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_hosts_are_asked_also_where_the_script_runs_on_none_of_them(lab: Labs, here: bool) -> None:
-    way = ScriptTarget(hosts=NAMED_HOSTS, here=here, programs=PROGRAMS, inventory=inventory())
-    done = run(lab(2, trust=True), nccl("tcp", repeats=1), way)
-    assert (done.returncode, done.stderr) == (0, "")
-    counters = printed(done.stdout)
-    assert [*counters.traffic()] == ["node0", "node1"]
-    assert counters.failures == ()
-    assert [taken.unread for pair in counters.hosts.values() for taken in pair if taken] == [()] * 4
-
-
 def test_a_host_whose_driver_hangs_delays_a_run_and_does_not_fail_it(lab: Labs) -> None:
     site = lab(2, trust=True, fresh=True)
     site[1].sh(["sh", "-c", HANGS])
@@ -138,35 +123,6 @@ def test_a_job_of_slurms_has_the_counters_of_its_nodes(lab: Labs) -> None:
         assert "#@fabbench nics" not in (execution.path / "output.log").read_text()
     shown = hosts.run([sys.executable, "-m", "fabbench", "show", stored.path], check=True).stdout
     assert re.search(r"\| node1 +\| fab1 +\| +[\d.]+ MB", shown), shown
-
-
-def test_hosts_of_many_nics_print_long_lines(lab: Labs) -> None:
-    """32 EFA devices, as p5.48xlarge has them: 14 KB for each host, through Slurm's file and ssh."""
-    hosts = lab(2, slurm=True, fresh=True)
-    for host in hosts.hosts:
-        show_efa(host, 32)
-    done = run_by_slurm(hosts, pingpong_by_slurm("--no-efa"))
-    assert done.returncode == 0, done.stderr
-    stored = the_run(hosts)
-    (execution,) = stored.executions
-    counted = stored.counters(execution.id)
-    assert counted is not None
-    assert counted.failures == ()
-    for moved in counted.traffic().values():
-        assert sum(nic.kind is NicKind.EFA and len(nic.moved) > 15 for nic in moved.nics) == 32
-
-
-def show_efa(host: Host, devices: int) -> None:
-    """Lay a /sys/class with such devices, whose counters stand still, over the real one."""
-    tree = Tree(host.path("/run/played"))
-    chance = random.Random(host.number)
-    counters = [each.file.removeprefix("hw_counters/") for each in PORT_COUNTERS if "hw_" in each.file]
-    for number in range(devices):
-        tree.efa(f"rdmap{number}s0", 0, 0, **{name: chance.randrange(10**13) for name in counters})
-    host.sh(["sh", "-c", "cp -a /sys/class/net /run/played/sys/class/ && mount --bind $0 /sys/class", PLAYED])
-
-
-PLAYED = "/run/played/sys/class"
 
 
 def test_a_job_that_went_over_another_interface_is_found_out(lab: Labs) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.host_fixtures import OSU, STANDIN, Labs
 from tests.support.hosts import HOME, Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp", "--repeat", "2")
 NCCL = ("nccl", *ARMS, "--gpus", "1", "--bin-dir", str(STANDIN), "-e", "1K")
 OF_OSU = ("osu", *ARMS, "--bin-dir", str(OSU), "-e", "64")
@@ -30,7 +30,7 @@ def transports(found: list[Any]) -> list[str]:
     return [log["facts"].get("transport") or log["facts"]["provider"] for log in found]
 
 
-@pytest.mark.parametrize("words", [NCCL, OF_OSU])
+@pytest.mark.parametrize("words", [NCCL, pytest.param(OF_OSU, marks=pytest.mark.slow)])
 def test_a_script_for_hosts(lab: Labs, words: tuple[str, ...]) -> None:
     site = lab(2, trust=True)
     text = fabbench(site, "render", *words, "--as", "script", "--mpirun", "/usr/bin/mpirun")
@@ -41,6 +41,7 @@ def test_a_script_for_hosts(lab: Labs, words: tuple[str, ...]) -> None:
     assert "ofi-tcp" in compared
 
 
+@pytest.mark.slow
 def test_pairs_between_hosts(lab: Labs) -> None:
     site = lab(2, trust=True)
     text = fabbench(site, "render", *PINGPONG, "--as", "script")
@@ -51,8 +52,17 @@ def test_pairs_between_hosts(lab: Labs) -> None:
     assert {sample["size"] for sample in found[0]["samples"]} == {64, 1024, 16384, 262144, 4194304}
 
 
-@pytest.mark.parametrize("mpi", [(), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
-@pytest.mark.parametrize("words", [NCCL, PINGPONG])
+BY_MPIRUN = ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")
+
+
+@pytest.mark.parametrize(
+    ("words", "mpi"),
+    [
+        (NCCL, ()),
+        pytest.param(NCCL, BY_MPIRUN, marks=pytest.mark.slow),
+        pytest.param(PINGPONG, (), marks=pytest.mark.slow),
+    ],
+)
 def test_a_batch_script(lab: Labs, words: tuple[str, ...], mpi: tuple[str, ...]) -> None:
     site = lab(2, slurm=True)
     text = fabbench(site, "render", *words, "--as", "slurm", "--no-gres", *mpi)

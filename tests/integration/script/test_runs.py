@@ -5,34 +5,19 @@ import sys
 
 import pytest
 
-from fabbench.execution.script.target import ScriptTarget, named
+from fabbench.execution.script.target import ScriptTarget
 from fabbench.model.log import Outcome
 from fabbench.model.plan import Command, Shape, Step
-from tests.support.host_fixtures import STANDIN, Labs, Mpi, standin
+from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab, processes
-from tests.support.script_plans import PROGRAMS, WAY, judged, nccl, of_steps, pair, pingpong, put, run
+from tests.support.script_plans import WAY, judged, nccl, of_steps, pair, pingpong, put, run
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "{port}x", "*", "-u")
 
 
 def left(site: Lab, before: list[str]) -> list[str]:
     return site.left_since(before, 60)
-
-
-def test_both_configurations_of_nccl_are_read_back(lab: Labs) -> None:
-    site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp")
-    before = site.traces()
-    done = run(site, of)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = judged(done, of)
-    assert [*found] == ["000-ofi-tcp-r1", "001-tcp-r1", "002-tcp-r2", "003-ofi-tcp-r2"]
-    assert {log.outcome for log in found.values()} == {Outcome.OK}
-    assert [log.facts["transport"] for log in found.values()] == [
-        *("libfabric-tcp", "socket", "socket", "libfabric-tcp")
-    ]
-    assert {log.facts["hosts"] for log in found.values()} == {2}
-    assert left(site, before) == []
 
 
 def test_both_configurations_of_pingpong_are_read_back(lab: Labs) -> None:
@@ -46,33 +31,17 @@ def test_both_configurations_of_pingpong_are_read_back(lab: Labs) -> None:
     assert left(site, before) == []
 
 
-def test_each_mpirun_runs_the_same_script(lab: Labs, mpi: Mpi) -> None:
-    site, of = lab(2, trust=True), nccl("tcp", repeats=1)
-    way = ScriptTarget(hosts=named(["node0", "node1"]), mpirun=str(mpi.mpirun), programs=PROGRAMS)
-    done = run(site, of, way)
-    assert (done.returncode, done.stderr) == (0, "")
-    (log,) = judged(done, of).values()
-    assert (log.outcome, log.facts["hosts"]) == (Outcome.OK, 2)
-
-
+@pytest.mark.slow
 def test_one_configuration_alone(lab: Labs) -> None:
     site, of = lab(2, trust=True), pingpong("ofi-tcp", "tcp")
     done = run(site, of, FABRIC="tcp")
     assert [*judged(done, of)] == ["001-tcp-r1", "002-tcp-r2"]
     refused = run(site, of, FABRIC="efa")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "fabbench: FABRIC is efa, and this script has ofi-tcp and tcp.\n"
+    assert "FABRIC is efa" in refused.stderr
 
 
-def test_one_execution_alone(lab: Labs) -> None:
-    site, of = lab(2, trust=True), pingpong("ofi-tcp", "tcp")
-    done = run(site, of, EXECUTION="002-tcp-r2")
-    assert [*judged(done, of)] == ["002-tcp-r2"]
-    refused = run(site, of, EXECUTION="9")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "fabbench: This script has no execution 9.\n"
-
-
+@pytest.mark.slow
 def test_too_few_hosts(lab: Labs) -> None:
     site = lab(2, trust=True)
     words = put(site, pingpong("tcp"))
@@ -81,6 +50,7 @@ def test_too_few_hosts(lab: Labs) -> None:
     assert "needs 2 hosts, but there are 1: node0" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_lacks_a_program_stops_it_before_anything_starts(lab: Labs) -> None:
     site = lab(2, trust=True, fresh=True)
     program = "/tmp/ours"
@@ -131,30 +101,6 @@ def test_words_and_environment_arrive_whole(lab: Labs) -> None:
         assert setting == env["X"]
 
 
-LOSES_NAMES = """
-cp /etc/hosts /tmp/hosts
-case $(uname -n) in node0)
-    echo '127.0.0.1 localhost' >/etc/hosts
-    (sleep "$1"; cat /tmp/hosts >/etc/hosts) </dev/null >/dev/null 2>&1 &
-esac
-echo measured
-"""
-"""A rank that ends while the names of hosts are not known, which they are again after so many seconds."""
-
-
-@pytest.mark.parametrize(("away_s", "lost"), [(4, False), (40, True)])
-def test_a_host_whose_name_is_lost_after_the_measurement(lab: Labs, away_s: int, lost: bool) -> None:
-    """What its ranks left in files is collected when DNS knows it again; else the log says so."""
-    site = lab(2, trust=True, fresh=True)
-    ranks = Command(argv=("bash", "-c", LOSES_NAMES, "sh", str(away_s)), ranks=2)
-    step = Step(id="000-tcp-r1/ranks", label="ranks", shape=Shape.MPI, timeout_s=20, commands=(ranks,))
-    done = run(site, of_steps(step), WAY)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = "fabbench: The debug output of ranks on node1 is lost: ssh: Could not resolve hostname node1: "
-    assert (said in done.stdout, "Could not resolve" in done.stdout) == (lost, lost), done.stdout
-    assert done.stdout.splitlines()[-1] == "#@fabbench end 000-tcp-r1/ranks 0"
-
-
 def test_a_step_that_fails_ends_its_execution_and_not_the_next(lab: Labs) -> None:
     site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp", repeats=1)
     with standin(*site.hosts, EXIT_AT="64:1:7"):
@@ -165,6 +111,7 @@ def test_a_step_that_fails_ends_its_execution_and_not_the_next(lab: Labs) -> Non
     assert "#@fabbench end 000-ofi-tcp-r1/all_reduce 7" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_silent_program_is_ended(lab: Labs) -> None:
     site, of = lab(2, trust=True), nccl("tcp", repeats=1, silence_s=10)
     before = site.traces()
@@ -177,6 +124,7 @@ def test_a_silent_program_is_ended(lab: Labs) -> None:
     assert done.stdout.endswith("#@fabbench end 000-tcp-r1/all_reduce ?\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"), [("nccl", "TERM"), ("pingpong", "TERM"), ("nccl", "KILL"), ("pingpong", "KILL")]
 )
@@ -199,11 +147,12 @@ def test_a_signal_in_the_middle_leaves_nothing(lab: Labs, kind: str, number: str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nccl", "pingpong"])
 def test_an_execution_that_nobody_needs_any_more_is_ended(lab: Labs, kind: str) -> None:
     """DONE_FILE names it while it goes on; so a job that is started again does not begin it anew either."""
     site = lab(2, trust=True)
-    listen = "import socket, time; s = socket.create_server(('', {port})); time.sleep(98)"
+    listen = "import socket, time; s = socket.create_server(('', {port})); time.sleep(600)"
     endless = pair((sys.executable, "-c", listen), ("sleep", "98"), timeout_s=90)
     of = nccl("tcp", repeats=1) if kind == "nccl" else of_steps(endless)
     words, name = put(site, of), of.executions[0].steps[0].id
@@ -230,6 +179,7 @@ def _sleeps(site: Lab) -> bool:
     return any(["sleep", "98"] in host.processes().values() for host in site.hosts)
 
 
+@pytest.mark.slow
 def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:
     site, of = lab(2, trust=True), pingpong("tcp", "tcp", repeats=1)
     first = run(site, of, FABRIC="tcp", DONE_FILE=str(HOME / "script.done"))
@@ -241,9 +191,9 @@ def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:
     assert [log.outcome for log in judged(first, of).values()] == [Outcome.OK, Outcome.OK]
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: bool) -> None:
-    """Also where the script runs on none of the hosts, as in the launcher of an MPIJob."""
+@pytest.mark.slow
+def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs) -> None:
+    """Where the script runs on none of the hosts, as in the launcher of an MPIJob."""
     site = lab(2, trust=True)
     before = site.traces()
     listen = "import socket,sys; s=socket.create_server(('', int(sys.argv[1]))); s.accept(); print('heard')"
@@ -257,7 +207,7 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: b
     server = (sys.executable, "-c", listen, "{port}")
     pairs = (pair(server, (sys.executable, "-c", knock, "{port}", "{server}", name), name) for name in "abc")
     of = of_steps(*pairs, together=True)
-    done = run(site, of, ScriptTarget(hosts=WAY.hosts, here=here))
+    done = run(site, of, ScriptTarget(hosts=WAY.hosts, here=False))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "".join(
         f"#@fabbench begin 000-tcp-r1/{name}\n[fabbench:server] heard\n#@fabbench end 000-tcp-r1/{name} 0\n"
@@ -266,30 +216,3 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: b
     for name in "abc":
         site[1].path(f"/tmp/{name}").unlink()
     assert left(site, before) == []
-
-
-def test_what_render_prints_runs(lab: Labs) -> None:
-    """The bytes that the command prints, on hosts that it has never seen; fabbench parse reads the log."""
-    site = lab(2, trust=True)
-    words = [
-        "render",
-        "nccl",
-        "--as",
-        "script",
-        "--supervised",
-        "--fabric",
-        "ofi-tcp",
-        "--fabric",
-        "tcp",
-        "--repeat",
-        "2",
-    ]
-    more = ["--gpus", "1", "--bin-dir", str(STANDIN), "--mpirun", "/usr/bin/mpirun", "-e", "1K"]
-    rendered = site.run([sys.executable, "-m", "fabbench", *words, *more], check=True)
-    site[0].path(HOME / "script").write_text(rendered.stdout)
-    done = site[0].sh(["bash", HOME / "script"], HOSTS="node0,node1", timeout=120)
-    parsed = site.run([sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=done.stdout)
-    assert parsed.returncode == 0, parsed.stdout
-    logs = json.loads(parsed.stdout)["logs"]
-    assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
-    assert {log["outcome"] for log in logs} == {"ok"}

@@ -121,32 +121,21 @@ def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options:
     done = sky.run(*words)
     assert done.returncode == 0, done.stderr
     assert sky.calls == [f"launch c{options}", "logs c 1"]
-    assert "sky down c tears it down" in done.stderr
+    assert "sky down c" in done.stderr
 
 
 @local
 @slow
-def test_a_cluster_that_was_there_stays(sky: Sky) -> None:
+@pytest.mark.parametrize(("fault", "text", "asked"), [("break", "5", "logs c 1"), ("mute", "yes", "job_status c")])
+def test_a_log_that_breaks_off_goes_on_in_a_cluster_that_was_there(sky: Sky, fault: str, text: str, asked: str) -> None:
+    """Where it was; one without its last line is asked for its end."""
     sky.let("cluster", "c")
-    assert sky.run().returncode == 0
-    assert "down c" not in sky.calls
-
-
-@local
-@slow
-def test_a_log_that_breaks_off_goes_on_where_it_was(sky: Sky) -> None:
-    sky.let("break", "5")
+    sky.let(fault, text)
     done = sky.run()
     assert (done.returncode, sky.log()) == (0, "ok: None"), done.stderr
-    assert sky.calls.count("logs c 1") == 2
-
-
-@local
-@slow
-def test_a_log_without_its_last_line_is_asked_for_its_end(sky: Sky) -> None:
-    sky.let("mute")
-    assert (sky.run().returncode, sky.log()) == (0, "ok: None")
-    assert "job_status c" in sky.calls
+    assert sky.calls.count("logs c 1") == (2 if fault == "break" else 1)
+    assert asked in sky.calls
+    assert "down c" not in sky.calls
 
 
 @local
@@ -206,7 +195,7 @@ def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> 
         _, errors = started.communicate(timeout=120)
     assert started.returncode == 130
     assert sky.calls[-2:] == ["api_cancel r1", "down c"]
-    assert "Tearing down the cluster c." in errors
+    assert "Tearing down" in errors
 
 
 @local
@@ -215,7 +204,7 @@ def test_a_launch_that_takes_too_long(sky: Sky) -> None:
     sky.let("hang")
     done = sky.run("--start-timeout", "1")
     assert done.returncode == 3
-    assert "it was not up after 1 s" in done.stderr
+    assert "after 1 s" in done.stderr
     assert sky.calls[-2:] == ["api_cancel r1", "down c"]
 
 
@@ -254,21 +243,18 @@ def test_what_makes_no_sense_launches_nothing(sky: Sky, words: tuple[str, ...], 
     assert not (sky.folder / "sky/calls").exists()
 
 
-def test_without_skypilot_it_is_said_what_to_install(sky: Sky) -> None:
-    env = {**sky.env, "PYTHONPATH": str(ROOT / "src")}
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"PYTHONPATH": str(ROOT / "src")}, "pip install 'fabbench[sky]'"),
+        pytest.param({"SKY_VERSION": "0.9.3"}, "SkyPilot 0.9.3 is installed", marks=slow),
+    ],
+)
+def test_without_skypilot_it_is_said_what_to_install(sky: Sky, changes: Mapping[str, str], said: str) -> None:
     argv = sky.argv("run", "pingpong", *ONE)
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env={**sky.env, **changes}, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "SkyPilot cannot be loaded: No module named 'sky'." in done.stderr
-    assert "pip install 'fabbench[sky]'" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_skypilot_that_is_too_old_is_said(sky: Sky) -> None:
-    env, argv = {**sky.env, "SKY_VERSION": "0.9.3"}, sky.argv("run", "pingpong", *ONE)
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "SkyPilot 0.9.3 is installed, but 0.14 or later is required." in done.stderr
+    assert said in done.stderr
     assert not (sky.folder / "sky/calls").exists()
 
 

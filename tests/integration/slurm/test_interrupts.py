@@ -13,11 +13,12 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, processes
 from tests.support.paths import ROOT
-from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, pingpong, site, state, taken, the_job
+from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, site, state, taken, the_job
 from tests.support.ssh_faults import RunningCommand, running, sizes
 from tests.support.ssh_runs import STORE, the_log
+from tests.support.tiers import sampled
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 
 def interrupted(run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT) -> None:
@@ -28,7 +29,7 @@ def interrupted(run: RunningCommand, ready: Callable[[], object], number: signal
     assert "Interrupted" in run.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], every=3))
 def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
     hosts = site(lab)
     with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
@@ -39,13 +40,7 @@ def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
     assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
 
 
-def test_in_the_middle_of_pairs(lab: Labs) -> None:
-    hosts = site(lab)
-    with nothing_left(hosts), running(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
-        # Not the shell that looks whether it is there.
-        interrupted(run, lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line))
-
-
+@pytest.mark.slow
 def test_while_it_waits(lab: Labs) -> None:
     hosts = site(lab)
     with taken(hosts[0], "-N3"), nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
@@ -55,6 +50,7 @@ def test_while_it_waits(lab: Labs) -> None:
     assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
 def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
     """While it connects, asks, submits, and while the job starts."""
@@ -66,6 +62,7 @@ def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
         assert run.ends() == 130, run.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["INT", "TERM"])
 def test_in_an_allocation(lab: Labs, number: str) -> None:
     """What ran is ended on all nodes, and the allocation stays its owner's."""
@@ -83,6 +80,7 @@ def test_in_an_allocation(lab: Labs, number: str) -> None:
         hosts[0].sh(["rm", "-rf", STORE])
 
 
+@pytest.mark.slow
 def test_somebody_else_cancels_it(lab: Labs) -> None:
     hosts = site(lab)
     with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
@@ -90,10 +88,11 @@ def test_somebody_else_cancels_it(lab: Labs) -> None:
         job = the_job(hosts[0])
         hosts[0].sh(["scancel", job])
         assert run.ends() == 3
-    assert f"Job {job} was cancelled, and not by fabbench" in run.err
+    assert f"Job {job} was cancelled" in run.err
     assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
 
 
+@pytest.mark.slow
 def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
     hosts = site(lab)
     clean = [sys.executable, "-m", "fabbench", "clean", "--on", "slurm", "--login", "node0"]
@@ -109,9 +108,10 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
         removed = hosts.run([*clean, "--all", "--yes"])
         assert "Removed 1 run." in removed.stderr
         assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED")
-        assert "Nothing left to clean in Slurm's queue on node0" in hosts.run(clean).stderr
+        assert "Nothing left to clean" in hosts.run(clean).stderr
 
 
+@pytest.mark.slow
 def test_random_moments(lab: Labs) -> None:
     """Runs on the same nodes, some of which wait for the others, are ended at some moment."""
     hosts = site(lab)

@@ -75,14 +75,6 @@ def test_groups_are_the_switches_of_the_topology(lab: Labs) -> None:
     assert "between groups" in done.stdout
 
 
-def test_switches_of_a_slurm_without_a_topology(lab: Labs) -> None:
-    hosts = site(lab)
-    words = sweep("pingpong", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--dry-run")
-    done = hosts.run([*words, "--groups", "switch"], timeout=120)
-    assert done.returncode == 3
-    assert "Slurm's topology has no switch for node0, node1, node2" in done.stderr
-
-
 def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
     """Slurm does not say which NICs its nodes have; it could take long until they are there to be asked."""
     hosts = site(lab)
@@ -91,7 +83,7 @@ def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
     for more in ([], ["--dry-run"]):
         done = hosts.run([*words, *more], timeout=120)
         assert (done.returncode, set(jobs(hosts[0])) - before) == (2, set()), done.stderr
-        assert "Error: perftest needs the name of each device" in done.stderr
+        assert "the name of each device" in done.stderr
         assert "--device" in done.stderr
 
 
@@ -130,7 +122,6 @@ def test_a_job_that_is_cancelled_says_nothing_of_its_nodes(lab: Labs) -> None:
         hosts[0].sh(["scancel", job])
         assert run.ends() == 3, run.err
     assert f"Job {job}" in run.err
-    assert "No test has succeeded yet" in run.err
     assert kept_tests(hosts) == []
 
 

@@ -5,7 +5,6 @@ What the ranks play depends on the environment that each of them really received
 
 import json
 import re
-import shlex
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.support.hosts import Lab
 from tests.support.ssh_runs import nccl, nothing_left, run, the_log, the_run
 from tests.support.sweeps import kept_tests, sweep
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 FAST = ("-e", "1K")
 # The lab's kernel has no RDMA: a /sys/class with EFA devices in it is laid over the real one.
@@ -59,6 +58,7 @@ def test_efa_against_sockets_in_one_command(efa: Lab) -> None:
     assert {log.facts["transport"] for log in stored.logs("tcp")} == {"socket"}
 
 
+@pytest.mark.slow
 def test_what_shells_and_images_have_set_does_not_decide(efa: Lab) -> None:
     """The published baseline was an empty variable; the configurations here set and unset what they say."""
     wrong = "export FI_PROVIDER= NCCL_NET=IB NCCL_ALGO=Ring NCCL_P2P_DISABLE=1 NCCL_HOSTID=same\n"
@@ -74,14 +74,7 @@ def test_what_shells_and_images_have_set_does_not_decide(efa: Lab) -> None:
     assert the_log(efa, "tcp").facts["transport"] == "socket"
 
 
-def test_the_blank_in_the_networks_name_arrives(efa: Lab) -> None:
-    run(efa, nccl(efa, "--efa", *FAST))
-    plan = json.loads((the_run(efa).path / "exec/000-efa-r1/plan.json").read_text())
-    (command,) = plan["steps"][0]["commands"]
-    assert command["env"]["NCCL_NET"] == "AWS Libfabric"
-    assert the_log(efa, "efa").facts["network"] == "efa"
-
-
+@pytest.mark.slow
 def test_efa_that_fails_on_one_host_fails_closed(efa: Lab) -> None:
     with standin(efa[1], NO_EFA=1), nothing_left(efa):
         done = run(efa, nccl(efa, "--efa", *FAST))
@@ -91,6 +84,7 @@ def test_efa_that_fails_on_one_host_fails_closed(efa: Lab) -> None:
     assert re.search(r"^\| - +\| +failed \|$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
     with standin(*efa.hosts, NICS=1, ROW_S=30), nothing_left(efa):
         done = run(efa, nccl(efa, "--efa", *FAST))
@@ -103,6 +97,7 @@ def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
     assert log.points == []
 
 
+@pytest.mark.slow
 def test_a_pair_of_a_sweep_has_to_prove_its_fabric_too(lab: Labs) -> None:
     """One host has fewer NICs than its devices: pairs with it are off-fabric, and no figures."""
     site = with_efa(lab, hosts=3)
@@ -115,6 +110,7 @@ def test_a_pair_of_a_sweep_has_to_prove_its_fabric_too(lab: Labs) -> None:
     assert {(each["outcome"], each["value"]) for each in found.values()} == {("off-fabric", None)}
 
 
+@pytest.mark.slow
 def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:
     with standin(*efa.hosts, NICS=1):
         done = run(efa, nccl(efa, "--efa", "--keep-going", *FAST))
@@ -125,23 +121,24 @@ def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:
     assert re.search(r"^\| - +\| +off-fabric \|$", done.stdout, re.MULTILINE)
 
 
-def test_wrong_data_is_corrupt_whatever_the_fabric(efa: Lab) -> None:
-    with standin(*efa.hosts, WRONG=256):
+@pytest.mark.slow
+@pytest.mark.parametrize(("behaviour", "outcome"), [({"WRONG": 256}, Outcome.CORRUPT), ({"NO_MPI": 1}, Outcome.FAILED)])
+def test_wrong_data_and_a_build_without_mpi_are_no_result(
+    efa: Lab, behaviour: dict[str, int], outcome: Outcome
+) -> None:
+    with standin(*efa.hosts, **behaviour):
         done = run(efa, nccl(efa, "--efa", *FAST))
     assert done.returncode == 4, done.stderr
-    assert the_log(efa, "efa").outcome is Outcome.CORRUPT
+    assert the_log(efa, "efa").outcome is outcome
 
 
-def test_a_build_without_mpi_is_no_result(efa: Lab) -> None:
-    with standin(*efa.hosts, NO_MPI=1):
-        done = run(efa, nccl(efa, "--efa", *FAST))
-    assert done.returncode == 4, done.stderr
-    assert the_log(efa, "efa").outcome is Outcome.FAILED
-
-
+@pytest.mark.slow
 def test_a_variable_of_the_users_own_arrives_with_its_blanks(efa: Lab) -> None:
     done = run(efa, nccl(efa, "--efa", "--env", "NCCL_ALGO=a b'c\"$HOME", *FAST))
     assert done.returncode == 0, done.stderr
     plan = json.loads((the_run(efa).path / "exec/000-efa-r1/plan.json").read_text())
-    assert plan["steps"][0]["commands"][0]["env"]["NCCL_ALGO"] == "a b'c\"$HOME"
-    assert shlex.quote("NCCL_ALGO") not in plan["steps"][0]["commands"][0]["unset"]
+    (command,) = plan["steps"][0]["commands"]
+    assert command["env"]["NCCL_ALGO"] == "a b'c\"$HOME"
+    assert command["env"]["NCCL_NET"] == "AWS Libfabric"
+    assert "NCCL_ALGO" not in command["unset"]
+    assert the_log(efa, "efa").facts["network"] == "efa"

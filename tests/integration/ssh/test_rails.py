@@ -9,13 +9,13 @@ from tests.support.host_fixtures import Labs
 from tests.support.paths import FAKE_PROGRAMS
 from tests.support.ssh_runs import argv, hosts, nothing_left, run, the_log
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 STANDIN = FAKE_PROGRAMS / "rails"
 RAILS = [f"mlx5_{number}" for number in range(12)]
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_devices_of_two_hosts(lab: Labs, together: bool) -> None:
     # As sshd comes: with all rails at once there are more programs than one connection may have.
     site = lab(2, sshd=("MaxSessions 10",))

@@ -14,7 +14,7 @@ from tests.support.ssh_faults import running
 from tests.support.ssh_runs import STORE, argv, nothing_left
 from tests.support.sweeps import going_on, kept_tests, stored, sweep
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 QUICK = ("--size", "64K", "--iterations", "10")
 """Not smaller: on a busy machine the bandwidth would be printed as 0.00, which is none."""
@@ -46,6 +46,7 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     assert len({each["nodes"][0] for each in found}) > 1
 
 
+@pytest.mark.slow
 def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     """Of eight hosts one is slow, one loses packets, and a link between two others is cut."""
     site = fresh(lab(8))
@@ -70,6 +71,7 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     assert "node5" in done.stderr.partition("suspects: ")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "tests", "benchmark"),
     [
@@ -91,6 +93,7 @@ def test_a_bad_nic_is_named(lab: Labs, mode: str, tests: int, benchmark: Sequenc
     assert len(kept_tests(site)) >= tests
 
 
+@pytest.mark.slow
 def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
     """One link is cut without a word: its test hangs, and all others count."""
     site = fresh(lab(4))
@@ -104,6 +107,7 @@ def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
     assert "ok" in outcomes.values(), kept_tests(site)
 
 
+@pytest.mark.slow
 @BOTH_SSH_CLIENTS
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(lab: Labs, number: signal.Signals) -> None:
@@ -117,6 +121,7 @@ def test_interrupted(lab: Labs, number: signal.Signals) -> None:
     assert going_on(site) == 0
 
 
+@pytest.mark.slow
 @BOTH_SSH_CLIENTS
 def test_killed_and_resumed(lab: Labs) -> None:
     """Tests that had ended are kept, and the others measured: each once."""
@@ -147,6 +152,7 @@ def still_there(site: Lab) -> list[str]:
     return [line for host in site.hosts for line in host.traces() if "fabbench-" in line]
 
 
+@pytest.mark.slow
 @BOTH_SSH_CLIENTS
 def test_a_host_that_dies(lab: Labs) -> None:
     """Its tests fail, and the others go on."""
@@ -166,6 +172,7 @@ def test_a_host_that_dies(lab: Labs) -> None:
     assert any(outcomes[pair] != "ok" for pair in outcomes if "node3" in pair), outcomes
 
 
+@pytest.mark.slow
 def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
     """What had ended is kept, nothing runs on, and once there is room the sweep goes on."""
     site = fresh(lab(4))
@@ -179,8 +186,8 @@ def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
             run.until(lambda: stored(site.path(folder)), 120)
             site.run(["dd", "if=/dev/zero", f"of={folder}/filler", "bs=512"])
             assert run.ends() == 3, run.err
-        assert "cannot be written: No space left on device." in run.err
-        assert "It failed. Tests that ended were saved. To resume: fabbench sweep --resume" in run.err
+        assert "No space left" in run.err
+        assert "fabbench sweep --resume" in run.err
         kept = stored(site.path(folder))
         site.run(["rm", folder / "filler"], check=True)
         site[3].rate("off", "fab0")

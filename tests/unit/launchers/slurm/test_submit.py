@@ -1,0 +1,46 @@
+"""Submitting over a connection that breaks: no second job."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fabbench.launchers.slurm.login_node import LocalLogin
+from fabbench.launchers.slurm.submit import SubmittedJob
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.remote.connection import Done, LostError
+
+
+class BreakingLogin(LocalLogin):
+    """A login node whose connection breaks at the first sbatch, before it was run or after it."""
+
+    def __init__(self, *, after: bool, breaks: int = 1) -> None:
+        self.after, self.breaks = after, breaks
+        self.queue: list[str] = []
+
+    @override
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
+        if "sbatch" not in argv:
+            return Done(0, self.queue, [])
+        self.breaks -= 1
+        if self.breaks < 0 or self.after:
+            (token,) = (word.partition("=")[2] for word in argv if word.startswith("--comment="))
+            self.queue.append(f"{len(self.queue) + 7} {token}")
+        if self.breaks >= 0:
+            raise LostError("broke")
+        return Done(0, [self.queue[-1].split()[0]], [])
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_connection_that_breaks_makes_no_second_job(after: bool) -> None:
+    login = BreakingLogin(after=after)
+    job = SubmittedJob(login, None)
+    job.submit("#!/bin/sh\n")
+    assert (job.job.id, len(login.queue)) == ("7", 1)
+
+
+def test_a_connection_that_keeps_breaking_is_told() -> None:
+    login = BreakingLogin(after=False, breaks=9)
+    with pytest.raises(MachineError, match="keeps breaking"):
+        SubmittedJob(login, None).submit("#!/bin/sh\n")
+    assert login.queue == []
