@@ -22,37 +22,17 @@ _REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
 _TAINT = re.compile(r"\{([^{}]*)\}")
 _NAMED = 4
 _UNSCHEDULABLE = (
-    pattern(
-        r"anti-affinity",
-        "too-few-nodes",
-        "",
-        "Each pod needs a node of its own: use fewer nodes, or wait until another pod of this run is gone.",
-    ),
-    pattern(
-        r"free ports",
-        "port",
-        "",
-        "With --host-network only one pod per node can use the port: wait for the other to finish.",
-    ),
-    pattern(
-        r"node\.kubernetes\.io/unschedulable|were unschedulable",
-        "cordoned",
-        "",
-        "Uncordon the nodes, or choose others.",
-    ),
-    pattern(
-        r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/",
-        "node-lost",
-        "",
-        "Check the nodes (kubectl describe node): they are not ready, or short of a resource.",
-    ),
-    pattern(
-        r"taint",
-        "taints",
-        "",
-        "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes.",
-    ),
-)
+    pattern(r"anti-affinity", "too-few-nodes", "",
+        "Each pod needs a node of its own: use fewer nodes, or wait until another pod of this run is gone."),
+    pattern(r"free ports", "port", "",
+        "With --host-network only one pod per node can use the port: wait for the other to finish."),
+    pattern(r"node\.kubernetes\.io/unschedulable|were unschedulable", "cordoned", "",
+        "Uncordon the nodes, or choose others."),
+    pattern(r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/", "node-lost", "",
+        "Check the nodes (kubectl describe node): they are not ready, or short of a resource."),
+    pattern(r"taint", "taints", "",
+        "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes."),
+)  # fmt: skip
 _CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")  # Taints of unhealthy nodes, never to be tolerated
 _NO_NODES = "no nodes available to schedule pods"
 
@@ -173,59 +153,28 @@ def _unschedulable(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation
 
 _IMAGE = "Pass another image with --image, or check that the nodes can reach its registry."
 _PULLS = (
-    pattern(
-        r"couldn't parse image|InvalidImageName|invalid reference format",
-        "image",
-        "Invalid image reference: {image}.",
-        "Use REGISTRY/NAME:TAG.",
-    ),
-    pattern(
-        r"no match for platform|no matching manifest|exec format error",
-        "architecture",
+    pattern(r"couldn't parse image|InvalidImageName|invalid reference format", "image",
+        "Invalid image reference: {image}.", "Use REGISTRY/NAME:TAG."),
+    pattern(r"no match for platform|no matching manifest|exec format error", "architecture",
         "The image {image} is not available for the architecture of {node}.",
-        "Use an image built for it, or nodes of another architecture.",
-    ),
-    pattern(
-        r"toomanyrequests|\b429\b|rate limit",
-        "image",
+        "Use an image built for it, or nodes of another architecture."),
+    pattern(r"toomanyrequests|\b429\b|rate limit", "image",
         "Registry rate limit for {image}: {message}.",
-        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.",
-        final=False,
-    ),
-    pattern(
-        r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
-        r"\b40[13]\b",
-        "image",
+        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.", final=False),
+    pattern(r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
+        r"\b40[13]\b", "image",
         "Image pull denied on {node} for {image}: {message}.",
-        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too.",
-    ),
-    pattern(
-        r"not found|NotFound|manifest unknown|name unknown|does not exist",
-        "image",
-        "Image not found: {image}.",
-        "Check its name and tag.",
-    ),
-    pattern(
-        r"no space left on device",
-        "disk",
-        "{node} has no space left for the image {image}.",
-        "Free some space there, or choose another node.",
-    ),
-    pattern(
-        r"ErrImageNeverPull",
-        "image",
-        "The image {image} is not on {node}, and its pull policy is Never.",
-        "Load it there, or use another.",
-    ),
-    pattern(
-        r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b",
-        "image",
-        "The registry of {image} does not answer {node}: {message}.",
-        _IMAGE,
-        final=False,
-    ),
+        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too."),
+    pattern(r"not found|NotFound|manifest unknown|name unknown|does not exist", "image",
+        "Image not found: {image}.", "Check its name and tag."),
+    pattern(r"no space left on device", "disk",
+        "{node} has no space left for the image {image}.", "Free some space there, or choose another node."),
+    pattern(r"ErrImageNeverPull", "image",
+        "The image {image} is not on {node}, and its pull policy is Never.", "Load it there, or use another."),
+    pattern(r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b", "image",
+        "The registry of {image} does not answer {node}: {message}.", _IMAGE, final=False),
     pattern(r".", "image", "The image {image} cannot be pulled: {message}.", _IMAGE),
-)
+)  # fmt: skip
 _BEFORE = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
@@ -236,54 +185,32 @@ _PULL_REASONS = frozenset(
 )  # fmt: skip
 
 _WAITS = (
-    pattern(
-        r"runAsNonRoot|runAsUser",
-        "policy",
+    pattern(r"runAsNonRoot|runAsUser", "policy",
         "The image {image} runs as root, which the pod's rules forbid: {message}.",
-        "Use an image that does not, with --mpi-agent exec, or another namespace.",
-    ),
-    pattern(
-        r"exec format error",
-        "architecture",
-        "The image {image} is for another architecture than {node}.",
-        "Use an image built for it.",
-    ),
-    pattern(
-        r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file',
-        "no-program",
-        "The image {image} has no {what}{path}.",
-        "Pass an image that has it with --image.",
-    ),
+        "Use an image that does not, with --mpi-agent exec, or another namespace."),
+    pattern(r"exec format error", "architecture",
+        "The image {image} is for another architecture than {node}.", "Use an image built for it."),
+    pattern(r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file', "no-program",
+        "The image {image} has no {what}{path}.", "Pass an image that has it with --image."),
     pattern(r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."),
-)
+)  # fmt: skip
 _WAIT_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
      "PostStartHookError", "CrashLoopBackOff"}
 )  # fmt: skip
 
 _SETUP = (
-    pattern(
-        r'secret "(?P<secret>[^"]+)" not found',
-        "secret",
+    pattern(r'secret "(?P<secret>[^"]+)" not found', "secret",
         "The pod {pod} waits for the secret {secret}, which does not exist.",
-        "It is created right after the Job: if this persists, stop the run and run fabbench clean.",
-        final=False,
-    ),
-    pattern(
-        r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit",
-        "addresses",
+        "It is created right after the Job: if this persists, stop the run and run fabbench clean.", final=False),
+    pattern(r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit", "addresses",
         "{node} has no IP address for the pod {pod}: {message}.",
-        "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.",
-        final=False,
-    ),
-    pattern(
-        r"RuntimeHandler|runtime handler",
-        "start",
+        "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.", final=False),
+    pattern(r"RuntimeHandler|runtime handler", "start",
         "{node} does not know the pod's runtime class: {message}.",
-        "Pass another with --runtime-class, drop it, or choose other nodes.",
-    ),
+        "Pass another with --runtime-class, drop it, or choose other nodes."),
     pattern(r".", "setup", "The pod {pod} cannot be set up on {node}: {message}.", "Check the node.", final=False),
-)
+)  # fmt: skip
 
 
 def explain_pod(

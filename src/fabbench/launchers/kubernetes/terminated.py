@@ -22,87 +22,45 @@ _EVICTIONS = frozenset({"Evicted", "Preempted", "Preempting"})
 """Reasons of events with which the kubelet and the scheduler announce a pod's end."""
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
-    pattern(
-        r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)",
-        "evicted",
+    pattern(r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)", "evicted",
         "The pod {pod} was evicted from {node}: {why}",
-        "Its node ran out of a resource: check what else runs there, and measure when it is idle.",
-    ),
-    pattern(
-        r"^DeadlineExceeded", "deadline", "The pod {pod} hit its deadline.", "Give the run more time, or measure less."
-    ),
-    pattern(
-        r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
-        r"Available: ?(?P<free>\d+)",
-        "insufficient",
+        "Its node ran out of a resource: check what else runs there, and measure when it is idle."),
+    pattern(r"^DeadlineExceeded", "deadline",
+        "The pod {pod} hit its deadline.", "Give the run more time, or measure less."),
+    pattern(r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
+        r"Available: ?(?P<free>\d+)", "insufficient",
         "{node} has {free} working {what}, but the pod {pod} was assigned {requested}.",
         "A device failed, or its device plugin lost count: check the plugin's log. Restarting it and "
-        "the kubelet helps.",
-    ),
-    pattern(
-        r"^OutOf(?P<what>[^:]+): (?P<why>.*)",
-        "insufficient",
+        "the kubelet helps."),
+    pattern(r"^OutOf(?P<what>[^:]+): (?P<why>.*)", "insufficient",
         "{node} rejected the pod {pod}: not enough {what}: {why}",
-        "Another pod took it first: try again, or choose other nodes.",
-    ),
-    pattern(
-        r"^(?:NodeLost|NodeNotReady)",
-        "node-lost",
-        "{node}, where the pod {pod} ran, is lost.",
-        "Check the node (kubectl describe node), and measure without it.",
-    ),
-    pattern(
-        r"^(?:Preempt\w*|PreemptionByScheduler)",
-        "preempted",
-        "The pod {pod} was preempted.",
-        "Measure when the cluster is less busy, or in a queue of higher priority.",
-    ),
-    pattern(
-        r"^DeletionByTaintManager",
-        "node-lost",
+        "Another pod took it first: try again, or choose other nodes."),
+    pattern(r"^(?:NodeLost|NodeNotReady)", "node-lost",
+        "{node}, where the pod {pod} ran, is lost.", "Check the node (kubectl describe node), and measure without it."),
+    pattern(r"^(?:Preempt\w*|PreemptionByScheduler)", "preempted",
+        "The pod {pod} was preempted.", "Measure when the cluster is less busy, or in a queue of higher priority."),
+    pattern(r"^DeletionByTaintManager", "node-lost",
         "The pod {pod} was evicted from {node}, which was tainted: it is lost, or being drained.",
-        "Check the node (kubectl describe node), and measure without it.",
-    ),
-    pattern(
-        r"^(?:EvictionByEvictionAPI)",
-        "evicted",
+        "Check the node (kubectl describe node), and measure without it."),
+    pattern(r"^(?:EvictionByEvictionAPI)", "evicted",
         "The pod {pod} was evicted from {node}, which is being drained.",
-        "Measure when the maintenance is over, or on other nodes.",
-    ),
-    pattern(
-        r"^(?:Terminated|NodeShutdown|TerminationByKubelet)",
-        "node-lost",
-        "{node} is shutting down, and terminated the pod {pod}.",
-        "Measure without it.",
-    ),
-    pattern(
-        r"^UnexpectedAdmissionError: (?P<why>.*)",
-        "insufficient",
-        "{node} could not allocate devices for the pod {pod}: {why}",
-        "Check the log of the device plugin there.",
-    ),
-)
+        "Measure when the maintenance is over, or on other nodes."),
+    pattern(r"^(?:Terminated|NodeShutdown|TerminationByKubelet)", "node-lost",
+        "{node} is shutting down, and terminated the pod {pod}.", "Measure without it."),
+    pattern(r"^UnexpectedAdmissionError: (?P<why>.*)", "insufficient",
+        "{node} could not allocate devices for the pod {pod}: {why}", "Check the log of the device plugin there."),
+)  # fmt: skip
 
 _STARTS = (
-    pattern(
-        r"exec format error",
-        "architecture",
+    pattern(r"exec format error", "architecture",
         "The image {image} is for another architecture than {node}.",
-        "Use an image built for both, or nodes of its architecture.",
-    ),
-    pattern(
-        r'(?:exec: "|exec )(?P<what>[^":]+)"?: .*?(?:no such file|not found)',
-        "no-program",
-        "The image {image} has no {what}.",
-        "Pass an image that has it with --image.",
-    ),
-    pattern(
-        r"OCI runtime|containerd task|runc",
-        "start",
+        "Use an image built for both, or nodes of its architecture."),
+    pattern(r'(?:exec: "|exec )(?P<what>[^":]+)"?: .*?(?:no such file|not found)', "no-program",
+        "The image {image} has no {what}.", "Pass an image that has it with --image."),
+    pattern(r"OCI runtime|containerd task|runc", "start",
         "The container could not be started on {node}: {message}.",
-        "Check the node's events; usual causes are an image or runtime class for another kind of node.",
-    ),
-)
+        "Check the node's events; usual causes are an image or runtime class for another kind of node."),
+)  # fmt: skip
 
 
 def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
@@ -202,71 +160,38 @@ def _exit(code: int, message: str, known: Mapping[str, str]) -> Explanation:
 
 _LEVEL = "The namespace admits only pods of the level {level}: {why}."
 _TABLE = (
-    pattern(
-        r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
-        r"limited: (?P<limit>[^\"\n]+)",
-        "quota",
+    pattern(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
+        r"limited: (?P<limit>[^\"\n]+)", "quota",
         "The quota {quota} of the namespace is exceeded: requested {requested}, in use {used}, limit {limit}.",
-        "Use fewer nodes or another namespace, or have the quota raised.",
-    ),
-    pattern(
-        r'failed quota: (?P<quota>[^:]+): must specify (?P<what>[^"\n]+)',
-        "quota",
+        "Use fewer nodes or another namespace, or have the quota raised."),
+    pattern(r'failed quota: (?P<quota>[^:]+): must specify (?P<what>[^"\n]+)', "quota",
         "The quota {quota} of the namespace requires every pod to set {what}.",
-        "Use another namespace: fabbench sets no CPU limit, because it would slow down the benchmark.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*(?:hostNetwork|host namespaces).*)',
-        "pod-security",
-        _LEVEL,
-        "Drop --host-network, or use a namespace of the level privileged.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*"IPC_LOCK".*)',
-        "pod-security",
+        "Use another namespace: fabbench sets no CPU limit, because it would slow down the benchmark."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*(?:hostNetwork|host namespaces).*)', "pod-security",
+        _LEVEL, "Drop --host-network, or use a namespace of the level privileged."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*"IPC_LOCK".*)', "pod-security",
         _LEVEL,
         "RDMA needs IPC_LOCK, which only the level privileged allows: use a namespace with the label "
-        "pod-security.kubernetes.io/enforce=privileged, or measure --fabric tcp alone.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*runAsNonRoot.*)',
-        "pod-security",
-        _LEVEL,
-        "Run pods without root and sshd: --on kubernetes --run-as-user 1000 --mpi-agent exec.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)',
-        "pod-security",
-        _LEVEL,
-        "Use a namespace of the level privileged; docs/kubernetes.md lists what each level allows.",
-    ),
-    pattern(
-        r"(?P<why>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is [^\]\n]+)",
-        "limit-range",
+        "pod-security.kubernetes.io/enforce=privileged, or measure --fabric tcp alone."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*runAsNonRoot.*)', "pod-security",
+        _LEVEL, "Run pods without root and sshd: --on kubernetes --run-as-user 1000 --mpi-agent exec."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)', "pod-security",
+        _LEVEL, "Use a namespace of the level privileged; docs/kubernetes.md lists what each level allows."),
+    pattern(r"(?P<why>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is [^\]\n]+)", "limit-range",
         "A LimitRange of the namespace forbids the pod: {why}.",
-        "Use another namespace, or have the LimitRange changed.",
-    ),
-    pattern(
-        r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group '
-        r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?',
-        "rights",
+        "Use another namespace, or have the LimitRange changed."),
+    pattern(r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group '
+        r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?', "rights",
         "{user} may not {verb} {resource}{where}.",
-        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all that is needed.",
-    ),
-    pattern(
-        r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"
-        r"denied (?:the )?request:? (?P<why>.+)",
-        "policy",
+        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all that is needed."),
+    pattern(r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"
+        r"denied (?:the )?request:? (?P<why>.+)", "policy",
         "The cluster's policy {hook} forbids it: {why}.",
-        "Ask the cluster's administrators for a namespace where it is allowed.",
-    ),
-    pattern(
-        r'namespaces? "(?P<namespace>[^"]+)" not found',
-        "namespace",
+        "Ask the cluster's administrators for a namespace where it is allowed."),
+    pattern(r'namespaces? "(?P<namespace>[^"]+)" not found', "namespace",
         "Namespace not found: {namespace}.",
-        "Pass another with --namespace, or create it: kubectl create namespace {namespace}.",
-    ),
-)
+        "Pass another with --namespace, or create it: kubectl create namespace {namespace}."),
+)  # fmt: skip
 
 
 def explain_refusal(message: str) -> Explanation | None:
