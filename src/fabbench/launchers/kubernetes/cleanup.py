@@ -27,7 +27,6 @@ _NOTE_S = 10.0  # After how long to say what is waited for
 _LOOK_S = 0.5
 _LATE_S = 2.0  # For how long an object may still appear after its creation was interrupted
 _STUCK_S = 3.0  # For how long pods of lost nodes are waited for: the last one may be about to go
-_POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")  # What creates others first; what others need last
 _JOBS = ("MPIJob", "Job")
@@ -116,16 +115,9 @@ def delete_and_wait(
 
 def pods_on_lost_nodes(api: KubernetesApi, pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    pod_nodes = {}
-    lost: dict[str, bool] = {}
-    for pod in pods:
-        node = str(pod.get("spec", {}).get("nodeName") or "")
-        if node:
-            if node not in lost:
-                lost[node] = _lost(api, node)
-            if lost[node]:
-                pod_nodes[str(pod["metadata"]["name"])] = node
-    return pod_nodes
+    nodes = {str(pod["metadata"]["name"]): str(pod.get("spec", {}).get("nodeName") or "") for pod in pods}
+    lost = {node: _lost(api, node) for node in dict.fromkeys(nodes.values()) if node}
+    return {pod: node for pod, node in nodes.items() if lost.get(node)}
 
 
 def _lost(api: KubernetesApi, node: str) -> bool:
@@ -140,10 +132,32 @@ def _lost(api: KubernetesApi, node: str) -> bool:
 def _delete(api: KubernetesApi, kind: str, name: str) -> bool:
     """Request the deletion of an object. Return whether it no longer exists."""
     try:
-        api.delete(kind, name, _POLICY)
+        api.delete(kind, name, {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
     except AbsentError:
         return True
     return False
+
+
+def remove_run(removal: Callable[[], Remaining], thing: str, *, unanswered: str, error: BaseException | None) -> None:
+    """Remove `thing` with `delete_and_wait`, even if interrupted.
+
+    If something remains, raise MachineError, or add it as a note to `error`. `unanswered`: see `Remaining.error`.
+    """
+
+    def remove() -> None:
+        if left := removal().error(thing, unanswered=unanswered):
+            raise left
+
+    try:
+        try:
+            remove()
+        except KeyboardInterrupt:
+            remove()
+            raise
+    except MachineError as left:
+        if error is None:
+            raise
+        error.add_note(f"{left} {left.hint}")
 
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
@@ -155,7 +169,7 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
     unseen: dict[str, MachineError] = {}
     for kind in _KINDS:
         try:
-            objects += _all(api, kind, everywhere=everywhere)
+            objects += ({**found, "kind": kind} for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere))
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
     refused = unseen.get("Pod") or (unseen["Job"] if unseen.keys() >= {*_JOBS} else None)
@@ -188,17 +202,14 @@ def remove_leftovers(api: KubernetesApi, chosen: Sequence[Leftover], *, everywhe
         waited = time.monotonic() - started
         stuck = not force and waited > _STUCK_S and len(lost) == len(things)
         if stuck or waited > REMOVAL_S:
-            raise _still_there(things, lost, waited)
+            what = ", ".join(f"{thing.kind} {thing.name}" for thing in things)
+            on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
+            raise MachineError(
+                f"These still exist after {waited:.0f} s: {what}.{on_lost}",
+                hint="Pods of a lost node disappear when it is back or its Node object is deleted. "
+                "--force deletes them now.",
+            )
         time.sleep(_LOOK_S)
-
-
-def _still_there(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited: float) -> MachineError:
-    what = ", ".join(f"{thing.kind} {thing.name}" for thing in things)
-    on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
-    return MachineError(
-        f"These still exist after {waited:.0f} s: {what}.{on_lost}",
-        hint="Pods of a lost node disappear when it is back or its Node object is deleted. --force deletes them now.",
-    )
 
 
 def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[ObjectRef]:
@@ -210,11 +221,6 @@ def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[Object
     deleting = [each for each in found.values() if each["metadata"].get("deletionTimestamp")]
     lost = pods_on_lost_nodes(api, deleting)
     return [pod for pod in pods if pod.name in lost]
-
-
-def _all(api: KubernetesApi, kind: str, *, everywhere: bool) -> Iterator[dict[str, Any]]:
-    for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere):
-        yield {**found, "kind": kind}
 
 
 def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> None:

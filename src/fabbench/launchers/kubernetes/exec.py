@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
-_LINGER_S = 1.0
 _ERR_LINES = 1000
 _QUEUE_LINES = 200  # Maximum queued lines of a shell: then it waits until they are read
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
@@ -100,7 +99,8 @@ class PodPipe:
         if rest := self._out.rest():
             yield rest
         self.err += self._err.rest()
-        self._conclude()
+        # The API reports last how it ended.
+        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
     def close(self) -> None:
         """Close the stream. The program keeps running."""
@@ -112,17 +112,13 @@ class PodPipe:
         return data if isinstance(data, bytes) else data.encode()
 
     def _take_printed_status(self) -> str:
-        """Remove the exit status that the program printed from its standard error; empty if there is none."""
+        """Remove the exit status from its standard error, and return it; empty if there is none."""
         for index in reversed(range(len(self.err))):
             if match := _ENDED.search(self.err[index]):
                 before = self.err[index][: match.start()]
                 self.err[index : index + 1] = [before] if before else []
                 return match[1]
         return ""
-
-    def _conclude(self) -> None:
-        """Read how it ended, which the API reports last. Raise LostError if it does not."""
-        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
 
 def exit_status(text: bytes, printed: str, name: str) -> int:

@@ -1,9 +1,7 @@
 """The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
 
-A pod measures alone on its node, with all of the node's devices, and unprivileged.
-The Job is indexed, with one pod per node. Its pods do nothing by themselves: fabbench starts programs in
-them, and they exit soon after fabbench does (pod_watchdog.sh). Nothing is restarted. After it ends, the Job
-is removed with everything that it owns.
+The Job is indexed: one unprivileged pod per node, with all devices. fabbench starts programs in the pods, which
+exit soon after it does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
 """
 
 import re
@@ -13,7 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from fabbench.catalog.cluster_profiles import Sidecar
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
@@ -217,6 +214,8 @@ def _job(spec: RunSpec) -> Object:
         volumes = [{"name": "ssh", "secret": {"secretName": spec.name, "defaultMode": 0o400}}]
     pods = template(spec, container, volumes=volumes)
     pods["spec"]["subdomain"] = spec.name
+    # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
+    backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -225,17 +224,12 @@ def _job(spec: RunSpec) -> Object:
             "completionMode": "Indexed",
             "completions": spec.count,
             "parallelism": spec.count,
-            **_backoff(spec),
+            **backoff,
             "activeDeadlineSeconds": spec.deadline_s,
             "ttlSecondsAfterFinished": spec.ttl_s,
             "template": pods,
         },
     }
-
-
-def _backoff(spec: RunSpec) -> Object:
-    """Return the backoff limits. Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running."""
-    return {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
 
 
 def _secret(spec: RunSpec) -> Object:
@@ -303,23 +297,20 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
     profile = spec.resources.profile
     fields: Object = {}
     if profile is not None and (sidecar := profile.sidecar) is not None:
-        fields["initContainers"] = [_sidecar(sidecar)]
+        # It starts before the benchmark's container and ends with it (Kubernetes 1.29).
+        container = {
+            "name": sidecar.name,
+            "image": sidecar.image,
+            "restartPolicy": "Always",
+            "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
+            "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
+            "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
+            "env": env_list(sidecar.env),
+        }
+        fields["initContainers"] = [container]
     if profile is not None and profile.device_class:
         fields["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
     return fields
-
-
-def _sidecar(sidecar: Sidecar) -> Object:
-    """Return a container that starts before the benchmark's and ends with it (Kubernetes 1.29)."""
-    return {
-        "name": sidecar.name,
-        "image": sidecar.image,
-        "restartPolicy": "Always",
-        "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
-        "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
-        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
-        "env": env_list(sidecar.env),
-    }
 
 
 def env_list(env: Mapping[str, str]) -> list[Object]:
@@ -403,7 +394,6 @@ _SSHD_CAPABILITIES = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
 """What sshd needs as root: before a login it drops privileges, in an empty root. Without AUDIT_WRITE it exits
 at a login if the kernel audits logins (github.com/containers/podman/issues/10164)."""
 _LOW_PORT_CAPABILITIES = ("NET_BIND_SERVICE",)
-_UNPRIVILEGED_PORT = 1024
 
 
 def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
@@ -411,7 +401,7 @@ def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: 
     resources, profile = spec.resources, spec.resources.profile
     capabilities = {
         *(_SSHD_CAPABILITIES if port else ()),
-        *(_LOW_PORT_CAPABILITIES if 0 < port < _UNPRIVILEGED_PORT else ()),
+        *(_LOW_PORT_CAPABILITIES if 0 < port < 1024 else ()),
         *(profile.capabilities if profile and spec.rdma else ()),
     }
     mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
@@ -448,8 +438,7 @@ def _affinity(spec: RunSpec) -> Object:
         values = [name, f"ml.{name}"]
     if values:
         terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        affinity["nodeAffinity"] = required
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return affinity
 
 

@@ -6,6 +6,7 @@ Insufficient cpu, …``).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from fabbench.catalog.cluster_profiles import profile_for
@@ -34,13 +35,12 @@ _UNSCHEDULABLE = (
         "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes."),
 )  # fmt: skip
 _CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")  # Taints of unhealthy nodes, never to be tolerated
-_NO_NODES = "no nodes available to schedule pods"
 
 
 def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain a message of the scheduler. `nodes` are the cluster's, with what is free there."""
     name = (pod.get("metadata") or {}).get("name", "")
-    if _NO_NODES in message:
+    if "no nodes available to schedule pods" in message:
         text = f"The pod {name} cannot be scheduled: the cluster has no nodes."
         return Explanation(code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False)
     reasons = list(_reasons(message))
@@ -48,7 +48,9 @@ def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Nod
         return None
     lacking = [what.removeprefix("Insufficient ") for _, what in reasons if what.startswith("Insufficient ")]
     if lacking:
-        return _insufficient(pod, sorted(lacking, key=_weight), reasons, nodes)
+        # The fabric first, then GPUs.
+        lacking.sort(key=lambda name: (0 if profile_for(name) else 1 if name == GPU else 2, name))
+        return _insufficient(pod, lacking, reasons, nodes)
     return _unschedulable(name, reasons)
 
 
@@ -59,11 +61,6 @@ def _reasons(message: str) -> Iterator[tuple[int, str]]:
     text = re.split(r"\.? preemption: |\. ", match["reasons"], maxsplit=1)[0].strip().rstrip(".")
     for reason in _REASON.finditer(text):
         yield int(reason["count"]), reason["what"].strip()
-
-
-def _weight(resource: str) -> tuple[int, str]:
-    """Order resources: the fabric first, then GPUs."""
-    return (0 if profile_for(resource) else 1 if resource == GPU else 2, resource)
 
 
 def _insufficient(
@@ -106,17 +103,11 @@ def _free(resource: str, amount: Amount) -> str:
 def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]:
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    expressions = [
-        expression
-        for term in required.get("nodeSelectorTerms") or ()
-        for expression in term.get("matchExpressions") or ()
-        if expression.get("operator") == "In"
-    ]
-    candidates = list(nodes)
-    for expression in expressions:
-        key, values = expression["key"], expression.get("values", ())
-        candidates = [node for node in candidates if node.labels.get(key) in values]
-    return candidates
+    terms = required.get("nodeSelectorTerms") or ()
+    for expression in chain.from_iterable(term.get("matchExpressions") or () for term in terms):
+        if expression.get("operator") == "In":
+            nodes = [node for node in nodes if node.labels.get(expression["key"]) in expression.get("values", ())]
+    return nodes
 
 
 def _amount(node: Node, resource: str) -> Amount:
@@ -283,7 +274,8 @@ def _waiting(
         if reason in _PULL_REASONS:
             # A back-off drops the registry's answer; the event of the last attempt keeps it.
             attempts = [_message(event) for event in events if "Failed to pull image" in _message(event)]
-            cause = _cause(attempts[-1] if attempts else message)
+            # Without what containerd and the kubelet prepend, including image names.
+            cause = _BEFORE.sub("", " ".join((attempts[-1] if attempts else message).split()))
             found = match_message(_PULLS, f"{reason}: {cause}", **details)
         elif reason in _WAIT_REASONS:
             found = match_message(_WAITS, f"{reason}: {message}", **details)
@@ -291,11 +283,6 @@ def _waiting(
             found = None
         if found:
             yield found
-
-
-def _cause(message: str) -> str:
-    """Strip what containerd and the kubelet prepend to a registry's answer, including image names."""
-    return _BEFORE.sub("", " ".join(message.split()))
 
 
 def _unscheduled(

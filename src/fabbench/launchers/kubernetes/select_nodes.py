@@ -225,10 +225,9 @@ def _too_few(
     needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
 ) -> MachineError:
     available = sum(map(len, groups))
-    lines = [
-        f"{_count(needed)} needed, {available or 'none'} available"
-        + (", and not together:" if available >= needed else ":")
-    ]
+    nodes_are = "1 node is" if needed == 1 else f"{needed} nodes are"
+    together = ", and not together" if available >= needed else ""
+    lines = [f"{nodes_are} needed, {available or 'none'} available{together}:"]
     lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     if not groups and not left_out:
@@ -251,10 +250,6 @@ def _describe(node: Node) -> str:
     parts += [f"{node.fabric.allocatable} {fabric_name(node)}"] if node.fabric.allocatable else []
     parts += [node.zone] if node.zone else []
     return ", ".join(parts)
-
-
-def _count(number: int) -> str:
-    return "1 node is" if number == 1 else f"{number} nodes are"
 
 
 def _names(nodes: Sequence[Node]) -> str:

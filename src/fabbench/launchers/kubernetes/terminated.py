@@ -69,13 +69,24 @@ def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()
     Return None if it did not fail or the reason is unknown.
     """
     known = names(pod)
-    for message in (*_status_messages(pod), *_evictions(events)):
-        if found := match_message(_REASONS, message, **known):
+    # A pod's status may show later, or never, what an event announces.
+    announced = (
+        f"{event['reason']}: {shorten(str(event.get('message') or event.get('note') or ''))}."
+        for event in events
+        if event.get("reason") in _EVICTIONS
+    )
+    for text in (*_status_messages(pod), *announced):
+        if found := match_message(_REASONS, text, **known):
             return found
-    for state in _terminated(pod):
-        if found := _container(pod, state, known):
-            return found
-    return None
+    state = next(_terminated(pod), None)
+    if state is None:
+        return None
+    if state.get("reason") == "OOMKilled":
+        return _oom("The pod", pod)
+    message = shorten(state.get("message") or "")
+    unstarted = state.get("reason") in {"StartError", "ContainerCannotRun"}
+    found = match_message(_STARTS, message, **known) if unstarted else None
+    return found or _exit(state.get("exitCode", 0), message, known)
 
 
 def explain_killed(pod: Mapping[str, Any], before: str, after: str) -> Explanation | None:
@@ -104,14 +115,6 @@ def _status_messages(pod: Mapping[str, Any]) -> Iterator[str]:
             yield f"{condition.get('reason', '')}: {shorten(condition.get('message') or '')}."
 
 
-def _evictions(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield events that announce a pod's end: its status may show that only later, or never."""
-    for event in events:
-        reason = str(event.get("reason") or "")
-        if reason in _EVICTIONS:
-            yield f"{reason}: {shorten(str(event.get('message') or event.get('note') or ''))}."
-
-
 def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     status = pod.get("status") or {}
     for key in ("initContainerStatuses", "containerStatuses"):
@@ -119,15 +122,6 @@ def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             state = (container.get("state") or {}).get("terminated")
             if state and (state.get("exitCode") or state.get("reason") == "OOMKilled"):
                 yield state
-
-
-def _container(pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]) -> Explanation | None:
-    code, reason, message = (state.get("exitCode", 0), state.get("reason", ""), shorten(state.get("message") or ""))
-    if reason == "OOMKilled":
-        return _oom("The pod", pod)
-    if reason in {"StartError", "ContainerCannotRun"}:
-        return match_message(_STARTS, message, **known) or _exit(code, message, known)
-    return _exit(code, message, known)
 
 
 def _oom(subject: str, pod: Mapping[str, Any]) -> Explanation:
@@ -196,8 +190,9 @@ _TABLE = (
 
 def explain_refusal(message: str) -> Explanation | None:
     """Explain why a request was forbidden, from the message of a Status, an event or a condition."""
-    scope = _scope(message)
-    found = match_message(_TABLE, message, where=scope)
+    _, _, rest = message.partition('in the namespace "')
+    where = f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"
+    found = match_message(_TABLE, message, where=where)
     if found is None and "forbidden" in message.lower():
         return Explanation(
             code="forbidden",
@@ -205,8 +200,3 @@ def explain_refusal(message: str) -> Explanation | None:
             advice="Ask the cluster's administrators.",
         )
     return found
-
-
-def _scope(message: str) -> str:
-    _, _, rest = message.partition('in the namespace "')
-    return f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"

@@ -91,6 +91,13 @@ def api_silent(error: UnansweredError) -> Explanation:
     return Explanation(code="api", text=str(error), advice="fabbench keeps trying.", final=False)
 
 
+def events_of(api: KubernetesApi, name: str) -> list[dict[str, Any]]:
+    """Return the namespace's events of a run: of objects whose names begin with `name`, which no selector matches."""
+    return [
+        event for event in api.objects("Event") if str(event.get("involvedObject", {}).get("name", "")).startswith(name)
+    ]
+
+
 def is_ready(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod is ready for programs."""
     conditions = pod.get("status", {}).get("conditions", ())
