@@ -6,7 +6,7 @@ src/common/job_state_reason.c.
 
 from collections.abc import Sequence
 
-from fabbench.launchers import Explanation, MessagePattern, match_message, pattern, shorten
+from fabbench.launchers import Explanation, match_message, pattern, shorten
 from fabbench.launchers.slurm.scontrol import JobState
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import counted
@@ -32,13 +32,12 @@ _REJECTED = (
     pattern(r".*", "refused", "{message}.", "See sbatch's message."),
 )  # fmt: skip
 
-_FAILED = "Batch job submission failed: "
-
 
 def refused(lines: Sequence[str]) -> MachineError:
     """Return the error for a job that sbatch rejected; `lines` are its messages."""
-    parts = (line.removeprefix("sbatch: ").removeprefix("error: ").removeprefix(_FAILED) for line in lines)
-    text = "; ".join(dict.fromkeys(word.strip() for word in parts if word.strip()))
+    for prefix in ("sbatch: ", "error: ", "Batch job submission failed: "):
+        lines = [line.removeprefix(prefix) for line in lines]
+    text = "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
     explanation = match_message(_REJECTED, shorten(text) or "no output")
     assert explanation is not None  # noqa: S101 - the last entry matches everything
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
@@ -93,23 +92,15 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     reason = job.reason or job.state
     entry = next((entry for entry in _PENDING if entry.pattern.search(reason)), _PENDING[-1])
     text = entry.text.format(partition=job.partition or "?")
+    parts = [f"{counted(position, 'waiting job')} ahead of it"] if position is not None else []
+    parts += [f"Slurm expects it to start at {job.start}"] if job.start else []
+    queue = f" {', and '.join(parts)}." if parts and entry.code == "queue" else ""
     return Explanation(
         code=entry.code,
-        text=f"Job {job.id}: {text} ({shorten(reason)}).{_queue(job, position, entry)}",
+        text=f"Job {job.id}: {text} ({shorten(reason)}).{queue}",
         advice=entry.advice.format(job=job.id),
         final=entry.final,
     )
-
-
-def _queue(job: JobState, position: int | None, entry: MessagePattern) -> str:
-    if entry.code != "queue":
-        return ""
-    parts = []
-    if position is not None:
-        parts.append(f"{counted(position, 'waiting job')} ahead of it")
-    if job.start:
-        parts.append(f"Slurm expects it to start at {job.start}")
-    return f" {', and '.join(parts)}." if parts else ""
 
 
 _FINISHED_STATUSES = frozenset({0, 4})  # Of a script that ran to its end; markers show what its steps did
@@ -125,13 +116,16 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     name = f"Job {job.id}"
     if job.state == "TIMEOUT" or job.status == _WARNED:
         text = f"{name} hit its time limit of {job.limit}."
-        return Explanation(code="timeout", text=text, advice=_LIMIT)
+        return Explanation(code="timeout", text=text, advice="Raise --time, or measure less.")
     if job.signal == _NO_OUTPUT:
         text = f"{name} could not write its output {job.output} on {job.nodes or 'its nodes'}."
         return Explanation(code="output", text=text, advice=SHARE)
     if job.status == _UNWRITTEN:
         text = f"{name} could not write its output {job.output} to the end."
-        return Explanation(code="output", text=text, advice=_FULL)
+        advice = (
+            "The disk may be full. Pass another directory shared by the login node and all nodes: --chdir DIRECTORY."
+        )
+        return Explanation(code="output", text=text, advice=advice)
     last_line = f" Its last line: {shorten(last)}." if last else ""
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
     if job.state == "FAILED" and job.status == 3:
@@ -144,8 +138,6 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
 
 
 SHARE = "Pass a directory shared by the login node and all nodes: --chdir DIRECTORY."
-_FULL = "The disk may be full. Pass another directory shared by the login node and all nodes: --chdir DIRECTORY."
-_LIMIT = "Raise --time, or measure less."
 _NODE = "Check scontrol show node, and leave the node out: --constraint, or another partition."
 _ENDS = {
     "FAILED": ("ended {how}", "failed", "Its output may show why."),

@@ -94,8 +94,6 @@ def _tasks(plan: Plan) -> int:
 
 _CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 _SCHEME = "docker://"
-
-
 HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
 
