@@ -303,25 +303,27 @@ class Processes:
         yield from (Output(process, text) for text in texts)
         yield Output(process, None)
 
-    def _read(self, pipe: "Pipe") -> list[str]:
+    def _read(self, pipe: Pipe) -> list[str]:
         texts = pipe.read()
         if texts:
             self._heard = time.monotonic()
         if pipe.closed:
-            self._selector.unregister(pipe.file)
-            pipe.file.close()
+            self._close(pipe)
         return texts
 
-    def _read_all(self, pipe: "Pipe") -> Iterator[str]:
+    def _close(self, pipe: Pipe) -> None:
+        pipe.closed = True
+        self._selector.unregister(pipe.file)
+        pipe.file.close()
+
+    def _read_all(self, pipe: Pipe) -> Iterator[str]:
         for _ in range(_MAX_LAST_CHUNKS):
             yield from self._read(pipe)
             if pipe.closed or not pipe.more:
                 break
         if not pipe.closed:
             yield from pipe.rest()
-            pipe.closed = True
-            self._selector.unregister(pipe.file)
-            pipe.file.close()
+            self._close(pipe)
 
 
 @contextlib.contextmanager

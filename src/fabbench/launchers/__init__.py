@@ -1,12 +1,10 @@
 """Launchers, which run benchmarks, and formats: documents that run a plan somewhere else.
 
-Each is a module or package, discovered without editing a list. A launcher's module ends in
-``LAUNCHER: Launcher = …``. It does not know what runs: it takes executions and yields lines. A format's
-module ends in ``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name
-submits.
-Other distributions register theirs in the entry point groups ``fabbench.launchers`` and
-``fabbench.renderings``: docs/add-a-launcher.md. An `Explanation` says why something did not work on
-Kubernetes or Slurm.
+Each is a module or package, discovered without editing a list. A launcher's module ends in ``LAUNCHER: Launcher = …``.
+It does not know what runs: it takes executions and yields lines. A format's module ends in
+``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name submits. Other
+distributions register theirs in the entry point groups ``fabbench.launchers`` and ``fabbench.renderings``:
+docs/add-a-launcher.md.
 """
 
 import re
@@ -96,12 +94,11 @@ class RenderInput:
         first = self.inventory.hosts[0]
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
-        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface}
-        defaults["inventory"] = self.inventory
+        variants = {each.name: self._overrides(each, inside) for each in self.request.variants}
+        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface, "variants": variants}
         if first.mpi is not None:
             defaults["mpirun"] = first.mpi.program
-        defaults["variants"] = {each.name: self._overrides(each, inside) for each in self.request.variants}
-        return ScriptTarget(hosts=hosts, **{**defaults, **fields})
+        return ScriptTarget(hosts=hosts, **{**defaults, "inventory": self.inventory, **fields})
 
     def _overrides(self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides

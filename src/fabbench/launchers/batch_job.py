@@ -102,10 +102,8 @@ def until_started(lines: Iterable[str]) -> Iterator[str]:
 
 def longest_s(plan: Plan) -> int:
     """Return how long a plan may take, in seconds, rounded up to minutes: step timeouts plus overhead."""
-    total = sum(_execution_s(execution) for execution in plan.executions) + _AROUND_S
+    total: float = _AROUND_S
+    for execution in plan.executions:
+        each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
+        total += max(each, default=0) if execution.together else sum(each)
     return math.ceil(total / 60) * 60
-
-
-def _execution_s(execution: Execution) -> float:
-    each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
-    return max(each, default=0) if execution.together else sum(each)

@@ -133,7 +133,9 @@ class Steps:
         steps = [step for execution in plan.executions for step in execution.steps]
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, steps))))
         alone = plan.hosts == 1 and target.here
-        self._shared = not alone and target.reach is ProgramStarter.SSH and _pairs(steps)
+        self._shared = (
+            not alone and target.reach is ProgramStarter.SSH and any(step.shape is Shape.PAIR for step in steps)
+        )
         self._files: dict[str, str] = {}  # Text → the variable that holds it
         self._launches: dict[str, str] = {}  # Body → the function that starts mpirun
         self._paths = _paths(plan, target)
@@ -301,10 +303,6 @@ def require_one_mpirun(target: ScriptTarget) -> None:
             f"srun starts the ranks, but variants set {' and '.join(target.mpiruns)}.",
             hint="Start them with mpirun: --mpi mpirun.",
         )
-
-
-def _pairs(steps: Iterable[Step]) -> bool:
-    return any(step.shape is Shape.PAIR for step in steps)
 
 
 def _paths(plan: Plan, target: ScriptTarget) -> Mapping[str, tuple[str, ...]]:

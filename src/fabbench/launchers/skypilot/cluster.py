@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import TextIOBase
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
@@ -103,20 +103,8 @@ def is_missing_cluster(error: BaseException | None) -> bool:
     return False
 
 
-_FINE = "SUCCEEDED"
 _TRIES, _PAUSE_S = 3, 2.0
 _ACTIVE = ("PENDING", "RUNNING")
-
-
-class JobEnd(NamedTuple):
-    """How a job ended."""
-
-    status: str  # SkyPilot's status: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``
-
-    @property
-    def fine(self) -> bool:
-        """Return whether the job succeeded."""
-        return self.status == _FINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +192,8 @@ class SkyCluster:
         self._running = job
         return job
 
-    def lines(self, job: int) -> Generator[str, None, JobEnd]:
-        """Yield the lines of a job as they come, with SkyPilot's prefixes, and how it ended.
+    def lines(self, job: int) -> Generator[str, None, str]:
+        """Yield the lines of a job as they come, with SkyPilot's prefixes; return its status: ``SUCCEEDED``, ….
 
         Closing it early, or an exception through it, cancels the job.
         """
@@ -220,7 +208,7 @@ class SkyCluster:
             with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
                 states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
                 self._running = None
-                return JobEnd(str(getattr(states.get(job), "value", "gone")))
+                return str(getattr(states.get(job), "value", "gone"))
         finally:
             self.cancel()
 
@@ -277,18 +265,17 @@ class SkyCluster:
         # A job ends with its cluster: nothing that is closed later should cancel it.
         self._running = None
         notify(f"Tearing down the cluster {name}.")
-        for tries in range(_TRIES):
+        for left in reversed(range(_TRIES)):
             try:
                 self._down()
+                break
             except MachineError as error:
                 if is_missing_cluster(error):
                     break
-                if tries == _TRIES - 1:
+                if not left:
                     hint = f"Run sky down {name}, and check sky status."
                     raise MachineError(f"{error} It may still be up.", hint=hint) from error
                 time.sleep(_PAUSE_S)
-            else:
-                break
         self._touched = False
 
     def _down(self) -> None:
@@ -326,10 +313,10 @@ _ECHO = re.compile(
 )
 
 
-def ended(line: str) -> JobEnd | None:
-    """Parse the last line of a job's log; None for any other line."""
+def ended(line: str) -> str | None:
+    """Return the status in the last line of a job's log; None for any other line."""
     match = _FINISHED.fullmatch(line.strip())
-    return JobEnd(match[1]) if match else None
+    return match[1] if match else None
 
 
 def prefix(line: str) -> str:
@@ -343,9 +330,9 @@ def echo(line: str) -> bool:
     return bool(_ECHO.match(line.strip()))
 
 
-def failed(number: int, end: JobEnd, last: str) -> str:
+def failed(number: int, status: str, last: str) -> str:
     """Return the line for the log of a failed job, which `fabbench.evidence.known_errors` recognizes.
 
     `last` is the last line that the job printed.
     """
-    return f"fabbench: SkyPilot ended job {number} as {end.status}{f': {last}' if last else '.'}"
+    return f"fabbench: SkyPilot ended job {number} as {status}{f': {last}' if last else '.'}"

@@ -61,13 +61,13 @@ class SkyPilotAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution; return how it ended."""
-        printed, lines = self._first.get(execution.id) or ([], self._job(execution))
+        if execution.id in self._first:
+            printed, lines = self._first[execution.id]
+        else:
+            number = self._cluster.submit(self._document, _variables(execution))
+            printed, lines = [], _lines(self._cluster, number)
         with closing(lines):
             return (yield from Demux(chain(printed, lines)).execute(execution))
-
-    def _job(self, execution: Execution) -> Generator[str, None, None]:
-        """Submit an execution, and yield the lines of its job."""
-        return _lines(self._cluster, self._cluster.submit(self._document, _variables(execution)))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Return nothing: the script prints the counters with its lines."""
@@ -81,8 +81,7 @@ def _variables(execution: Execution) -> dict[str, str]:
 def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
     """Yield the lines of a job; if it failed outside its steps, add a last one with the reason.
 
-    A launcher's message about its failure becomes that reason; otherwise it would count as one more failed
-    execution.
+    A launcher's message is that reason; otherwise it would count as one more failed execution.
     """
     cut = Prefixes().cut
     node, last, step_failed = "", "", False
@@ -103,7 +102,7 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
             last = text if node_prefix and text.strip() and marker is None else last
             step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
-    if not ended.fine and not step_failed:
+    if ended != "SUCCEEDED" and not step_failed:
         yield f"{node}{failed(number, ended, last)}"
 
 
@@ -129,7 +128,17 @@ class SkyPilotLauncher(Launcher):
         sky()
         nodes = target.nodes or NODES
         inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
-        with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
+        idle = options.idle_minutes
+        if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
+            idle = IDLE_MINUTES
+        settings = ClusterOptions(
+            name=options.cluster_name or f"fabbench-{secrets.token_hex(2)}",
+            idle_minutes=idle,
+            keep=options.keep,
+            start_s=options.start_timeout,
+            inherited=target.inherited,
+        )
+        with SkyCluster(settings) as cluster:
             yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
@@ -141,19 +150,6 @@ class SkyPilotLauncher(Launcher):
 
 
 LAUNCHER = SkyPilotLauncher()
-
-
-def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> ClusterOptions:
-    idle = options.idle_minutes
-    if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
-        idle = IDLE_MINUTES
-    return ClusterOptions(
-        name=options.cluster_name or f"fabbench-{secrets.token_hex(2)}",
-        idle_minutes=idle,
-        keep=options.keep,
-        start_s=options.start_timeout,
-        inherited=inherited,
-    )
 
 
 def _checks(infra: str) -> Iterator[Check]:
