@@ -58,10 +58,7 @@ class BackgroundProcess:
     _stdout = subprocess.DEVNULL
 
     def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
-        """Start it; `env` is added to this process's environment, and the folder is removed when it ends.
-
-        Raise MachineError if it cannot be started.
-        """
+        """Start it with `env` added; its end removes the folder. Raise MachineError if it cannot be started."""
         self._folder = folder
         self._ending = threading.Lock()
         try:

@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from fabbench.execution.session import FloodedError, Output, Program, is_too_large, raise_when_late
@@ -195,9 +194,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _undisturbed():
             self.stop(self._processes)
             self._selector.close()
@@ -205,10 +202,7 @@ class Processes:
     def start(
         self, argv: Sequence[str], *, name: str = "", env: Mapping[str, str] | None = None, unset: Collection[str] = ()
     ) -> Process:
-        """Start a program. `env` is added to this process's environment, `unset` removed from it.
-
-        Raise MachineError if the program is not found or cannot be started.
-        """
+        """Start a program; `env` is added, `unset` removed. Raise MachineError if it cannot be started."""
         program = shutil.which(argv[0])
         if program is None:
             raise MachineError(
@@ -270,10 +264,7 @@ class Processes:
                 yield from (Output(key.data.program, text) for text in self._read(key.data))
 
     def stop(self, processes: Sequence[Process], *, grace_s: float = GRACE_S) -> list[Output]:
-        """End programs and all that they started: SIGTERM, then SIGKILL after `grace_s`.
-
-        Return their last lines, at most `_MAX_LAST_LINES` from before each one's end.
-        """
+        """End programs with SIGTERM, after `grace_s` with SIGKILL. Return up to `_MAX_LAST_LINES` last lines."""
         running = [process for process in processes if process.status is None]
         for process in running:
             process.signal(signal.SIGTERM)
@@ -403,9 +394,7 @@ class TemporaryFolder:
             raise unwritable_folder(error) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

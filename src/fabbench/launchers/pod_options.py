@@ -83,10 +83,7 @@ def _name(text: str) -> str:
 def _pair(
     text: str, *, values: re.Pattern[str] | None = None, reserved: re.Pattern[str] | None = None
 ) -> tuple[str, str]:
-    """Read ``KEY=VALUE``; raise ValueError.
-
-    The value must match `values` (None: any), and the key must not match `reserved`.
-    """
+    """Read ``KEY=VALUE`` whose value matches `values` (None: any) and whose key not `reserved`. Raise ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
         raise ValueError(f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network")

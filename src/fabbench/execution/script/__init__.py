@@ -22,10 +22,7 @@ from fabbench.model.plan import Plan
 
 
 def script(plan: Plan, target: ScriptTarget) -> str:
-    """Return the script. Its exit status is 0 if every step ended with 0; 4 if one did not.
-
-    Raise RequestError for plans that a script cannot run.
-    """
+    """Return the script, whose exit status is 0 if every step ended with 0, else 4. Raise RequestError."""
     steps = Steps(plan, target)
     parts = (
         "#!/usr/bin/env bash\n",

@@ -89,8 +89,7 @@ _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}'))
 def readable_script(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
     """Return the script, which begins with its interpreter and comments. `hosts` reads the array hosts.
 
-    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans that it
-    cannot run.
+    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans that it cannot run.
     """
     body = readable_body(plan, target, hosts=hosts)
     several = " FABRIC=LABEL runs one configuration alone." if len(plan.configurations) > 1 else ""

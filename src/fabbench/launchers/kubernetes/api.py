@@ -108,10 +108,7 @@ class KubernetesApi:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object. A field that the cluster does not know is an error.
-
-        If the connection breaks, as when the API server restarts, retry for a while.
-        """
+        """Create an object; unknown fields are errors. If the connection breaks, retry for a while."""
         strict = [("fieldValidation", "Strict")]
         request = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
         try:
@@ -168,10 +165,7 @@ class KubernetesApi:
 
     @contextmanager
     def log(self, pod: str, container: str, *, follow: bool) -> Iterator[Iterator[bytes]]:
-        """Yield a log in chunks as it comes, each line with its timestamp.
-
-        It ends if nothing comes for a minute, as if that were all: callers must request it again.
-        """
+        """Yield a log in chunks, lines with timestamps. A silent minute ends it, too: then request it again."""
         query = {"container": container, "follow": str(follow).lower(), "timestamps": "true"}
         with translated_errors(f"log of {pod}"):
             path = self._path("Pod", pod, "log")

@@ -15,13 +15,10 @@ from fabbench.launchers.kubernetes.manifests import NAME, REQUEST, RUN, SELECTOR
 from fabbench.launchers.kubernetes.watch import is_ready
 from fabbench.model.errors import MachineError
 
+# Where the API fails several times within two minutes, the garbage collector and kubelets wait for up to a minute
+# before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to 30 s, times 1
+# to 2). Pods then have 30 s to end.
 REMOVAL_S = 150.0
-"""Maximum time to wait for pods to be removed.
-
-Where the API fails several times within two minutes, the garbage collector and kubelets wait for up to a
-minute before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to
-30 s, times 1 to 2). Pods then have 30 s to end.
-"""
 _SILENT_S = 30.0  # Maximum time to wait for an API that does not answer
 _NOTE_S = 10.0  # After how long to say what is waited for
 _LOOK_S = 0.5
@@ -29,9 +26,7 @@ _LATE_S = 2.0  # For how long an object may still appear after its creation was 
 _STUCK_S = 3.0  # For how long pods of lost nodes are waited for: the last one may be about to go
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")  # What creates others first; what others need last
-_JOBS = ("MPIJob", "Job")
-"""Not every cluster has MPIJobs, and not every user may list both. Services and Secrets go with their Job:
-only those applied by hand remain, and are found if the user may list them."""
+_JOBS = ("MPIJob", "Job")  # Not every cluster has MPIJobs, and not every user may list both
 _ENDS = ("Complete", "Succeeded", "Failed")  # Conditions of a Job that has ended; Succeeded is an MPIJob's
 
 
@@ -44,10 +39,7 @@ class Remaining:
     answered: bool = True  # Whether the API answered: else nothing is known
 
     def error(self, thing: str, *, unanswered: str) -> MachineError | None:
-        """Return the error that names what is left; None if nothing is.
-
-        `thing` was to be removed; `unanswered` is the advice if the API does not answer.
-        """
+        """Return the error that names what is left of `thing`; None: nothing. `unanswered` advises on a silent API."""
         if not self.answered:
             return MachineError(f"Cannot remove {thing}: the cluster's API does not answer.", hint=unanswered)
         if not self.pods:
@@ -72,7 +64,6 @@ class _Note:
         self._at = time.monotonic() + _NOTE_S
 
     def show(self, names: Sequence[str]) -> None:
-        """Name what is left, if it is time."""
         if names and time.monotonic() > self._at:
             notify(f"Waiting until the cluster has removed {', '.join(names)}.")
             self._at = math.inf
@@ -161,10 +152,7 @@ def remove_run(removal: Callable[[], Remaining], thing: str, *, unanswered: str,
 
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
-    """Find all of fabbench's objects, of any run, in the namespace or in all namespaces.
-
-    Raise MachineError if the user may not list pods, or neither Jobs nor MPIJobs.
-    """
+    """Find fabbench's objects, of any run. Raise MachineError without the right to list pods, or Jobs and MPIJobs."""
     objects: list[dict[str, Any]] = []
     unseen: dict[str, MachineError] = {}
     for kind in _KINDS:
@@ -238,10 +226,7 @@ def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False)
 
 
 def group_leftovers(objects: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Leftover, ...]:
-    """Find what fabbench created, of any run, by its labels: the oldest first.
-
-    Objects need a `kind`, which list responses of the API omit.
-    """
+    """Find what fabbench created by its labels: the oldest first. Each object needs its `kind`, which lists omit."""
     runs: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for each in objects:
         meta = each.get("metadata") or {}

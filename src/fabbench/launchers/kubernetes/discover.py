@@ -203,10 +203,7 @@ def _check(node: str, result: ProbedHost | MachineError) -> Check:
 
 
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
-    """Raise RequestError for options that conflict with the declared profile.
-
-    `seen` is whether nodes are inspected: else the catalog says what they have.
-    """
+    """Raise RequestError for options that conflict with the profile. Unless nodes are `seen`, the catalog counts."""
     profile = options.profile
     if profile is None:
         return

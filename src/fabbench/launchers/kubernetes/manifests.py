@@ -133,10 +133,7 @@ CONTAINER = "fabbench"
 
 
 def workload(spec: RunSpec) -> tuple[Object, ...]:
-    """Return the objects of a run in order of creation; the first, the Job, owns the others.
-
-    Raise RequestError for what the API would reject.
-    """
+    """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
     check_spec(spec)
     secret = [_secret(spec)] if spec.agent == "ssh" else []
     return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
@@ -338,10 +335,7 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
 
 
 def lean_template(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
-    """Return a pod template that relies on the namespace's defaults instead of strict security.
-
-    `labels` are those that the controller gives its pods.
-    """
+    """Return a pod template with the namespace's defaults, not strict security. `labels` are the controller's."""
     left_out = {"enableServiceLinks", "terminationGracePeriodSeconds", "securityContext"}
     spec = {key: value for key, value in pods["spec"].items() if key not in left_out}
     spec["containers"] = [_lean_container(each) for each in spec.pop("containers")]

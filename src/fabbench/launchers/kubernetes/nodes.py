@@ -115,10 +115,7 @@ def read_nodes(
 
 
 def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:
-    """Read one node. `used` is what pods on it request; what it does not report stays empty.
-
-    Raise ValueError for an amount that is not a quantity.
-    """
+    """Read one node; `used` is what pods on it request. Raise ValueError for an amount that is not a quantity."""
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
     used = used or {}

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from fabbench.launchers import Explanation
@@ -117,9 +116,7 @@ class JobRun:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove(error)
 
     def wait(self, limit_s: float, nodes: Sequence[Node], notify: Callable[[str], None]) -> Sequence[Object]:
@@ -151,10 +148,7 @@ class JobRun:
         }
 
     def explain_exit(self, name: str) -> str:
-        """Explain what happened to a pod that no longer runs, or to the pod whose end made the Job end it.
-
-        The reason of a killed pod may come a little later than its end: wait for it.
-        """
+        """Explain what ended a pod, or the pod whose end ended it. The reason may come a little later: wait for it."""
         deadline = time.monotonic() + _REASON_S
         try:
             while True:
@@ -175,7 +169,9 @@ class JobRun:
         events = events_of(self._api, self._spec.name)
         first = self._first_ended(name, pods, events)
         pod = pods.get(first) or self._watch.named(first)
-        return first, explain_pod(pod, events, self._node(pod)) if pod else None, first in pods
+        node = pod.get("spec", {}).get("nodeName") if pod else None
+        nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
+        return first, explain_pod(pod, events, nodes) if pod else None, first in pods
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
@@ -185,11 +181,6 @@ class JobRun:
         others = (each for each in self._pod_nodes if not any(each in message for message in ended))
         phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
         return next((each for each in others if phases.get(each) != "Running"), name)
-
-    def _node(self, pod: Object) -> tuple[Node, ...]:
-        """Return the node of a pod; none if it is not on a node."""
-        name = pod.get("spec", {}).get("nodeName")
-        return read_nodes([self._api.read("Node", name)], ()) if name else ()
 
     def _explain_wait(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
         events = events_of(self._api, self._spec.name)

@@ -207,10 +207,7 @@ _SETUP = (
 def explain_pod(
     pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = (), nodes: Sequence[Node] = ()
 ) -> Explanation | None:
-    """Explain why a pod does not run; None if nothing is wrong, or nothing is known yet.
-
-    `events` may include other objects'. `nodes` are the cluster's, with what is free on them.
-    """
+    """Explain why a pod does not run; None: nothing is wrong or known yet. `events` may include other objects'."""
     pod_events = sorted((event for event in events if _concerns(event, pod)), key=_time)
     return next(_explanations(pod, pod_events, nodes), None)
 

@@ -63,10 +63,7 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
 
 
 def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
-    """Return the nodes that match by name and type, whether they can be taken or not.
-
-    Raise errors as `choose` does for unknown names.
-    """
+    """Return the nodes that match by name and type, free or not. Raise errors as `choose` does."""
     _count_needed(criteria, nodes)
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 

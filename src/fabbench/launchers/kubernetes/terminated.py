@@ -64,10 +64,7 @@ _STARTS = (
 
 
 def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
-    """Explain why a pod failed, from its status and its own events.
-
-    Return None if it did not fail or the reason is unknown.
-    """
+    """Explain why a pod failed, from its status and its own events. None: it did not fail, or that is unknown."""
     known = names(pod)
     # A pod's status may show later, or never, what an event announces.
     announced = (

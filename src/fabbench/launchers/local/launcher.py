@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 from fabbench.counters.snapshot import SNAPSHOT
@@ -55,10 +55,8 @@ class LocalSession(Session):
         self._started: list[Process] = []
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._processes.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._processes.__exit__()
         # What libfabric leaves behind if one of its programs is killed.
         for path in chain.from_iterable(_SHARED_MEMORY.glob(f"{process.pid}:*") for process in self._started):
             with contextlib.suppress(OSError):

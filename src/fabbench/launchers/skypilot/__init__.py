@@ -27,10 +27,7 @@ _POD_OPTIONS = tuple(declared(PodOptions))
 
 
 def node_kind(infra: str) -> NodeKind:
-    """Parse a SkyPilot infrastructure: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
-
-    Raise RequestError for one that fabbench does not support.
-    """
+    """Parse ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``. Raise RequestError for others."""
     kind = _FLAVOURS.get(infra.partition("/")[0].lower())
     if kind is None:
         raise RequestError(

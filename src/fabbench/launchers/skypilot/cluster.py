@@ -71,10 +71,7 @@ def sky() -> Any:
 
 @contextmanager
 def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
-    """Yield SkyPilot's library for one request. Raise MachineError, or RequestError, for its errors.
-
-    `failure` begins the message: "The cluster x cannot be launched".
-    """
+    """Yield SkyPilot's library for one request. Raise MachineError or RequestError for its errors, after `failure`."""
     library = sky()
     try:
         with redirect_stdout(STDERR):
@@ -119,10 +116,7 @@ class ClusterOptions:
 
 
 class SkyCluster:
-    """One cluster. A context manager: leaving it cancels the running job and tears the cluster down.
-
-    A cluster that existed before stays up, as does one with `keep`.
-    """
+    """One cluster. Leaving it cancels the job and tears down the cluster, unless it existed before or `keep` is set."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
@@ -142,10 +136,7 @@ class SkyCluster:
             raise
 
     def launch(self, document: str, env: Mapping[str, str]) -> int:
-        """Create the cluster and submit a task to it. Return the job's id.
-
-        Raise RequestError for a task that SkyPilot rejects, MachineError if there are no such machines.
-        """
+        """Create the cluster, submit a task, return the job's id. Raise RequestError (rejected), MachineError."""
         name = self.options.name
         with sky_request("SkyPilot rejects the task") as sky:
             task = _task(sky, document, env, self.options.inherited)
@@ -173,7 +164,14 @@ class SkyCluster:
         if limit_s is None:
             return sky.stream_and_get(request, output_stream=STDERR)
         answers: SimpleQueue[Any] = SimpleQueue()
-        Thread(target=_answer, args=(answers, sky, request), daemon=True).start()
+
+        def wait() -> None:
+            try:
+                answers.put(sky.stream_and_get(request, output_stream=STDERR))
+            except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
+                answers.put(error)
+
+        Thread(target=wait, daemon=True).start()
         try:
             answer = answers.get(timeout=limit_s)
         except Empty:
@@ -193,10 +191,7 @@ class SkyCluster:
         return job
 
     def lines(self, job: int) -> Generator[str, None, str]:
-        """Yield the lines of a job as they come, with SkyPilot's prefixes; return its status: ``SUCCEEDED``, ….
-
-        Closing it early, or an exception through it, cancels the job.
-        """
+        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``). Closing it cancels it."""
         last = ""
         try:
             for line in self._tail(job):
@@ -298,13 +293,6 @@ def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[s
     return task
 
 
-def _answer(answers: SimpleQueue[Any], sky: Any, request: Any) -> None:
-    try:
-        answers.put(sky.stream_and_get(request, output_stream=STDERR))
-    except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
-        answers.put(error)
-
-
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
 _NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")
 _ECHO = re.compile(
@@ -331,8 +319,5 @@ def echo(line: str) -> bool:
 
 
 def failed(number: int, status: str, last: str) -> str:
-    """Return the line for the log of a failed job, which `fabbench.evidence.known_errors` recognizes.
-
-    `last` is the last line that the job printed.
-    """
+    """Return the log's line on a failed job, for `fabbench.evidence.known_errors`; `last` is its last line."""
     return f"fabbench: SkyPilot ended job {number} as {status}{f': {last}' if last else '.'}"

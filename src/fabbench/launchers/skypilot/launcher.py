@@ -42,11 +42,7 @@ class SkyPilotAllocation:
         return {FILE: self._kept} if self._kept else {}
 
     def submit(self, source: RenderInput) -> None:
-        """Render the task, launch the cluster with the first execution, and wait until that starts.
-
-        Raise RequestError for what cannot be expressed, MachineError if there are no such machines or they
-        lack something.
-        """
+        """Launch the cluster with the first execution, and wait until it starts. Raise RequestError, MachineError."""
         require_names(source.plan)
         self._document = self._rendering.render(source)
         self._kept = self._rendering.render(source.redacted())
@@ -116,10 +112,7 @@ class SkyPilotLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[SkyPilotAllocation]:
-        """Take the machines from the catalog. Leaving the context tears the cluster down.
-
-        The cluster is launched once the plan is known.
-        """
+        """Take the machines from the catalog; the plan launches the cluster. Leaving the context tears it down."""
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
             raise RequestError(

@@ -48,10 +48,7 @@ def accelerator(instance: Instance) -> str:
 
 
 def network_tier(requested: str, where: NodeKind, fabrics: Collection[str]) -> str:
-    """Return the ``network_tier`` to request; empty for none.
-
-    Virtual machines have EFA only with the best one. Pods request their devices themselves.
-    """
+    """Return the ``network_tier`` to request; empty: none. Machines need the best for EFA; pods request devices."""
     return requested or ("best" if where is NodeKind.MACHINES and "efa" in fabrics else "")
 
 
@@ -59,11 +56,7 @@ ALL = "all"
 
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp as the last configuration to a plan with a single one on an RDMA fabric.
-
-    So one variable switches a rendered task to its baseline. Plans of benchmarks without tcp stay as they
-    are.
-    """
+    """Add tcp, if the benchmark has it, to a plan of one RDMA configuration: FABRIC then switches to it."""
     if len(planned.configurations) > 1 or planned.configurations[0].fabric not in RDMA or request.variants:
         return planned
     try:
@@ -132,10 +125,7 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the SkyPilot task that runs a plan. Its keys have the order that SkyPilot's examples use.
-
-    Raise RequestError for options that a SkyPilot task cannot express.
-    """
+    """Return the SkyPilot task that runs a plan, with keys in the order of SkyPilot's examples. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": chosen(source.plan)}}

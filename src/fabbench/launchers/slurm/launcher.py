@@ -99,10 +99,7 @@ _LIST_JOBS = 'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)
 
 
 def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
-    """Find this user's jobs that fabbench submitted, oldest first. All of them are pending or running.
-
-    Raise MachineError if the queue cannot be read.
-    """
+    """Find this user's jobs of fabbench, pending or running, oldest first. Raise MachineError."""
     done = login_node.run_idempotent(("sh", "-c", _LIST_JOBS))
     if done.status or not done.out:
         message = " ".join(done.err) or "no output"
@@ -146,10 +143,7 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes, and hold them if they are to be divided.
-
-        Leaving the context leaves no job and no file behind.
-        """
+        """Look at Slurm's nodes, and hold them if they are to be divided. Leaving it leaves no job and no file."""
         with login(target) as login_node:
             if needs.divided:
                 with _held(target, needs, login_node) as held:
@@ -201,10 +195,7 @@ class SlurmLauncher(Launcher):
         return {node: switch_of[node] for node in nodes}
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Examine the nodes of a partition, as Slurm's controller shows them.
-
-        With `deep`, the idle nodes themselves are probed in a short job.
-        """
+        """Examine the nodes of a partition, as Slurm shows them; with `deep`, probe the idle ones in a short job."""
         progress("reading the nodes", 0, 1)
         with login(target) as login_node:
             seen, partition = _nodes(login_node), _partition(login_node, target)

@@ -252,10 +252,7 @@ def chosen(known: Sequence[Partition], name: str | None) -> Partition:
 def require(
     seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
-    """Return the nodes that a job of `count` nodes could get. Raise MachineError if there are too few.
-
-    Nodes that run other jobs count. `named`, if not empty, are the only ones to use.
-    """
+    """Return the nodes, only `named` ones if any, that a job could get, now or later. Raise MachineError."""
     inside = [node for node in seen if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
     if unknown:

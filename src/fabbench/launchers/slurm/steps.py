@@ -86,10 +86,7 @@ class StepResult:
 
 
 def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
-    """Run a script on the first node, and yield its lines as they come. Closing it ends the script.
-
-    Raise MachineError if the script does not run to its end.
-    """
+    """Run a script on the first node and yield its lines. Closing it ends it. Raise MachineError."""
     result = StepResult()
     with TemporaryFolder() as folder, Processes() as processes:
         (folder.path / "script").write_text(document, "utf-8")
@@ -185,11 +182,7 @@ class StepOutput:
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
     def next(self, deadline: float) -> str | None:
-        """Wait for a line; None if there are no more.
-
-        Raise KeyboardInterrupt once the event is set, and MachineError at the deadline or if the stream
-        fails.
-        """
+        """Wait for a line; None: no more. Raise KeyboardInterrupt once the event is set, and MachineError."""
         while True:
             if self._ended.is_set():
                 raise KeyboardInterrupt

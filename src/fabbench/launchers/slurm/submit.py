@@ -149,11 +149,7 @@ class SubmittedJob:
         return ""
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until it is over and all of them have arrived.
-
-        Raise MachineError if the job cannot start, its output is not visible, or Slurm's controller does not
-        answer for too long.
-        """
+        """Yield its lines until it is over. Raise MachineError if it cannot start, or Slurm is silent."""
         decoder = LineDecoder()
         started = answered = looked = time.monotonic()
         look, settled = True, False

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from fabbench.counters.snapshot import SNAPSHOT
@@ -109,8 +108,7 @@ def explain_lost(
 ) -> Explanation | None:
     """Explain a pod that existed when the launcher started but no longer runs; None if it does.
 
-    `last` is its last known state, and `now` the current pod of that name: the operator replaces deleted
-    pods.
+    `last` is its last known state, and `now` the current pod of that name: the operator replaces deleted pods.
     """
     name, node = last["metadata"]["name"], last.get("spec", {}).get("nodeName", "its node")
     if now is not None and now["metadata"]["uid"] == last["metadata"]["uid"]:
@@ -161,9 +159,7 @@ class MpiJobRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._watch.stop()
         if not self._submitted:
             return
@@ -175,11 +171,7 @@ class MpiJobRun:
         )
 
     def follow(self, document: str) -> Generator[str, None, None]:
-        """Submit the MPIJob, and yield the lines of its launcher as they come.
-
-        Raise MachineError if its pods do not start, if one of them is lost, or if the launcher fails for a
-        reason that is not in its log.
-        """
+        """Submit the MPIJob, and yield its launcher's lines. Raise MachineError for what its log does not tell."""
         import yaml
 
         self._submitted = True
