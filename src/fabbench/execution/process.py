@@ -141,7 +141,6 @@ _WAKE_S = 0.25  # rarely: fabbench must not take CPU time from what it measures
 _MAX_LAST_LINES = 10_000
 _MAX_LAST_CHUNKS = 1_000
 _MARK = "FABBENCH_PROCESS"
-_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -320,7 +319,7 @@ class Processes:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[Collection[signal.Signals]]:
     """Defer Ctrl-C and similar signals: from a start until it is recorded, and while ending programs."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield [signal.Signals(number) for number in mask]
     finally:

@@ -26,8 +26,7 @@ REQUEST = "fabbench/request"  # The annotation for the command, for people who f
 HOST_NETWORK = "fabbench/host-network"
 SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
-FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container
-"""Where pod_watchdog.sh writes, in the pod."""
+FOLDER = "/tmp/fabbench"  # noqa: S108 - in the pod, where pod_watchdog.sh writes
 HEARTBEAT_FILE = f"{FOLDER}-beat"  # Created every few seconds to keep the pod running; the pod removes it
 HOST_KEY = f"{FOLDER}/host_key.pub"  # The pod's host key, once it is Ready
 KNOWN_HOSTS = f"{FOLDER}/known_hosts"  # Where fabbench writes the host keys of all pods, for `SSH`
@@ -186,11 +185,7 @@ def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
 
 
 def deadline(seconds: int) -> Object:
-    """Return the patch that sets a Job's deadline, counted from its start.
-
-    If a Job's pods cannot start, nothing counts heartbeats: with a near deadline that fabbench keeps
-    extending, it still ends soon after fabbench does.
-    """
+    """Return the patch of a Job's deadline: if pods cannot start, nothing else ends it soon after fabbench."""
     return {"spec": {"activeDeadlineSeconds": seconds}}
 
 

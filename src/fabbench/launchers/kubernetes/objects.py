@@ -132,7 +132,11 @@ class JobRun:
                 if len(pods) == self._spec.count and all(map(is_ready, pods)):
                     self._pod_nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
                     return pods
-                why = self._explain_wait(pods, nodes)
+                events = events_of(self._api, self._spec.name)
+                found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
+                why = next((each for each in found if each is not None), None) or explain_job(
+                    self._api.read("Job", self._spec.name), events
+                )
             except UnansweredError as error:
                 why = api_silent(error)
             waiting.observe(why)
@@ -181,13 +185,6 @@ class JobRun:
         others = (each for each in self._pod_nodes if not any(each in message for message in ended))
         phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
         return next((each for each in others if phases.get(each) != "Running"), name)
-
-    def _explain_wait(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
-        events = events_of(self._api, self._spec.name)
-        found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
-        return next((each for each in found if each is not None), None) or explain_job(
-            self._api.read("Job", self._spec.name), events
-        )
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the run's pods as they are now."""

@@ -18,8 +18,6 @@ OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oo
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
 started in a running pod, the pod goes on and its status does not show it."""
 
-_EVICTIONS = frozenset({"Evicted", "Preempted", "Preempting"})
-"""Reasons of events with which the kubelet and the scheduler announce a pod's end."""
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
     pattern(r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)", "evicted",
@@ -70,7 +68,7 @@ def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()
     announced = (
         f"{event['reason']}: {shorten(str(event.get('message') or event.get('note') or ''))}."
         for event in events
-        if event.get("reason") in _EVICTIONS
+        if event.get("reason") in {"Evicted", "Preempted", "Preempting"}
     )
     for text in (*_status_messages(pod), *announced):
         if found := match_message(_REASONS, text, **known):

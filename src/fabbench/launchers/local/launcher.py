@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import Self
+from typing import ClassVar, Self
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.mpirun import MpiHosts
@@ -123,11 +123,7 @@ class LocalAllocation:
     """This machine; see `fabbench.launchers.Allocation`."""
 
     inventory: Inventory
-
-    @property
-    def remote(self) -> bool:
-        """Return False: it is this machine."""
-        return False
+    remote: ClassVar = False
 
     @property
     def documents(self) -> Mapping[str, str]:

@@ -23,7 +23,6 @@ class NodeKind(StrEnum):
 
 
 _FLAVOURS = {"k8s": NodeKind.PODS, "kubernetes": NodeKind.PODS, "aws": NodeKind.MACHINES, "slurm": NodeKind.SLURM}
-_POD_OPTIONS = tuple(declared(PodOptions))
 
 
 def node_kind(infra: str) -> NodeKind:
@@ -83,7 +82,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
         if self.node_kind is not NodeKind.PODS:
-            for name in _POD_OPTIONS:
+            for name in declared(PodOptions):
                 if getattr(self, name):
                     raise RequestError(
                         f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",

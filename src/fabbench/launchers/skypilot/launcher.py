@@ -33,8 +33,8 @@ class SkyPilotAllocation:
         self.inventory = inventory
         self._rendering, self._cluster = rendering, cluster
         self._document = self._kept = ""
+        # The execution that launched the cluster → the lines that its job has printed, and the rest.
         self._first: Mapping[str, tuple[list[str], Generator[str, None, None]]] = {}
-        """The execution that launched the cluster → the lines that its job has printed, and the rest."""
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -166,7 +166,6 @@ def _checks(infra: str) -> Iterator[Check]:
         yield Check(host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice)
         return
     enabled = any(clouds for clouds in clouds_of.values())
-    advice = "" if enabled else f"Run sky check {cloud} for details."
-    status = Status.PASS if enabled else Status.FAIL
-    seen = f"{infra}: {'enabled' if enabled else 'not enabled'}."
+    status, word = (Status.PASS, "enabled") if enabled else (Status.FAIL, "not enabled")
+    seen, advice = f"{infra}: {word}.", "" if enabled else f"Run sky check {cloud} for details."
     yield Check(host="skypilot", name="place", status=status, seen=seen, advice=advice)

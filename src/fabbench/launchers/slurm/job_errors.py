@@ -141,21 +141,15 @@ SHARE = "Pass a directory shared by the login node and all nodes: --chdir DIRECT
 _NODE = "Check scontrol show node, and leave the node out: --constraint, or another partition."
 _ENDS = {
     "FAILED": ("ended {how}", "failed", "Its output may show why."),
-    "CANCELLED": (
-        "was cancelled, and not by fabbench",
-        "cancelled",
-        "It was cancelled by a user (scancel) or an administrator's rule.",
-    ),
+    "CANCELLED": ("was cancelled, and not by fabbench", "cancelled",
+                  "It was cancelled by a user (scancel) or an administrator's rule."),
     "NODE_FAIL": ("lost a node of {nodes}", "node", _NODE),
     "OUT_OF_MEMORY": ("ran out of memory (OOM-killed)", "memory", "It requests all memory of its nodes (--mem=0)."),
-    "PREEMPTED": (
-        "was preempted by another job, and not requeued",
-        "preempted",
-        "Use a partition or quality of service (--qos) that is not preempted, or that requeues.",
-    ),
+    "PREEMPTED": ("was preempted by another job, and not requeued", "preempted",
+                  "Use a partition or quality of service (--qos) that is not preempted, or that requeues."),
     "BOOT_FAIL": ("got nodes that did not boot", "node", _NODE),
     "LAUNCH_FAILED": ("could not be launched on {nodes}", "node", _NODE),
     "DEADLINE": ("hit its deadline", "deadline", "See scontrol show job."),
     "COMPLETED": ("ended {how}", "failed", "Its output may show why."),
     "": ("ended in {state}", "ended", "Check sacct, if accounting is enabled."),
-}
+}  # fmt: skip

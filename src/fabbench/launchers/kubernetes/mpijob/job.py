@@ -69,9 +69,9 @@ def explain_mpijob(
                 return Explanation(code="invalid", text=f"The operator rejected it: {shorten(message)}.", advice=advice)
     for condition in conditions:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
-            parts = (condition.get("reason"), shorten(condition.get("message") or ""))
-            reason = ": ".join(filter(None, parts))
-            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {reason}.", advice=_SEE)
+            reason = ": ".join(filter(None, (condition.get("reason"), shorten(condition.get("message") or ""))))
+            advice = "Check its pods and events: kubectl describe mpijob."
+            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {reason}.", advice=advice)
     if not conditions and waited_s > _PICKUP_S:
         text = f"The MPI operator has not picked up the MPIJob {name} for {waited_s:.0f} s."
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
@@ -80,7 +80,6 @@ def explain_mpijob(
 
 
 _PICKUP_S = 5.0
-_SEE = "Check its pods and events: kubectl describe mpijob."
 
 
 def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
@@ -99,8 +98,8 @@ def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
 
 
 _PREFIX = "fabbench: "
+# Codes of explanations from the exit status alone: the script's message says more.
 _BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
-"""Codes of explanations from the exit status alone: the script's message says more."""
 
 
 def explain_lost(
@@ -203,12 +202,11 @@ class MpiJobRun:
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of the workers, by node name."""
         workers = {str(pod["spec"].get("nodeName")): pod for pod in self._workers}
-        found = map_hosts(workers, self._read_counters)
-        return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
-
-    def _read_counters(self, worker: Object) -> Sequence[str]:
         words = ("sh", "-c", f"{SNAPSHOT}\nfabbench_counters")
-        return self._connection(worker, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+        found = map_hosts(
+            workers, lambda pod: self._connection(pod, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+        )
+        return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
 
     def _connection(self, pod: Object, container: str) -> PodConnection:
         if not pod:

@@ -42,7 +42,6 @@ LAUNCHER_ROLE = "launcher"  # Job-role label, and container, of the pod whose lo
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 WORKER_CONTAINER = "worker"
 DONE_FILE = f"{FOLDER}-done"  # Where the launcher's script reads which executions are over
-_SSH_FOLDER = "/root/.ssh"
 _PORT = 22
 _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
@@ -78,7 +77,7 @@ def mpijob(
         "metadata": owner_metadata(spec),
         "spec": {
             "slotsPerWorker": max(spec.resources.gpus, 1),
-            "sshAuthMountPath": _SSH_FOLDER,
+            "sshAuthMountPath": "/root/.ssh",
             "mpiImplementation": "OpenMPI",
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
