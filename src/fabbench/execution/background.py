@@ -19,7 +19,6 @@ from pathlib import Path
 from fabbench.execution.process import LineDecoder, unwritable_folder
 from fabbench.model.errors import MachineError
 
-_PREFIX = "fabbench-ssh-"
 _MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
 _GRACE_S = 2.0
 _POLL_S = 0.01
@@ -42,7 +41,7 @@ class PrivateFolder:
         usual = tempfile.gettempdir()
         try:
             short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=short))
+            self.path = Path(tempfile.mkdtemp(prefix="fabbench-ssh-", dir=short))
         except OSError as error:
             raise unwritable_folder(error) from error
 
@@ -58,10 +57,7 @@ class BackgroundProcess:
     _stdout = subprocess.DEVNULL
 
     def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
-        """Start it; `env` is added to this process's environment, and the folder is removed when it ends.
-
-        Raise MachineError if it cannot be started.
-        """
+        """Start it with `env` added; its end removes the folder. Raise MachineError if it cannot be started."""
         self._folder = folder
         self._ending = threading.Lock()
         try:

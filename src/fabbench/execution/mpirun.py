@@ -21,7 +21,6 @@ _OPEN_MPI_TRANSPORT = (
     *("--mca", "btl", "tcp,self"),
     *("--mca", "coll_hcoll_enable", "0"),
 )
-_NO_INTERFACES = "lo,docker0,veth_def_agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +41,10 @@ def mpirun(step: Step, hosts: MpiHosts) -> Command:
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     names = inherited(step)
     hosts = replace(hosts, forward=(*hosts.forward, *names))
-    return Command(
-        argv=(hosts.mpi.program, *options(step, hosts), *contexts(step, hosts)),
-        env=_agent_of_hydra(hosts) if hydra else {},
-        inherited=names,
-    )
+    # Where hydra takes the agent's options from.
+    env = {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(hosts.agent[1:])} if hydra and hosts.agent else {}
+    argv = (hosts.mpi.program, *options(step, hosts), *contexts(step, hosts))
+    return Command(argv=argv, env=env, inherited=names)
 
 
 def inherited(step: Step) -> tuple[str, ...]:
@@ -107,7 +105,7 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
     if hosts.interface:
         yield from ("--mca", "btl_tcp_if_include", hosts.interface)
     elif len(hosts.addresses) > 1:
-        yield from ("--mca", "btl_tcp_if_exclude", _NO_INTERFACES)
+        yield from ("--mca", "btl_tcp_if_exclude", "lo,docker0,veth_def_agent")
     if hosts.agent:
         # Only the first host has the key: its daemons must not start each other.
         new = hosts.mpi.kind is MpiKind.OPEN_MPI_5
@@ -129,8 +127,3 @@ def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 def _each(step: Step, hosts: MpiHosts) -> int:
     return math.ceil(sum(command.ranks for command in step.commands) / len(hosts.addresses))
-
-
-def _agent_of_hydra(hosts: MpiHosts) -> dict[str, str]:
-    """Return the variable from which hydra takes the agent's options."""
-    return {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(hosts.agent[1:])} if hosts.agent else {}

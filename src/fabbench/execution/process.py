@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from fabbench.execution.session import FloodedError, Output, Program, is_too_large, raise_when_late
@@ -142,7 +141,6 @@ _WAKE_S = 0.25  # rarely: fabbench must not take CPU time from what it measures
 _MAX_LAST_LINES = 10_000
 _MAX_LAST_CHUNKS = 1_000
 _MARK = "FABBENCH_PROCESS"
-_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -195,9 +193,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _undisturbed():
             self.stop(self._processes)
             self._selector.close()
@@ -205,10 +201,7 @@ class Processes:
     def start(
         self, argv: Sequence[str], *, name: str = "", env: Mapping[str, str] | None = None, unset: Collection[str] = ()
     ) -> Process:
-        """Start a program. `env` is added to this process's environment, `unset` removed from it.
-
-        Raise MachineError if the program is not found or cannot be started.
-        """
+        """Start a program; `env` is added, `unset` removed. Raise MachineError if it cannot be started."""
         program = shutil.which(argv[0])
         if program is None:
             raise MachineError(
@@ -270,10 +263,7 @@ class Processes:
                 yield from (Output(key.data.program, text) for text in self._read(key.data))
 
     def stop(self, processes: Sequence[Process], *, grace_s: float = GRACE_S) -> list[Output]:
-        """End programs and all that they started: SIGTERM, then SIGKILL after `grace_s`.
-
-        Return their last lines, at most `_MAX_LAST_LINES` from before each one's end.
-        """
+        """End programs with SIGTERM, after `grace_s` with SIGKILL. Return up to `_MAX_LAST_LINES` last lines."""
         running = [process for process in processes if process.status is None]
         for process in running:
             process.signal(signal.SIGTERM)
@@ -303,31 +293,33 @@ class Processes:
         yield from (Output(process, text) for text in texts)
         yield Output(process, None)
 
-    def _read(self, pipe: "Pipe") -> list[str]:
+    def _read(self, pipe: Pipe) -> list[str]:
         texts = pipe.read()
         if texts:
             self._heard = time.monotonic()
         if pipe.closed:
-            self._selector.unregister(pipe.file)
-            pipe.file.close()
+            self._close(pipe)
         return texts
 
-    def _read_all(self, pipe: "Pipe") -> Iterator[str]:
+    def _close(self, pipe: Pipe) -> None:
+        pipe.closed = True
+        self._selector.unregister(pipe.file)
+        pipe.file.close()
+
+    def _read_all(self, pipe: Pipe) -> Iterator[str]:
         for _ in range(_MAX_LAST_CHUNKS):
             yield from self._read(pipe)
             if pipe.closed or not pipe.more:
                 break
         if not pipe.closed:
             yield from pipe.rest()
-            pipe.closed = True
-            self._selector.unregister(pipe.file)
-            pipe.file.close()
+            self._close(pipe)
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[Collection[signal.Signals]]:
     """Defer Ctrl-C and similar signals: from a start until it is recorded, and while ending programs."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield [signal.Signals(number) for number in mask]
     finally:
@@ -401,9 +393,7 @@ class TemporaryFolder:
             raise unwritable_folder(error) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

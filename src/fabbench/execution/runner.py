@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from fabbench.execution.mpirun import mpirun
 from fabbench.execution.session import (
@@ -94,26 +94,23 @@ class Pairs:
             yield from self._begin()
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = time.monotonic() + self._timeout_s
-                self._start_servers(session)
+                taken: set[tuple[int, int]] = set()
+                for pair in self._pairs:
+                    host = pair.server.host
+                    pair.port = _fresh_port(session, host, taken)
+                    pair.known = {"{port}": str(pair.port), "{server}": session.address(host)}
+                    pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
                 early = self._until_ready(session, deadline)
-                if self._port_taken(early):
+                if any(who and who.status is not None and PORT_TAKEN in (text or "") for who, text in early):
                     continue
                 self._take(early)
                 yield from self._run(session, deadline)
-                yield from self._rest()
+                yield from self._ready_lines(flush=True)
                 return
         raise MachineError(
             f"No free TCP port was found for {self._steps[0].label} in {PORTS_TRIED} attempts.",
             hint="Another program on this machine takes every port as soon as it is free.",
         )
-
-    def _start_servers(self, session: Session) -> None:
-        taken: set[tuple[int, int]] = set()
-        for pair in self._pairs:
-            host = pair.server.host
-            pair.port = _fresh_port(session, host, taken)
-            pair.known = {"{port}": str(pair.port), "{server}": session.address(host)}
-            pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
 
     def _until_ready(self, session: Session, deadline: float) -> list[Output]:
         def ready() -> bool:
@@ -135,11 +132,6 @@ class Pairs:
             self._time_out(late, NOT_READY if len(late) == 1 else "the servers were not ready")
             early += session.stop([program for pair in self._pairs for program in pair.running()])
         return early
-
-    def _port_taken(self, early: Iterable[Output]) -> bool:
-        return any(
-            program is not None and program.status is not None and PORT_TAKEN in (text or "") for program, text in early
-        )
 
     def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
         """Start the clients once the servers are ready, and follow all programs until they end."""
@@ -240,9 +232,6 @@ class Pairs:
             yield end_marker(pair.step.id, pair.status)
             self._turn, self._started = self._turn + 1, False
 
-    def _rest(self) -> Generator[str, None, None]:
-        return self._ready_lines(flush=True)
-
 
 def _fresh_port(session: Session, host: int, taken: set[tuple[int, int]]) -> int:
     """Return a port that none of these pairs has: one where nothing listens yet may be offered again."""
@@ -254,16 +243,6 @@ def _fresh_port(session: Session, host: int, taken: set[tuple[int, int]]) -> int
     raise MachineError(f"Host {host} keeps offering the TCP port {port}.")
 
 
-class _Run(Protocol):
-    """One run of a step, or of several concurrently."""
-
-    status: int | None
-    timed_out: str
-
-    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run it, and yield its lines as they come, between markers."""
-
-
 def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
     """Run the steps of an execution one after another until one fails, or all at once.
 
@@ -271,7 +250,7 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     Return how it ended.
     """
     limit = OutputLimit()
-    for steps in _groups(execution):
+    for steps in [execution.steps] if execution.together else [(step,) for step in execution.steps]:
         run = _run(steps, limit)
         with closing(run.lines(open_session)) as lines:
             yield from lines
@@ -280,14 +259,7 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     return Ending(status=0, planned_sizes=execution.planned_sizes)
 
 
-def _groups(execution: Execution) -> Iterator[Sequence[Step]]:
-    if execution.together:
-        yield execution.steps
-    else:
-        yield from ((step,) for step in execution.steps)
-
-
-def _run(steps: Sequence[Step], limit: OutputLimit) -> _Run:
+def _run(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
     shapes = {step.shape for step in steps}
     if shapes == {Shape.PAIR}:
         return Pairs(steps, limit)

@@ -32,10 +32,7 @@ SOURCED = ("sh", "-c", '. "$0" && exec "$@"')  # What precedes the path of a fil
 
 
 def exports(names: Iterable[str]) -> str:
-    """Return shell text that exports variables as this process has them.
-
-    Raise RequestError if one is not set.
-    """
+    """Return shell text that exports variables as this process has them. Raise RequestError if one is not set."""
     missing = next((name for name in names if name not in os.environ), None)
     if missing is not None:
         raise RequestError(f"The environment variable {missing} is not set.", hint="Export it, or drop --env.")
@@ -52,10 +49,7 @@ class TimedOutError(Exception):
 
 
 def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
-    """Raise TimedOutError at `deadline`, or if nothing was printed for `silence_s` since `heard`.
-
-    `deadline` and `heard` are times of time.monotonic().
-    """
+    """Raise TimedOutError at `deadline`, or `silence_s` after `heard`: both times of time.monotonic()."""
     now = time.monotonic()
     if deadline is not None and now >= deadline:
         raise TimedOutError(TIME_UP)
@@ -108,10 +102,7 @@ class Program(Protocol):
 
 
 class Output(NamedTuple):
-    """A line that a program printed. If the text is None, it has ended: see its `status`.
-
-    If the program is None, this is a line of a debug file.
-    """
+    """A line of a program, or of a debug file (None). If the text is None, the program has ended: see its `status`."""
 
     program: Program | None
     text: str | None
@@ -136,10 +127,7 @@ class Session(Protocol):
         """Return a TCP port that appears to be unused."""
 
     def exec(self, command: Command) -> Program:
-        """Start a command on its host; its words are final, with all placeholders filled in.
-
-        Raise MachineError if the program is not found or cannot be started.
-        """
+        """Start a command, without placeholders, on its host. Raise MachineError if it is missing or cannot start."""
 
     def listens(self, program: Program, port: int) -> bool:
         """Return whether this very program listens on a TCP port. Makes no connection."""
@@ -149,9 +137,8 @@ class Session(Protocol):
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 
-        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if nothing
-        was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError if a host is
-        lost.
+        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if nothing was printed
+        for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError if a host is lost.
         """
 
     def stop(self, programs: Sequence[Program]) -> Collection[Output]:

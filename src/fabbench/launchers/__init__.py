@@ -1,12 +1,10 @@
 """Launchers, which run benchmarks, and formats: documents that run a plan somewhere else.
 
-Each is a module or package, discovered without editing a list. A launcher's module ends in
-``LAUNCHER: Launcher = …``. It does not know what runs: it takes executions and yields lines. A format's
-module ends in ``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name
-submits.
-Other distributions register theirs in the entry point groups ``fabbench.launchers`` and
-``fabbench.renderings``: docs/add-a-launcher.md. An `Explanation` says why something did not work on
-Kubernetes or Slurm.
+Each is a module or package, discovered without editing a list. A launcher's module ends in ``LAUNCHER: Launcher = …``.
+It does not know what runs: it takes executions and yields lines. A format's module ends in
+``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name submits. Other
+distributions register theirs in the entry point groups ``fabbench.launchers`` and ``fabbench.renderings``:
+docs/add-a-launcher.md.
 """
 
 import re
@@ -96,20 +94,18 @@ class RenderInput:
         first = self.inventory.hosts[0]
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
-        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface}
-        defaults["inventory"] = self.inventory
+        variants = {each.name: self._overrides(each, inside) for each in self.request.variants}
+        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface, "variants": variants}
         if first.mpi is not None:
             defaults["mpirun"] = first.mpi.program
-        defaults["variants"] = {each.name: self._overrides(each, inside) for each in self.request.variants}
-        return ScriptTarget(hosts=hosts, **{**defaults, **fields})
+        return ScriptTarget(hosts=hosts, **{**defaults, "inventory": self.inventory, **fields})
 
     def _overrides(self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
 
         first = self.inventory.hosts_for_variant(variant.name)[0]
-        mpirun = first.mpi.program if first.mpi is not None else "mpirun"
         return VariantOverrides(
-            mpirun=mpirun,
+            mpirun=first.mpi.program if first.mpi is not None else "mpirun",
             interface=first.interface,
             inside=inside(variant.image) if inside else None,
             folders=variant.paths,
@@ -119,8 +115,7 @@ class RenderInput:
 class Rendering(ABC):
     """A format. Subclasses set `name` and implement `render`."""
 
-    options: type[InstanceOptions] = InstanceOptions
-    """Its options. A built-in format declares them in its package, as ``FORMAT_OPTIONS`` or ``OPTIONS``."""
+    options: type[InstanceOptions] = InstanceOptions  # A package has them as ``FORMAT_OPTIONS`` or ``OPTIONS``
     inherits: bool = False  # Whether programs get `Target.inherited` from wherever the document is used
     switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)
 
@@ -139,10 +134,7 @@ class Rendering(ABC):
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:
-        """Write the document to submit, which ends in a newline.
-
-        Raise RequestError for what it cannot express.
-        """
+        """Write the document to submit, which ends in a newline. Raise RequestError for what it cannot express."""
 
     def readable(self, source: RenderInput) -> str:
         """Write it as a person would, without what supervises a run. Some formats have only one form."""
@@ -199,11 +191,7 @@ class Leftover:
     run: str
     namespace: str
     age: timedelta  # Of the oldest object
-    running: bool
-    """Whether a pod of it is running or its Job has not ended: it may be a run in progress.
-
-    Once fabbench has exited, its Job soon ends by itself: nothing extends its deadline.
-    """
+    running: bool  # Whether a pod runs or its Job has not ended, as it soon does once fabbench has exited
     request: str  # The command that created it; empty if not recorded
     things: tuple[ObjectRef, ...]  # In the order of deletion. Objects deleted along with an owner are not listed.
 
@@ -241,17 +229,11 @@ class Allocation(Protocol):
 
     @property
     def remote(self) -> bool:
-        """Return whether counters come from other machines, and `counters` may be called in any thread.
-
-        Otherwise `counters` starts a program, which must be done without threads (see process.py).
-        """
+        """Return whether any thread may call `counters`; otherwise it starts a program here (see process.py)."""
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return what was submitted to get the machines, for the record: file name → document.
-
-        It must contain no secrets: see `RenderInput.redacted`.
-        """
+        """Return what was submitted to get the machines, without secrets, for the record: file name → document."""
 
     def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
         """Run an execution. Yield the lines of its log as they come, with markers; return how it ended.
@@ -261,10 +243,7 @@ class Allocation(Protocol):
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`.
-
-        Empty where counters come with an execution's lines; see `fabbench.counters.execution_counters`.
-        """
+        """Read the NIC counters of hosts that answer: name → lines; empty where they come with an execution's lines."""
 
 
 @runtime_checkable
@@ -284,20 +263,13 @@ class BatchAllocation(Allocation, Protocol):
     """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
 
     def submit(self, source: RenderInput) -> None:
-        """Submit the plan, before its first execution. Afterwards `documents` has what was submitted.
-
-        Raise RequestError for what the job cannot express, MachineError if it cannot be submitted.
-        """
+        """Submit the plan before its first execution: `documents` then has it. Raise RequestError, MachineError."""
 
 
 class Launcher(ABC):
-    """One way to get machines: how to reach, check and clean them up.
+    """One way to get machines: how to reach, check and clean them up. Subclasses set `name`."""
 
-    Subclasses set `name` and implement `open` and `examine`. Everything else has a default.
-    """
-
-    options: type[LauncherOptions] = LauncherOptions
-    """Its options. A built-in launcher declares them in its package, as ``OPTIONS``."""
+    options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
     cleans: bool = False  # Whether `leftovers` finds what runs left behind, for `fabbench clean`
     inherits: bool = False  # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
@@ -312,16 +284,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def open(self, target: Target, needs: Needs) -> AbstractContextManager[Allocation]:
-        """Reach the machines and find out what they have. Leaving the context leaves nothing behind there.
-
-        Raise MachineError for a machine that cannot be reached or lacks what is needed.
-        """
+        """Reach the machines and find out what they have. Leaving it leaves nothing there. Raise MachineError."""
 
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        """Return the machines that a run would use, for `fabbench run --dry-run`. Start nothing there.
-
-        Raise RequestError if only `open` can know them, MachineError as `open` does.
-        """
+        """Return the machines that a run would use. Start nothing. Raise RequestError if only `open` can."""
         if not self.open_starts_nothing:
             raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
         with self.open(target, needs) as allocation:
@@ -353,10 +319,7 @@ class Launcher(ABC):
         raise NotImplementedError
 
     def nodes(self, target: Target) -> "Overview":
-        """Return the nodes of a cluster as a table, for `fabbench nodes`. Start nothing.
-
-        Raise RequestError if there is no cluster, MachineError if it does not answer.
-        """
+        """Return a cluster's nodes as a table. Start nothing. Raise RequestError without a cluster, or MachineError."""
         raise RequestError(
             f"The launcher {target.launcher} has no list of nodes.",
             hint="fabbench nodes works with --on kubernetes, mpijob and slurm; use fabbench check for hosts.",
@@ -364,17 +327,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
-        """Find out everything that a check needs, and look for what `needs` names.
-
-        `deep` starts pods or a job to look from inside. A machine that cannot be reached is part of the
-        result.
-        """
+        """Find out what a check needs; `deep` starts pods or a job. A machine out of reach is part of the result."""
 
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
-        """Find what runs left behind. `everywhere`: in all namespaces; `force`: also remove what won't end.
-
-        Raise MachineError if that cannot be determined, RequestError if the launcher never can.
-        """
+        """Find what runs left; `force`: to remove what won't end, too. Raise RequestError if it never can."""
         del target, everywhere, force
         raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
 
@@ -449,10 +405,7 @@ def match_message(table: Iterable[MessagePattern], message: str, **known: str) -
 
 
 def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
-    """Return a message on one line without its final period, and with the middle left out if it is long.
-
-    Kubernetes errors begin with what was tried and end with the cause.
-    """
+    """Return a message on one line without its period; of a long one the beginning (what was tried) and end (cause)."""
     line = " ".join(message.split()).rstrip(".")
     half = limit // 2
     return line if len(line) <= limit else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"

@@ -26,10 +26,9 @@ _EACH_STEP_S = 30
 class JobAllocation:
     """Machines that get a whole plan as one document.
 
-    Nothing is submitted before the first execution is requested, except with `waits_for_start`. An
-    execution that is abandoned early goes on in the job until the next one starts, unless
-    `cancel_execution` ends it there. A job that is abandoned before its last execution must be ended with
-    `close`.
+    Nothing is submitted before the first execution is requested, except with `waits_for_start`. An execution that is
+    abandoned early goes on in the job until the next one starts, unless `cancel_execution` ends it there. A job that is
+    abandoned before its last execution must be ended with `close`.
     """
 
     # No thread reads counters: a launcher may start programs here at any time.
@@ -80,10 +79,7 @@ class JobAllocation:
             self._executing = False
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Return the current counters, for live views during an execution.
-
-        The script prints those from before and after it with its lines.
-        """
+        """Return the current counters, for live views: the script prints those before and after an execution."""
         return self.read_counters() if self.read_counters is not None and self._executing else {}
 
     def close(self) -> None:
@@ -102,10 +98,8 @@ def until_started(lines: Iterable[str]) -> Iterator[str]:
 
 def longest_s(plan: Plan) -> int:
     """Return how long a plan may take, in seconds, rounded up to minutes: step timeouts plus overhead."""
-    total = sum(_execution_s(execution) for execution in plan.executions) + _AROUND_S
+    total: float = _AROUND_S
+    for execution in plan.executions:
+        each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
+        total += max(each, default=0) if execution.together else sum(each)
     return math.ceil(total / 60) * 60
-
-
-def _execution_s(execution: Execution) -> float:
-    each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
-    return max(each, default=0) if execution.together else sum(each)

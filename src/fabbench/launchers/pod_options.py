@@ -83,10 +83,7 @@ def _name(text: str) -> str:
 def _pair(
     text: str, *, values: re.Pattern[str] | None = None, reserved: re.Pattern[str] | None = None
 ) -> tuple[str, str]:
-    """Read ``KEY=VALUE``; raise ValueError.
-
-    The value must match `values` (None: any), and the key must not match `reserved`.
-    """
+    """Read ``KEY=VALUE`` whose value matches `values` (None: any) and whose key not `reserved`. Raise ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
         raise ValueError(f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network")
@@ -172,31 +169,30 @@ Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 def yaml_documents(objects: Iterable[Object], comment: str, *, compact: bool = False) -> str:
     """Write objects as YAML documents below `comment`. `compact` puts small values on one line."""
-    import yaml
-
-    text: str = yaml.dump_all(objects, Dumper=_dumper(compact=compact), explicit_start=True, **_style(compact=compact))
-    return _comment(comment) + text
+    return _yaml(objects, comment, compact=compact, explicit_start=True)
 
 
 def yaml_document(value: Object, comment: str, *, compact: bool = False) -> str:
     """Write a YAML file of one document, below `comment`."""
-    import yaml
-
-    text: str = yaml.dump(value, Dumper=_dumper(compact=compact), **_style(compact=compact))
-    return _comment(comment) + text
+    return _yaml((value,), comment, compact=compact, explicit_start=False)
 
 
 _AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
 """Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``, ``08123``."""
-_WIDTH = 110
 
 
-def _style(*, compact: bool) -> dict[str, Any]:
-    return {"sort_keys": False, "width": 2 * _WIDTH if compact else _WIDTH, "allow_unicode": True}
+def _yaml(objects: Iterable[Object], comment: str, *, compact: bool, explicit_start: bool) -> str:
+    import yaml
 
-
-def _comment(text: str) -> str:
-    return "".join(f"# {line.removeprefix('# ')}\n" for line in text.split("\n") if line)
+    text: str = yaml.dump_all(
+        objects,
+        Dumper=_dumper(compact=compact),
+        explicit_start=explicit_start,
+        sort_keys=False,
+        width=220 if compact else 110,
+        allow_unicode=True,
+    )
+    return "".join(f"# {line.removeprefix('# ')}\n" for line in comment.split("\n") if line) + text
 
 
 _LONGEST_FLOW = 180  # Maximum characters of a value that `compact` writes on one line

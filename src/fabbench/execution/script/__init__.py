@@ -14,7 +14,7 @@ from fabbench.counters import execution_counters
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution import session
 from fabbench.execution.script.steps import Steps, comment, line, quote, wrapped
-from fabbench.execution.script.target import ProgramStarter, RankStarter, ScriptTarget
+from fabbench.execution.script.target import SRUN, ProgramStarter, RankStarter, ScriptTarget
 from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import counted
@@ -22,10 +22,7 @@ from fabbench.model.plan import Plan
 
 
 def script(plan: Plan, target: ScriptTarget) -> str:
-    """Return the script. Its exit status is 0 if every step ended with 0; 4 if one did not.
-
-    Raise RequestError for plans that a script cannot run.
-    """
+    """Return the script, whose exit status is 0 if every step ended with 0, else 4. Raise RequestError."""
     steps = Steps(plan, target)
     parts = (
         "#!/usr/bin/env bash\n",
@@ -39,16 +36,16 @@ def script(plan: Plan, target: ScriptTarget) -> str:
         "# shellcheck disable=SC1003,SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
         "set -u\n\n",
         *_contract(),
-        _end_programs(),
+        "end_programs=" + quote(session.end_programs_script() + 'end_programs "$1"') + "\n\n",
         (files(__name__) / "library.sh").read_text("utf-8"),
         "\n# ---------------------------------------------------------------- this plan\n\n",
         *_hosts(plan, target),
         _reach(plan, target),
         "" if target.here else "ranks_here=\n\n",
-        _snapshot(target),
+        "" if target.inventory is None else f"snapshot={quote(f'{SNAPSHOT}fabbench_counters')}\n\n",
         *steps.texts(),
         _toggle(plan),
-        _BEGIN,
+        "\ninstall_traps\numask 077\nmake_base\n\n",
         steps.inheriting(),
         target.opening,
         steps.required(),
@@ -76,19 +73,6 @@ def _contract() -> Iterator[str]:
         "too_much": session.TOO_MUCH,
     }
     yield from (f"{name}={quote(str(value))}\n" for name, value in values.items())
-
-
-def _end_programs() -> str:
-    """Return the variable with the program that ends a run's programs on a host."""
-    return "end_programs=" + quote(session.end_programs_script() + 'end_programs "$1"') + "\n\n"
-
-
-_BEGIN = """
-install_traps
-umask 077
-make_base
-
-"""
 
 
 def headline(plan: Plan) -> str:
@@ -120,7 +104,7 @@ def _reach(plan: Plan, target: ScriptTarget) -> str:
     here = '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n' if target.here else ""
     there = {
         ProgramStarter.SSH: _brief(("ssh", *target.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
-        ProgramStarter.SRUN: _brief(("srun", *_SRUN, *target.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
+        ProgramStarter.SRUN: _brief(("srun", *SRUN, *target.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
     }
     body = there[target.reach] if plan.hosts > 1 or not target.here else ""
     inside = _inside(target) if any(target.insides) else ""
@@ -138,13 +122,10 @@ def _inside(target: ScriptTarget) -> str:
         raise RequestError("mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun.")
     several = len(target.insides) > 1
     container = () if several else target.insides[0]
-    words = line(("srun", *_SRUN, *target.extra, *container)) + ' --nodelist="${hosts[number]}"'
+    words = line(("srun", *SRUN, *target.extra, *container)) + ' --nodelist="${hosts[number]}"'
     words += ' "${container[@]}"' if several else ""
     through = "" if several else "through=inside\n"
     return f'inside() {{\n    local number=$1\n    shift\n{words} -- "$@"\n}}\n{through}\n'
-
-
-_SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
 
 
 def _toggle(plan: Plan) -> str:
@@ -161,18 +142,10 @@ def _toggle(plan: Plan) -> str:
     )
 
 
-def _snapshot(target: ScriptTarget) -> str:
-    """Return the variable with the program that prints a host's NIC counters."""
-    return f"snapshot={quote(f'{SNAPSHOT}fabbench_counters')}\n\n" if target.inventory is not None else ""
-
-
 def _execution(plan: Plan, index: int, function: str, target: ScriptTarget) -> str:
     execution = plan.executions[index]
     words = ["execution", execution.id, execution.configuration.label, function]
     if target.inventory is not None:
-        words.append(
-            execution_counters.expected_facts(
-                execution, target.inventory.hosts_for_variant(execution.configuration.variant)
-            )
-        )
+        hosts = target.inventory.hosts_for_variant(execution.configuration.variant)
+        words.append(execution_counters.expected_facts(execution, hosts))
     return line(words, indent="") + "\n"

@@ -15,7 +15,7 @@ from itertools import chain, takewhile
 
 from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
 from fabbench.execution.script.steps import quote, require_one_mpirun, variable, wrapped
-from fabbench.execution.script.target import ProgramStarter, RankStarter, ScriptTarget
+from fabbench.execution.script.target import SRUN, ProgramStarter, RankStarter, ScriptTarget
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
@@ -74,7 +74,6 @@ _TOGETHER = (
 _INDENT = "        "
 _WIDTH = 122
 _LOOP = 3  # From this many steps of the same kind on, they are written as a loop
-_SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
 _ON_ALONE = """
 on() { "${@:2}"; } # NUMBER WORD…: run a program
 """
@@ -90,8 +89,7 @@ _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}'))
 def readable_script(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
     """Return the script, which begins with its interpreter and comments. `hosts` reads the array hosts.
 
-    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans that it
-    cannot run.
+    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans that it cannot run.
     """
     body = readable_body(plan, target, hosts=hosts)
     several = " FABRIC=LABEL runs one configuration alone." if len(plan.configurations) > 1 else ""
@@ -149,7 +147,7 @@ class _Script:
     def _on(self) -> str:
         if self._usual.reach is ProgramStarter.SRUN:
             container = '"${container[@]}" ' if any(self._usual.insides) else ""
-            words = " ".join(("srun", *_SRUN))
+            words = " ".join(("srun", *SRUN))
             return f'{words} \\\n        {container}--nodelist="$host" -- "$@"'
         there = f'{" ".join(map(quote, ("ssh", "-n", *self._usual.ssh)))} "$host" "${{*@Q}}"'
         here = 'if [ "$host" = "${hosts[0]}" ]; then "$@"; else ' if self._usual.here else ""
@@ -328,12 +326,11 @@ class _Script:
         return [*self._env(command), program, *ready.argv[1:]]
 
     def _named(self, step: Step) -> tuple[str, str]:
-        return step.id.partition("/")[2], " ".join(_fact(*each) for each in step.facts.items())
-
-
-def _fact(name: str, value: str | int) -> str:
-    """Return a fact of a marker, which may be a variable."""
-    return f"{name}={value}" if str(value) == variable(name) else marker_words({name: value})
+        facts = (
+            f"{name}={value}" if str(value) == variable(name) else marker_words({name: value})
+            for name, value in step.facts.items()
+        )
+        return step.id.partition("/")[2], " ".join(facts)
 
 
 def _varying(steps: Sequence[Step]) -> tuple[str, ...]:

@@ -133,7 +133,9 @@ class Steps:
         steps = [step for execution in plan.executions for step in execution.steps]
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, steps))))
         alone = plan.hosts == 1 and target.here
-        self._shared = not alone and target.reach is ProgramStarter.SSH and _pairs(steps)
+        self._shared = (
+            not alone and target.reach is ProgramStarter.SSH and any(step.shape is Shape.PAIR for step in steps)
+        )
         self._files: dict[str, str] = {}  # Text → the variable that holds it
         self._launches: dict[str, str] = {}  # Body → the function that starts mpirun
         self._paths = _paths(plan, target)
@@ -151,19 +153,15 @@ class Steps:
     def texts(self) -> Iterator[str]:
         """Yield the script's text: first what the steps need, then the steps."""
         if self._launches:
-            yield self._detect()
+            genvlist = "".join(f",{name}" for name in self.inherited)
+            options = "".join(f" -x {name}" for name in self.inherited)
+            yield _DETECT.replace("@GENVLIST@", genvlist).replace("@OPTIONS@", options)
             # All of them, so that a missing one is noticed before anything starts.
             yield from (f"use_mpirun {quote(path)}\n" for path in reversed(self._target.mpiruns))
             yield "\n"
         yield from (f"{name}() {{\n{body}}}\n\n" for body, name in self._launches.items())
         yield from (f"{name}={quote(text)}\n\n" for text, name in self._files.items())
         yield from self._bodies
-
-    def _detect(self) -> str:
-        """Return the function that detects the kind of mpirun, and which variables it must forward."""
-        genvlist = "".join(f",{name}" for name in self.inherited)
-        options = "".join(f" -x {name}" for name in self.inherited)
-        return _DETECT.replace("@GENVLIST@", genvlist).replace("@OPTIONS@", options)
 
     def inheriting(self) -> str:
         """Return the lines that pass on inherited variables: in files if ssh starts some programs."""
@@ -214,11 +212,8 @@ class Steps:
 
     def _begin(self, step: Step) -> str:
         """Return the call that starts a step; its execution is the function's first argument."""
-        name = step.id.partition("/")[2]
-        facts = marker_words(step.facts)
-        identity = f'"$1"/{quote(name)}'
-        limit = str(math.ceil(step.timeout_s))
-        return wrapped(["step", identity, quote(step.label), limit, quote(facts)]) + "\n"
+        identity, limit = f'"$1"/{quote(step.id.partition("/")[2])}', str(math.ceil(step.timeout_s))
+        return wrapped(["step", identity, quote(step.label), limit, quote(marker_words(step.facts))]) + "\n"
 
     def _pair(self, step: Step, number: int) -> str:
         if step.files or any("{folder}" in word for command in step.commands for word in command.argv):
@@ -244,12 +239,8 @@ class Steps:
         return "127.0.0.1" if alone else variable("hosts[0]")
 
     def _ranks(self, step: Step) -> str:
-        ready = replace(
-            step,
-            commands=tuple(
-                command.filled(variable("folder"), {"{server}": self._address()}) for command in step.commands
-            ),
-        )
+        known = {"{server}": self._address()}
+        ready = replace(step, commands=tuple(each.filled(variable("folder"), known) for each in step.commands))
         silence = "0" if step.silence_s is None else str(math.ceil(step.silence_s))
         if self._target.ranks is RankStarter.SRUN:
             program, *words = srun(ready, self._mpi_hosts(MpiKind.OPEN_MPI_5))
@@ -301,10 +292,6 @@ def require_one_mpirun(target: ScriptTarget) -> None:
             f"srun starts the ranks, but variants set {' and '.join(target.mpiruns)}.",
             hint="Start them with mpirun: --mpi mpirun.",
         )
-
-
-def _pairs(steps: Iterable[Step]) -> bool:
-    return any(step.shape is Shape.PAIR for step in steps)
 
 
 def _paths(plan: Plan, target: ScriptTarget) -> Mapping[str, tuple[str, ...]]:

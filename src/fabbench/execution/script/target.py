@@ -24,6 +24,7 @@ SSH = (
     *("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR"),
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
 )
+SRUN = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none")
 BATCH = ("-o", "BatchMode=yes")  # Options of ssh in a script that is meant to be read
 
 

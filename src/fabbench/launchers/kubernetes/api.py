@@ -26,7 +26,7 @@ _WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silenc
 _PAGE = 500
 _RESTART_S = 15.0  # Seconds that an API server may take to restart
 _INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
-_RETRY_STATUSES, _SERVER_ERROR = {429}, 500
+_BUSY, _SERVER_ERROR = 429, 500
 
 
 @functools.cache
@@ -76,12 +76,9 @@ class _Requests:
         self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
 
     def send(self, method: str, path: str, query: Query = (), **parameters: Any) -> Any:
-        """Send a request, and return the answer, not yet parsed. Raise the library's errors.
-
-        `parameters` are passed to the library's `DynamicClient.request`.
-        """
-        settings = {"_request_timeout": _TIMEOUT, **parameters}
-        return self._client.request(method, path, query_params=list(query), serialize=False, **settings)
+        """Pass `parameters` to `DynamicClient.request`; return the unparsed answer. Raise the library's errors."""
+        parameters = {"_request_timeout": _TIMEOUT, **parameters}
+        return self._client.request(method, path, query_params=list(query), serialize=False, **parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +108,7 @@ class KubernetesApi:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object. A field that the cluster does not know is an error.
-
-        If the connection breaks, as when the API server restarts, retry for a while.
-        """
+        """Create an object; unknown fields are errors. If the connection breaks, retry for a while."""
         strict = [("fieldValidation", "Strict")]
         request = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
         try:
@@ -171,15 +165,11 @@ class KubernetesApi:
 
     @contextmanager
     def log(self, pod: str, container: str, *, follow: bool) -> Iterator[Iterator[bytes]]:
-        """Yield a log in chunks as it comes, each line with its timestamp.
-
-        It ends if nothing comes for a minute, as if that were all: callers must request it again.
-        """
+        """Yield a log in chunks, lines with timestamps. A silent minute ends it, too: then request it again."""
         query = {"container": container, "follow": str(follow).lower(), "timestamps": "true"}
         with translated_errors(f"log of {pod}"):
             path = self._path("Pod", pod, "log")
-            headers = _accept_any()
-            answer = _requests(self.configuration).send("GET", path, query.items(), header_params=headers)
+            answer = _requests(self.configuration).send("GET", path, query.items(), header_params={"Accept": "*/*"})
             action(f"api {self.context}", f"log of {pod} {answer.status}, follow={follow}")
             try:
                 yield _chunks(answer)
@@ -197,7 +187,7 @@ class KubernetesApi:
                 "GET",
                 self._path("Pod", pod, "exec"),
                 query,
-                header_params=_accept_any(),
+                header_params={"Accept": "*/*"},
                 binary=True,
                 _preload_content=False,
                 _request_timeout=None,
@@ -221,11 +211,6 @@ class KubernetesApi:
             action(f"api {self.context}", f"{what} {shown}: {answer.status}")
             content = json.loads(data) if data else {}
             return content if isinstance(content, dict) else {}
-
-
-def _accept_any() -> dict[str, str]:
-    """Return a header for answers that are not JSON. The library adds to it."""
-    return {"Accept": "*/*"}
 
 
 def _path(kind: _Resource, *names: str, namespace: str = "") -> str:
@@ -278,13 +263,13 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
     library = client_library()
     file = None if config_file is None else str(config_file)
 
-    class Configuration(library.client.Configuration):  # type: ignore[misc,name-defined] # loaded late
+    class ClientSettings(library.client.Configuration):  # type: ignore[misc,name-defined] # loaded late
         def get_api_key_with_prefix(self, *names: str, **more: str) -> str | None:
             token = super().get_api_key_with_prefix(*names, **more)
             return token and _header(token)
 
-    configuration = Configuration()
-    configuration.retries = False  # callers decide on retries
+    settings = ClientSettings()
+    settings.retries = False  # callers decide on retries
     known = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
     try:
         contexts, current = library.config.list_kube_config_contexts(file)
@@ -293,7 +278,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
             raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
         entry = names[context] if context else current
         library.config.load_kube_config(
-            file, context=entry["name"], client_configuration=configuration, persist_config=False
+            file, context=entry["name"], client_configuration=settings, persist_config=False
         )
     except (*known, TypeError, KeyError, AttributeError) as error:  # the latter for other YAML
         raise MachineError(
@@ -301,7 +286,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
         ) from error
     default = entry.get("context", {}).get("namespace")
-    return KubernetesApi(configuration, entry["name"], namespace or default or "default")
+    return KubernetesApi(settings, entry["name"], namespace or default or "default")
 
 
 def _header(text: str) -> str:
@@ -341,10 +326,9 @@ def _unanswered(reason: str, what: str) -> DisconnectedError:
 
 
 def _refusal(status: int, body: str, what: str) -> MachineError:
-    message = body
     with suppress(ValueError, AttributeError):
-        message = str(json.loads(body).get("message", body))
-    message = _short(message)
+        body = str(json.loads(body).get("message", body))
+    message = _short(body)
     if status == _MISSING:
         return AbsentError(f"The cluster has no such object ({what}): {message}.")
     if status == _FORBIDDEN:
@@ -359,7 +343,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         return InvalidError(f"The cluster refuses {what}: {message}.")
     if status == _CONFLICT and "already exists" in message:
         return AlreadyExistsError(f"The cluster refuses {what}: {message}.")
-    error_type = UnansweredError if status in _RETRY_STATUSES or status >= _SERVER_ERROR else MachineError
+    error_type = UnansweredError if status == _BUSY or status >= _SERVER_ERROR else MachineError
     return error_type(f"The cluster refuses {what}, status {status}: {message}.")
 
 

@@ -21,18 +21,11 @@ _DEFAULT_TOLERATIONS = default_tolerations()
 
 def check_nodes(nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS) -> tuple[Check, ...]:
     """Check nodes, each by itself and then against each other. `tolerations` are those of the pods."""
-    checks = (check for node in nodes for check in _node_checks(node, tolerations))
+    checks: list[Check] = []
+    for node in nodes:
+        checks += (_ready(node), _health(node), _taints(node, tolerations), _fabric(node))
+        checks += (_gpus(node), _huge_pages(node), _free(node))
     return (*checks, *_types(nodes), *_zones(nodes))
-
-
-def _node_checks(node: Node, tolerations: Sequence[Toleration]) -> Iterator[Check]:
-    yield _ready(node)
-    yield _health(node)
-    yield _taints(node, tolerations)
-    yield _fabric(node)
-    yield _gpus(node)
-    yield _huge_pages(node)
-    yield _free(node)
 
 
 def _check(node: Node, name: str, status: Status, seen: str, advice: str = "") -> Check:
@@ -69,10 +62,8 @@ def _health(node: Node) -> Check:
 def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
     name = "taints"
 
-    def known(taint: Taint) -> bool:
-        """Return whether pods tolerate a taint, or another check covers it."""
-        tolerated = any(each.covers(*taint) for each in tolerations)
-        return tolerated or taint.key.startswith("node.kubernetes.io/")
+    def known(taint: Taint) -> bool:  # pods tolerate it, or another check covers it
+        return taint.key.startswith("node.kubernetes.io/") or any(each.covers(*taint) for each in tolerations)
 
     repelling = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
     others = ", ".join(str(taint) for taint in node.taints if taint not in repelling)
@@ -196,23 +187,15 @@ def nodes_overview(nodes: Sequence[Node]) -> tuple[Overview, ...]:
 
 
 def nodes_table(nodes: Sequence[Node]) -> Overview:
-    """Return the nodes as a table."""
-    return Overview(name="nodes", table=_table(nodes), records=[_record(node) for node in nodes])
-
-
-def _table(nodes: Sequence[Node]) -> Table:
-    """Return a row per node, in the given order. Devices are free/allocatable."""
+    """Return the nodes as a table: a row per node, in the given order."""
     resources = sorted({node.resource for node in nodes if node.resource})
     fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"
     notes = ["GPU and " + fabric + ": free/allocatable."]
     if fabric != "EFA":
         notes.append(f"FABRIC: {', '.join(resources)}.")
-    return Table(
-        header=("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH"),
-        rows=[_row(node) for node in nodes],
-        align="llrrlll",
-        notes=notes,
-    )
+    header = ("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH")
+    table = Table(header=header, rows=[_row(node) for node in nodes], align="llrrlll", notes=notes)
+    return Overview(name="nodes", table=table, records=[_record(node) for node in nodes])
 
 
 def _health_summary(node: Node) -> str:
@@ -256,7 +239,6 @@ def _row(node: Node) -> Sequence[str]:
 
 
 SECRETS = "secrets"
-_CORE = ""
 _BATCH = "batch"
 _KUBEFLOW = "kubeflow.org"
 
@@ -268,7 +250,7 @@ class Right:
     verb: str
     resource: str  # In the plural, as RBAC writes it
     why: str  # What it is needed for, as the end of "fabbench may not <verb> <resource>: it is needed …"
-    group: str = _CORE  # API group; empty for the core
+    group: str = ""  # API group; empty for the core
     subresource: str = ""
     namespaced: bool = True  # Whether it is needed only in the run's namespace; else in the whole cluster
 
@@ -282,7 +264,7 @@ class Right:
         return f"{self.verb} {self.full_resource}{'.' + self.group if self.group else ''}"
 
 
-def _each(verbs: str, resource: str, why: str, *, group: str = _CORE, sub: str = "") -> tuple[Right, ...]:
+def _each(verbs: str, resource: str, why: str, *, group: str = "", sub: str = "") -> tuple[Right, ...]:
     return tuple(Right(verb=verb, resource=resource, subresource=sub, group=group, why=why) for verb in verbs.split())
 
 

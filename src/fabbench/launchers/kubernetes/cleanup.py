@@ -15,24 +15,18 @@ from fabbench.launchers.kubernetes.manifests import NAME, REQUEST, RUN, SELECTOR
 from fabbench.launchers.kubernetes.watch import is_ready
 from fabbench.model.errors import MachineError
 
+# Where the API fails several times within two minutes, the garbage collector and kubelets wait for up to a minute
+# before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to 30 s, times 1
+# to 2). Pods then have 30 s to end.
 REMOVAL_S = 150.0
-"""Maximum time to wait for pods to be removed.
-
-Where the API fails several times within two minutes, the garbage collector and kubelets wait for up to a
-minute before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to
-30 s, times 1 to 2). Pods then have 30 s to end.
-"""
 _SILENT_S = 30.0  # Maximum time to wait for an API that does not answer
 _NOTE_S = 10.0  # After how long to say what is waited for
 _LOOK_S = 0.5
 _LATE_S = 2.0  # For how long an object may still appear after its creation was interrupted
 _STUCK_S = 3.0  # For how long pods of lost nodes are waited for: the last one may be about to go
-_POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")  # What creates others first; what others need last
-_JOBS = ("MPIJob", "Job")
-"""Not every cluster has MPIJobs, and not every user may list both. Services and Secrets go with their Job:
-only those applied by hand remain, and are found if the user may list them."""
+_JOBS = ("MPIJob", "Job")  # Not every cluster has MPIJobs, and not every user may list both
 _ENDS = ("Complete", "Succeeded", "Failed")  # Conditions of a Job that has ended; Succeeded is an MPIJob's
 
 
@@ -45,10 +39,7 @@ class Remaining:
     answered: bool = True  # Whether the API answered: else nothing is known
 
     def error(self, thing: str, *, unanswered: str) -> MachineError | None:
-        """Return the error that names what is left; None if nothing is.
-
-        `thing` was to be removed; `unanswered` is the advice if the API does not answer.
-        """
+        """Return the error that names what is left of `thing`; None: nothing. `unanswered` advises on a silent API."""
         if not self.answered:
             return MachineError(f"Cannot remove {thing}: the cluster's API does not answer.", hint=unanswered)
         if not self.pods:
@@ -73,7 +64,6 @@ class _Note:
         self._at = time.monotonic() + _NOTE_S
 
     def show(self, names: Sequence[str]) -> None:
-        """Name what is left, if it is time."""
         if names and time.monotonic() > self._at:
             notify(f"Waiting until the cluster has removed {', '.join(names)}.")
             self._at = math.inf
@@ -116,16 +106,9 @@ def delete_and_wait(
 
 def pods_on_lost_nodes(api: KubernetesApi, pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    pod_nodes = {}
-    lost: dict[str, bool] = {}
-    for pod in pods:
-        node = str(pod.get("spec", {}).get("nodeName") or "")
-        if node:
-            if node not in lost:
-                lost[node] = _lost(api, node)
-            if lost[node]:
-                pod_nodes[str(pod["metadata"]["name"])] = node
-    return pod_nodes
+    nodes = {str(pod["metadata"]["name"]): str(pod.get("spec", {}).get("nodeName") or "") for pod in pods}
+    lost = {node: _lost(api, node) for node in dict.fromkeys(nodes.values()) if node}
+    return {pod: node for pod, node in nodes.items() if lost.get(node)}
 
 
 def _lost(api: KubernetesApi, node: str) -> bool:
@@ -140,22 +123,41 @@ def _lost(api: KubernetesApi, node: str) -> bool:
 def _delete(api: KubernetesApi, kind: str, name: str) -> bool:
     """Request the deletion of an object. Return whether it no longer exists."""
     try:
-        api.delete(kind, name, _POLICY)
+        api.delete(kind, name, {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
     except AbsentError:
         return True
     return False
 
 
-def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
-    """Find all of fabbench's objects, of any run, in the namespace or in all namespaces.
+def remove_run(removal: Callable[[], Remaining], thing: str, *, unanswered: str, error: BaseException | None) -> None:
+    """Remove `thing` with `delete_and_wait`, even if interrupted.
 
-    Raise MachineError if the user may not list pods, or neither Jobs nor MPIJobs.
+    If something remains, raise MachineError, or add it as a note to `error`. `unanswered`: see `Remaining.error`.
     """
+
+    def remove() -> None:
+        if left := removal().error(thing, unanswered=unanswered):
+            raise left
+
+    try:
+        try:
+            remove()
+        except KeyboardInterrupt:
+            remove()
+            raise
+    except MachineError as left:
+        if error is None:
+            raise
+        error.add_note(f"{left} {left.hint}")
+
+
+def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
+    """Find fabbench's objects, of any run. Raise MachineError without the right to list pods, or Jobs and MPIJobs."""
     objects: list[dict[str, Any]] = []
     unseen: dict[str, MachineError] = {}
     for kind in _KINDS:
         try:
-            objects += _all(api, kind, everywhere=everywhere)
+            objects += ({**found, "kind": kind} for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere))
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
     refused = unseen.get("Pod") or (unseen["Job"] if unseen.keys() >= {*_JOBS} else None)
@@ -188,17 +190,14 @@ def remove_leftovers(api: KubernetesApi, chosen: Sequence[Leftover], *, everywhe
         waited = time.monotonic() - started
         stuck = not force and waited > _STUCK_S and len(lost) == len(things)
         if stuck or waited > REMOVAL_S:
-            raise _still_there(things, lost, waited)
+            what = ", ".join(f"{thing.kind} {thing.name}" for thing in things)
+            on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
+            raise MachineError(
+                f"These still exist after {waited:.0f} s: {what}.{on_lost}",
+                hint="Pods of a lost node disappear when it is back or its Node object is deleted. "
+                "--force deletes them now.",
+            )
         time.sleep(_LOOK_S)
-
-
-def _still_there(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited: float) -> MachineError:
-    what = ", ".join(f"{thing.kind} {thing.name}" for thing in things)
-    on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
-    return MachineError(
-        f"These still exist after {waited:.0f} s: {what}.{on_lost}",
-        hint="Pods of a lost node disappear when it is back or its Node object is deleted. --force deletes them now.",
-    )
 
 
 def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[ObjectRef]:
@@ -210,11 +209,6 @@ def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[Object
     deleting = [each for each in found.values() if each["metadata"].get("deletionTimestamp")]
     lost = pods_on_lost_nodes(api, deleting)
     return [pod for pod in pods if pod.name in lost]
-
-
-def _all(api: KubernetesApi, kind: str, *, everywhere: bool) -> Iterator[dict[str, Any]]:
-    for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere):
-        yield {**found, "kind": kind}
 
 
 def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> None:
@@ -232,10 +226,7 @@ def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False)
 
 
 def group_leftovers(objects: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Leftover, ...]:
-    """Find what fabbench created, of any run, by its labels: the oldest first.
-
-    Objects need a `kind`, which list responses of the API omit.
-    """
+    """Find what fabbench created by its labels: the oldest first. Each object needs its `kind`, which lists omit."""
     runs: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for each in objects:
         meta = each.get("metadata") or {}

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fabbench.catalog.images import REPOSITORY
+from fabbench.catalog.instances import instance
+from fabbench.catalog.kubernetes_resources import PodResources
+from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import Check, HostRelations, Status
 from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import notify
@@ -13,12 +16,12 @@ from fabbench.launchers.kubernetes import ClusterPodOptions
 from fabbench.launchers.kubernetes.api import CLAIM_TEMPLATE, ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, KUBERNETES_RIGHTS, Right, nodes_table
 from fabbench.launchers.kubernetes.exec import PodConnection
-from fabbench.launchers.kubernetes.manifests import CONTAINER, RunSpec
+from fabbench.launchers.kubernetes.manifests import RunSpec
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.objects import JobRun
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.hosts import Needs, Target
+from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.remote.check_hosts import ProbedHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.report.table import Overview
@@ -40,12 +43,13 @@ def api_of(target: Target) -> KubernetesApi:
 def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     """Return a target's criteria for nodes."""
     options = target.options_as(ClusterPodOptions)
+    selectors = (options.selector.strip(), *(f"{key}={value}" for key, value in options.node_selector.items()))
     return NodeCriteria(
         count=target.nodes,
         instance_type=options.instance_type,
         every=needs.divided,
         names=target.hosts,
-        labels=_labels(options),
+        labels=",".join(filter(None, selectors)),
         needs_gpu=needs.mpi and target.gpus is None,
         tolerations=options.all_tolerations,
     )
@@ -58,9 +62,18 @@ def cluster_nodes(target: Target) -> Overview:
     return nodes_table(matching_nodes(seen, replace(criteria, needs_gpu=False)))
 
 
-def _labels(options: ClusterPodOptions) -> str:
-    selectors = (f"{key}={value}" for key, value in options.node_selector.items())
-    return ",".join(filter(None, (options.selector.strip(), *selectors)))
+def inventory_on(nodes: Sequence[Node], target: Target, needs: Needs, resources: PodResources) -> Inventory:
+    """Return what the catalog says of chosen nodes whose pods request `resources`."""
+    options, entry = target.options_as(ClusterPodOptions), instance(nodes[0].instance_type)
+    return inventory_of(
+        entry.instance_type if entry else "",
+        len(nodes),
+        target=target,
+        needs=needs,
+        amounts=resources.texts(),
+        image=options.image,
+        profile=options.profile,
+    )
 
 
 def list_nodes(
@@ -157,12 +170,7 @@ def probe_pods(  # noqa: PLR0913 - what is probed, and how
         try:
             with JobRun(api, group.spec) as job_run:
                 pods = job_run.wait(limit_s, group.nodes, report)
-                connections = {
-                    str(pod["spec"]["nodeName"]): PodConnection(
-                        api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit
-                    )
-                    for pod in pods
-                }
+                connections = job_run.connections(pods)
                 with contextlib.ExitStack() as stack:
                     for connection in connections.values():
                         stack.callback(connection.close)
@@ -195,10 +203,7 @@ def _check(node: str, result: ProbedHost | MachineError) -> Check:
 
 
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
-    """Raise RequestError for options that conflict with the declared profile.
-
-    `seen` is whether nodes are inspected: else the catalog says what they have.
-    """
+    """Raise RequestError for options that conflict with the profile. Unless nodes are `seen`, the catalog counts."""
     profile = options.profile
     if profile is None:
         return

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
-_LINGER_S = 1.0
 _ERR_LINES = 1000
 _QUEUE_LINES = 200  # Maximum queued lines of a shell: then it waits until they are read
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
@@ -77,10 +76,7 @@ class PodPipe:
         return chain.from_iterable(self.batches())
 
     def batches(self, deadline: float = math.inf) -> Iterator[list[str]]:
-        """Yield the same lines, those of one message at a time. Raise TimeoutError at the deadline.
-
-        The connection is read only when more lines are requested: until then the program waits.
-        """
+        """Yield the lines of one message at a time; until they are requested, the program waits. Raise TimeoutError."""
         while True:
             try:
                 is_open = self._stream.is_open()
@@ -100,7 +96,8 @@ class PodPipe:
         if rest := self._out.rest():
             yield rest
         self.err += self._err.rest()
-        self._conclude()
+        # The API reports last how it ended.
+        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
     def close(self) -> None:
         """Close the stream. The program keeps running."""
@@ -112,17 +109,13 @@ class PodPipe:
         return data if isinstance(data, bytes) else data.encode()
 
     def _take_printed_status(self) -> str:
-        """Remove the exit status that the program printed from its standard error; empty if there is none."""
+        """Remove the exit status from its standard error, and return it; empty if there is none."""
         for index in reversed(range(len(self.err))):
             if match := _ENDED.search(self.err[index]):
                 before = self.err[index][: match.start()]
                 self.err[index : index + 1] = [before] if before else []
                 return match[1]
         return ""
-
-    def _conclude(self) -> None:
-        """Read how it ended, which the API reports last. Raise LostError if it does not."""
-        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
 
 def exit_status(text: bytes, printed: str, name: str) -> int:
@@ -164,10 +157,9 @@ class PodConnection:
 
     def connect(self) -> None:
         """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
-        try:
+        pod: Mapping[str, Any] = {}
+        with contextlib.suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
-        except AbsentError:
-            raise HostGoneError(self._explain_exit(self.name)) from None
         phase = pod.get("status", {}).get("phase")
         if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
             raise HostGoneError(self._explain_exit(self.name))
@@ -262,10 +254,7 @@ _FAILED = 255  # ssh's exit status if it was not the command that failed
 
 @contextlib.contextmanager
 def exec_launch_agent(heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]) -> Iterator[tuple[str, ...]]:
-    """Yield the agent with which mpirun on any of the `heads` reaches the hosts by these addresses.
-
-    What it starts carries the run's mark and ends with the run. Raise MachineError.
-    """
+    """Yield the agent with which mpirun on the `heads` reaches hosts. What it starts ends with the run."""
     relays = {head.name: _Relay(head, by_address) for head in heads}
     try:
         require_all(map_hosts(relays, _Relay.start))
@@ -284,15 +273,12 @@ class _Relay:
         self._by_address = by_address
         self._script = f"{head.folder}/relay/relay.sh"
         self._folder = f"{head.folder}/relay"
+        self.agent = ("sh", self._script, self._folder)
         self._pipe: ProcessStream | None = None
         self._sending = threading.Lock()
         self._closing = threading.Event()
         self._requested: set[str] = set()
         self._ended: dict[str, int] = {}
-
-    @property
-    def agent(self) -> tuple[str, ...]:
-        return ("sh", self._script, self._folder)
 
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from fabbench.model.errors import MachineError
 
-VARIABLE = "KUBECONFIG"
-
 
 def current_context(environment: Mapping[str, str], *, file: Path | None = None, context: str = "") -> str | None:
     """Return the name of the context that commands use; None if there is none.
@@ -24,7 +22,7 @@ def current_context(environment: Mapping[str, str], *, file: Path | None = None,
 def _files(environment: Mapping[str, str], file: Path | None) -> list[Path]:
     if file:
         return [file]
-    if named := environment.get(VARIABLE):
+    if named := environment.get("KUBECONFIG"):
         return [Path(name) for name in named.split(os.pathsep) if name]
     home = environment.get("HOME")
     return [Path(home, ".kube", "config")] if home else []
@@ -34,22 +32,13 @@ def _read(path: Path) -> str:
     import yaml
 
     try:
-        text = path.read_text("utf-8")
+        config = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from error
-    try:
-        config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise _unreadable(path, error) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise MachineError(
+            f"The kubeconfig {path} cannot be read: {' '.join(str(error).split())}.",
+            hint="It was read because no target is set: specify one with --on.",
+        ) from error
     name = config.get("current-context") if isinstance(config, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _unreadable(path: Path, error: Exception) -> MachineError:
-    reason = " ".join(str(error).split())
-    return MachineError(
-        f"The kubeconfig {path} cannot be read: {reason}.",
-        hint="It was read because no target is set: specify one with --on.",
-    )

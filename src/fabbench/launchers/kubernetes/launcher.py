@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
@@ -23,6 +21,7 @@ from fabbench.launchers.kubernetes.discover import (
     api_of,
     cluster_nodes,
     criteria_of,
+    inventory_on,
     list_nodes,
     notify_undeclared,
     probe_pods,
@@ -31,9 +30,8 @@ from fabbench.launchers.kubernetes.discover import (
     require_rights,
     rights_of_profile,
 )
-from fabbench.launchers.kubernetes.exec import PodConnection, PodShell, exec_launch_agent
+from fabbench.launchers.kubernetes.exec import PodShell, exec_launch_agent
 from fabbench.launchers.kubernetes.manifests import (
-    CONTAINER,
     HOST_KEY,
     KNOWN_HOSTS,
     SSH,
@@ -106,7 +104,7 @@ def by_kind(target: Target, start: Start) -> Iterator[Allocation]:
 
 
 class _SwitchingPods:
-    """Pods whose kind changes; see `fabbench.launchers.Allocation`."""
+    """Pods whose kind changes, as an `Allocation`."""
 
     remote = True
 
@@ -146,9 +144,6 @@ def _narrowed(target: Target, kind: PodKind) -> Target:
     return replace(target, options=options, variants=variants)
 
 
-_FILE = "kubernetes.yaml"
-
-
 class KubernetesLauncher(Launcher):
     """The launcher ``kubernetes``."""
 
@@ -171,7 +166,11 @@ class KubernetesLauncher(Launcher):
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
-        _notify_left_out(seen, chosen, criteria)
+        if criteria.takes_all and len(chosen) < len(seen):
+            notify(
+                f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. "
+                "fabbench nodes shows the others."
+            )
         notify_undeclared(options, chosen)
         with by_kind(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
@@ -182,16 +181,7 @@ class KubernetesLauncher(Launcher):
         api, options = api_of(target), target.options_as(KubernetesOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        entry = instance(chosen[0].instance_type)
-        inventory = inventory_of(
-            entry.instance_type if entry else "",
-            len(chosen),
-            target=target,
-            needs=needs,
-            amounts=_resources(options, needs, chosen).texts(),
-            image=options.image,
-            profile=options.profile,
-        )
+        inventory = inventory_on(chosen, target, needs, _resources(options, needs, chosen))
         return inventory.named([node.name for node in chosen])
 
     @override
@@ -252,16 +242,19 @@ def _pods(
     spec = _spec(target, needs, resources, chosen)
     with JobRun(api, spec) as job_run:
         pods = job_run.wait(options.start_timeout, seen, notify)
-        by_name = _by_node(pods, api, job_run)
+        by_name = job_run.connections(pods)
         profile = options.profile
         inventory = inventories(
-            replace(target, gpus=_gpus(target, resources)),
+            replace(target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus),
             needs,
             lambda view, variant: require_all(
                 map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
             ),
         ).with_settings(profile.settings if profile else {})
-        remotes = _remotes(by_name, options.lost_after)
+        token = secrets.token_hex(6)
+        remotes = tuple(
+            RemoteHost(name, pod, token=token, lost_after_s=options.lost_after) for name, pod in by_name.items()
+        )
         with contextlib.ExitStack() as stack:
             stack.enter_context(agents(remotes))
             stack.enter_context(_report_oom_kills(remotes, pods))
@@ -269,7 +262,9 @@ def _pods(
             heads = remotes if needs.divided else remotes[:1]
             agent = stack.enter_context(_mpi_agent(spec, inventory, remotes, heads)) if mpi else ()
             held = HeldHosts(hosts=inventory.hosts, remotes=remotes, agent=agent)
-            yield RemoteAllocation(replace(inventory, image=spec.image), held, {_FILE: _document(spec)})
+            about = "What fabbench created, without the run's private key."
+            document = yaml_documents(without_private_keys(workload(spec)), about)
+            yield RemoteAllocation(replace(inventory, image=spec.image), held, {"kubernetes.yaml": document})
 
 
 def _with_profile(target: Target) -> Target:
@@ -277,14 +272,6 @@ def _with_profile(target: Target) -> Target:
     options = target.options_as(KubernetesOptions)
     require_profile(options, seen=True)
     return replace(target, options=replace(options, host_network=options.on_host_network))
-
-
-def _notify_left_out(seen: Sequence[Node], chosen: Sequence[Node], criteria: NodeCriteria) -> None:
-    """Report if a sweep that takes all nodes does not get all of them."""
-    if criteria.takes_all and len(chosen) < len(seen):
-        notify(
-            f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. fabbench nodes shows the others."
-        )
 
 
 def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
@@ -336,30 +323,6 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         port=options.pod_ssh_port,
         options=options,
         independent=needs.divided,
-    )
-
-
-def _gpus(target: Target, resources: PodResources) -> int | None:
-    """Return the number of GPUs of a pod: those it requests, unless the user gives a number."""
-    return resources.gpus if target.gpus is None and resources.gpus else target.gpus
-
-
-def _document(spec: RunSpec) -> str:
-    """Write the objects of a run as created, without the private key."""
-    return yaml_documents(without_private_keys(workload(spec)), "What fabbench created, without the run's private key.")
-
-
-def _by_node(pods: Sequence[Mapping[str, Any]], api: KubernetesApi, job_run: JobRun) -> dict[str, PodConnection]:
-    return {
-        pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit)
-        for pod in pods
-    }
-
-
-def _remotes(by_name: Mapping[str, PodConnection], lost_after_s: float) -> tuple[RemoteHost, ...]:
-    token = secrets.token_hex(6)
-    return tuple(
-        RemoteHost(name, connection, token=token, lost_after_s=lost_after_s) for name, connection in by_name.items()
     )
 
 

@@ -1,9 +1,7 @@
 """The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
 
-A pod measures alone on its node, with all of the node's devices, and unprivileged.
-The Job is indexed, with one pod per node. Its pods do nothing by themselves: fabbench starts programs in
-them, and they exit soon after fabbench does (pod_watchdog.sh). Nothing is restarted. After it ends, the Job
-is removed with everything that it owns.
+The Job is indexed: one unprivileged pod per node, with all devices. fabbench starts programs in the pods, which
+exit soon after it does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
 """
 
 import re
@@ -13,7 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from fabbench.catalog.cluster_profiles import Sidecar
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
@@ -29,8 +26,7 @@ REQUEST = "fabbench/request"  # The annotation for the command, for people who f
 HOST_NETWORK = "fabbench/host-network"
 SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
-FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container
-"""Where pod_watchdog.sh writes, in the pod."""
+FOLDER = "/tmp/fabbench"  # noqa: S108 - in the pod, where pod_watchdog.sh writes
 HEARTBEAT_FILE = f"{FOLDER}-beat"  # Created every few seconds to keep the pod running; the pod removes it
 HOST_KEY = f"{FOLDER}/host_key.pub"  # The pod's host key, once it is Ready
 KNOWN_HOSTS = f"{FOLDER}/known_hosts"  # Where fabbench writes the host keys of all pods, for `SSH`
@@ -136,10 +132,7 @@ CONTAINER = "fabbench"
 
 
 def workload(spec: RunSpec) -> tuple[Object, ...]:
-    """Return the objects of a run in order of creation; the first, the Job, owns the others.
-
-    Raise RequestError for what the API would reject.
-    """
+    """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
     check_spec(spec)
     secret = [_secret(spec)] if spec.agent == "ssh" else []
     return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
@@ -192,11 +185,7 @@ def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
 
 
 def deadline(seconds: int) -> Object:
-    """Return the patch that sets a Job's deadline, counted from its start.
-
-    If a Job's pods cannot start, nothing counts heartbeats: with a near deadline that fabbench keeps
-    extending, it still ends soon after fabbench does.
-    """
+    """Return the patch of a Job's deadline: if pods cannot start, nothing else ends it soon after fabbench."""
     return {"spec": {"activeDeadlineSeconds": seconds}}
 
 
@@ -217,6 +206,8 @@ def _job(spec: RunSpec) -> Object:
         volumes = [{"name": "ssh", "secret": {"secretName": spec.name, "defaultMode": 0o400}}]
     pods = template(spec, container, volumes=volumes)
     pods["spec"]["subdomain"] = spec.name
+    # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
+    backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -225,17 +216,12 @@ def _job(spec: RunSpec) -> Object:
             "completionMode": "Indexed",
             "completions": spec.count,
             "parallelism": spec.count,
-            **_backoff(spec),
+            **backoff,
             "activeDeadlineSeconds": spec.deadline_s,
             "ttlSecondsAfterFinished": spec.ttl_s,
             "template": pods,
         },
     }
-
-
-def _backoff(spec: RunSpec) -> Object:
-    """Return the backoff limits. Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running."""
-    return {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
 
 
 def _secret(spec: RunSpec) -> Object:
@@ -303,23 +289,20 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
     profile = spec.resources.profile
     fields: Object = {}
     if profile is not None and (sidecar := profile.sidecar) is not None:
-        fields["initContainers"] = [_sidecar(sidecar)]
+        # It starts before the benchmark's container and ends with it (Kubernetes 1.29).
+        container = {
+            "name": sidecar.name,
+            "image": sidecar.image,
+            "restartPolicy": "Always",
+            "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
+            "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
+            "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
+            "env": env_list(sidecar.env),
+        }
+        fields["initContainers"] = [container]
     if profile is not None and profile.device_class:
         fields["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
     return fields
-
-
-def _sidecar(sidecar: Sidecar) -> Object:
-    """Return a container that starts before the benchmark's and ends with it (Kubernetes 1.29)."""
-    return {
-        "name": sidecar.name,
-        "image": sidecar.image,
-        "restartPolicy": "Always",
-        "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
-        "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
-        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
-        "env": env_list(sidecar.env),
-    }
 
 
 def env_list(env: Mapping[str, str]) -> list[Object]:
@@ -347,10 +330,7 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
 
 
 def lean_template(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
-    """Return a pod template that relies on the namespace's defaults instead of strict security.
-
-    `labels` are those that the controller gives its pods.
-    """
+    """Return a pod template with the namespace's defaults, not strict security. `labels` are the controller's."""
     left_out = {"enableServiceLinks", "terminationGracePeriodSeconds", "securityContext"}
     spec = {key: value for key, value in pods["spec"].items() if key not in left_out}
     spec["containers"] = [_lean_container(each) for each in spec.pop("containers")]
@@ -403,7 +383,6 @@ _SSHD_CAPABILITIES = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
 """What sshd needs as root: before a login it drops privileges, in an empty root. Without AUDIT_WRITE it exits
 at a login if the kernel audits logins (github.com/containers/podman/issues/10164)."""
 _LOW_PORT_CAPABILITIES = ("NET_BIND_SERVICE",)
-_UNPRIVILEGED_PORT = 1024
 
 
 def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
@@ -411,7 +390,7 @@ def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: 
     resources, profile = spec.resources, spec.resources.profile
     capabilities = {
         *(_SSHD_CAPABILITIES if port else ()),
-        *(_LOW_PORT_CAPABILITIES if 0 < port < _UNPRIVILEGED_PORT else ()),
+        *(_LOW_PORT_CAPABILITIES if 0 < port < 1024 else ()),
         *(profile.capabilities if profile and spec.rdma else ()),
     }
     mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
@@ -448,8 +427,7 @@ def _affinity(spec: RunSpec) -> Object:
         values = [name, f"ml.{name}"]
     if values:
         terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        affinity["nodeAffinity"] = required
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return affinity
 
 

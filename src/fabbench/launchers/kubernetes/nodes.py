@@ -1,7 +1,7 @@
 """Nodes and pods as listed by the API → what nodes have, and how much of it is free. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,9 +15,6 @@ Used: TypeAlias = Mapping[str, int]  # Resource → what the pods on a node requ
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
-_ULTRASERVER = "topology.k8s.aws/ultraserver-id"
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _HYPERPOD = "sagemaker.amazonaws.com/"
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -118,20 +115,21 @@ def read_nodes(
 
 
 def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:
-    """Read one node. `used` is what pods on it request; what it does not report stays empty.
-
-    Raise ValueError for an amount that is not a quantity.
-    """
+    """Read one node; `used` is what pods on it request. Raise ValueError for an amount that is not a quantity."""
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
-    amounts = dict(_amounts(status.get("allocatable") or {}, used or {}, all_pods=all_pods))
+    used = used or {}
+    amounts = {
+        name: Amount(number := _number(name, text), max(number - used.get(name, 0), 0), all_pods)
+        for name, text in (status.get("allocatable") or {}).items()
+    }
     ready, why_not = _ready(status.get("conditions") or ())
     available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
     resource = available or fabric_resource(amounts)
     info = status.get("nodeInfo") or {}
     return Node(
         name=meta.get("name", ""),
-        label_type=_first(labels, _TYPES),
+        label_type=_first(labels, "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
@@ -147,9 +145,9 @@ def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bo
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first(labels, _ZONES),
+        zone=_first(labels, "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
-        ultraserver=labels.get(_ULTRASERVER, ""),
+        ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
         deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
         kubelet=info.get("kubeletVersion", ""),
@@ -217,7 +215,7 @@ def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
     return thing.get("metadata") or {}
 
 
-def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
+def _first(labels: Mapping[str, str], *names: str) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
@@ -228,12 +226,6 @@ def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
                 return True, ""
             return False, str(condition.get("message") or condition.get("reason") or "")
     return False, "The node has no Ready condition"
-
-
-def _amounts(allocatable: Mapping[str, str], used: Used, *, all_pods: bool) -> Iterator[tuple[str, Amount]]:
-    for name, text in allocatable.items():
-        number = _number(name, text)
-        yield name, Amount(number, max(number - used.get(name, 0), 0), all_pods)
 
 
 def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:

@@ -3,17 +3,16 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.api import KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.cleanup import delete_and_wait
+from fabbench.launchers.kubernetes.cleanup import delete_and_wait, remove_run
 from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe
 from fabbench.launchers.kubernetes.manifests import CONTAINER, HEARTBEAT_FILE, RunSpec, deadline, owned_by, workload
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import explain_job, explain_pod
-from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, is_ready
+from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, events_of, is_ready
 from fabbench.model.errors import MachineError
 
 _BEAT_S = 5.0
@@ -55,20 +54,16 @@ class Heartbeat:
         interval = min(_BEAT_S, self._spec.lease_s / 5)
         while not self._closing.wait(interval if self._beats else _POLL_S):
             try:
-                self._extend_deadline()
+                now = time.monotonic()
+                if now - self._extended >= self._spec.lease_s / 5:
+                    self._api.patch("Job", self._spec.name, deadline(round(now - self._started) + self._spec.lease_s))
+                    self._extended = now
                 running = [pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"]
             except MachineError:
                 continue
             for name in {pod["metadata"]["name"] for pod in running} - self._beating:
                 self._beating.add(name)
                 threading.Thread(target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}").start()
-
-    def _extend_deadline(self) -> None:
-        now = time.monotonic()
-        if now - self._extended >= self._spec.lease_s / 5:
-            patch = deadline(round(now - self._started) + self._spec.lease_s)
-            self._api.patch("Job", self._spec.name, patch)
-            self._extended = now
 
     def _beat(self, name: str) -> None:
         """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
@@ -111,9 +106,9 @@ class JobRun:
         first, *others = workload(self._spec)
         self._heartbeat.begin()
         try:
-            self._job = self._create(first)
+            self._job = self._api.create(first["kind"], first)
             for each in owned_by(others, self._job):
-                self._create(each)
+                self._api.create(each["kind"], each)
         except BaseException as error:
             self._remove(error)
             raise
@@ -121,9 +116,7 @@ class JobRun:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove(error)
 
     def wait(self, limit_s: float, nodes: Sequence[Node], notify: Callable[[str], None]) -> Sequence[Object]:
@@ -135,21 +128,31 @@ class JobRun:
         waiting = ReadinessWait(limit_s, notify)
         while True:
             try:
-                pods = sorted(self.pods(), key=_index)
+                pods = sorted(self.pods(), key=lambda pod: int(pod["metadata"].get("labels", {}).get(_INDEX, 0)))
                 if len(pods) == self._spec.count and all(map(is_ready, pods)):
                     self._pod_nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
                     return pods
-                why = self._explain_wait(pods, nodes)
+                events = events_of(self._api, self._spec.name)
+                found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
+                why = next((each for each in found if each is not None), None) or explain_job(
+                    self._api.read("Job", self._spec.name), events
+                )
             except UnansweredError as error:
                 why = api_silent(error)
             waiting.observe(why)
             time.sleep(_POLL_S)
 
-    def explain_exit(self, name: str) -> str:
-        """Explain what happened to a pod that no longer runs, or to the pod whose end made the Job end it.
+    def connections(self, pods: Sequence[Object]) -> dict[str, PodConnection]:
+        """Return a connection to each pod, by the name of its node."""
+        return {
+            str(pod["spec"]["nodeName"]): PodConnection(
+                self._api, pod["metadata"]["name"], CONTAINER, self.explain_exit
+            )
+            for pod in pods
+        }
 
-        The reason of a killed pod may come a little later than its end: wait for it.
-        """
+    def explain_exit(self, name: str) -> str:
+        """Explain what ended a pod, or the pod whose end ended it. The reason may come a little later: wait for it."""
         deadline = time.monotonic() + _REASON_S
         try:
             while True:
@@ -167,10 +170,12 @@ class JobRun:
     def _end_of(self, name: str) -> tuple[str, Explanation | None, bool]:
         """Return the pod that ended first, why if known, and whether it still exists."""
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
-        events = self.events()
+        events = events_of(self._api, self._spec.name)
         first = self._first_ended(name, pods, events)
         pod = pods.get(first) or self._watch.named(first)
-        return first, explain_pod(pod, events, self._node(pod)) if pod else None, first in pods
+        node = pod.get("spec", {}).get("nodeName") if pod else None
+        nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
+        return first, explain_pod(pod, events, nodes) if pod else None, first in pods
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
@@ -181,17 +186,6 @@ class JobRun:
         phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
         return next((each for each in others if phases.get(each) != "Running"), name)
 
-    def _node(self, pod: Object) -> tuple[Node, ...]:
-        """Return the node of a pod; none if it is not on a node."""
-        name = pod.get("spec", {}).get("nodeName")
-        return read_nodes([self._api.read("Node", name)], ()) if name else ()
-
-    def _explain_wait(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
-        waiting = [pod for pod in pods if not is_ready(pod)]
-        events = self.events()
-        found = (explain_pod(pod, events, nodes) for pod in waiting)
-        return next((each for each in found if each is not None), None) or explain_job(self.job(), events)
-
     def pods(self) -> list[dict[str, Any]]:
         """Return the run's pods as they are now."""
         return list(self._api.objects("Pod", labels=self._selector))
@@ -200,44 +194,13 @@ class JobRun:
     def _selector(self) -> str:
         return f"job-name={self._spec.name}"
 
-    def job(self) -> dict[str, Any]:
-        """Return the Job as it is now."""
-        return self._api.read("Job", self._spec.name)
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return the namespace's events of this run's objects."""
-        # No API selector matches name prefixes.
-        return [
-            event
-            for event in self._api.objects("Event")
-            if str(event.get("involvedObject", {}).get("name", "")).startswith(self._spec.name)
-        ]
-
-    def _create(self, thing: Object) -> Object:
-        return self._api.create(thing["kind"], thing)
-
     def _remove(self, error: BaseException | None) -> None:
-        """Remove everything, even if interrupted. If something remains, raise MachineError or add a note."""
         self._heartbeat.stop()
         self._watch.stop()
-        try:
-            try:
-                self._remove_job()
-            except KeyboardInterrupt:
-                self._remove_job()
-                raise
-        except MachineError as left:
-            if error is None:
-                raise
-            error.add_note(f"{left} {left.hint}")
-
-    def _remove_job(self) -> None:
         name, seconds = self._spec.name, self._spec.lease_s + self._spec.ttl_s
-        remaining = delete_and_wait(self._api, "Job", name, self.pods, created=bool(self._job))
-        hint = f"It exits on its own, and is removed {seconds} s after losing contact with fabbench."
-        if error := remaining.error(f"Job {name}", unanswered=hint):
-            raise error
-
-
-def _index(pod: Object) -> int:
-    return int(pod["metadata"].get("labels", {}).get(_INDEX, 0))
+        remove_run(
+            lambda: delete_and_wait(self._api, "Job", name, self.pods, created=bool(self._job)),
+            f"Job {name}",
+            unanswered=f"It exits on its own, and is removed {seconds} s after losing contact with fabbench.",
+            error=error,
+        )

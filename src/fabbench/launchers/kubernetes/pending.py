@@ -6,6 +6,7 @@ Insufficient cpu, …``).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from fabbench.catalog.cluster_profiles import profile_for
@@ -22,45 +23,24 @@ _REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
 _TAINT = re.compile(r"\{([^{}]*)\}")
 _NAMED = 4
 _UNSCHEDULABLE = (
-    pattern(
-        r"anti-affinity",
-        "too-few-nodes",
-        "",
-        "Each pod needs a node of its own: use fewer nodes, or wait until another pod of this run is gone.",
-    ),
-    pattern(
-        r"free ports",
-        "port",
-        "",
-        "With --host-network only one pod per node can use the port: wait for the other to finish.",
-    ),
-    pattern(
-        r"node\.kubernetes\.io/unschedulable|were unschedulable",
-        "cordoned",
-        "",
-        "Uncordon the nodes, or choose others.",
-    ),
-    pattern(
-        r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/",
-        "node-lost",
-        "",
-        "Check the nodes (kubectl describe node): they are not ready, or short of a resource.",
-    ),
-    pattern(
-        r"taint",
-        "taints",
-        "",
-        "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes.",
-    ),
-)
+    pattern(r"anti-affinity", "too-few-nodes", "",
+        "Each pod needs a node of its own: use fewer nodes, or wait until another pod of this run is gone."),
+    pattern(r"free ports", "port", "",
+        "With --host-network only one pod per node can use the port: wait for the other to finish."),
+    pattern(r"node\.kubernetes\.io/unschedulable|were unschedulable", "cordoned", "",
+        "Uncordon the nodes, or choose others."),
+    pattern(r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/", "node-lost", "",
+        "Check the nodes (kubectl describe node): they are not ready, or short of a resource."),
+    pattern(r"taint", "taints", "",
+        "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes."),
+)  # fmt: skip
 _CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")  # Taints of unhealthy nodes, never to be tolerated
-_NO_NODES = "no nodes available to schedule pods"
 
 
 def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain a message of the scheduler. `nodes` are the cluster's, with what is free there."""
     name = (pod.get("metadata") or {}).get("name", "")
-    if _NO_NODES in message:
+    if "no nodes available to schedule pods" in message:
         text = f"The pod {name} cannot be scheduled: the cluster has no nodes."
         return Explanation(code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False)
     reasons = list(_reasons(message))
@@ -68,7 +48,9 @@ def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Nod
         return None
     lacking = [what.removeprefix("Insufficient ") for _, what in reasons if what.startswith("Insufficient ")]
     if lacking:
-        return _insufficient(pod, sorted(lacking, key=_weight), reasons, nodes)
+        # The fabric first, then GPUs.
+        lacking.sort(key=lambda name: (0 if profile_for(name) else 1 if name == GPU else 2, name))
+        return _insufficient(pod, lacking, reasons, nodes)
     return _unschedulable(name, reasons)
 
 
@@ -79,11 +61,6 @@ def _reasons(message: str) -> Iterator[tuple[int, str]]:
     text = re.split(r"\.? preemption: |\. ", match["reasons"], maxsplit=1)[0].strip().rstrip(".")
     for reason in _REASON.finditer(text):
         yield int(reason["count"]), reason["what"].strip()
-
-
-def _weight(resource: str) -> tuple[int, str]:
-    """Order resources: the fabric first, then GPUs."""
-    return (0 if profile_for(resource) else 1 if resource == GPU else 2, resource)
 
 
 def _insufficient(
@@ -126,17 +103,11 @@ def _free(resource: str, amount: Amount) -> str:
 def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]:
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    expressions = [
-        expression
-        for term in required.get("nodeSelectorTerms") or ()
-        for expression in term.get("matchExpressions") or ()
-        if expression.get("operator") == "In"
-    ]
-    candidates = list(nodes)
-    for expression in expressions:
-        key, values = expression["key"], expression.get("values", ())
-        candidates = [node for node in candidates if node.labels.get(key) in values]
-    return candidates
+    terms = required.get("nodeSelectorTerms") or ()
+    for expression in chain.from_iterable(term.get("matchExpressions") or () for term in terms):
+        if expression.get("operator") == "In":
+            nodes = [node for node in nodes if node.labels.get(expression["key"]) in expression.get("values", ())]
+    return nodes
 
 
 def _amount(node: Node, resource: str) -> Amount:
@@ -173,59 +144,28 @@ def _unschedulable(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation
 
 _IMAGE = "Pass another image with --image, or check that the nodes can reach its registry."
 _PULLS = (
-    pattern(
-        r"couldn't parse image|InvalidImageName|invalid reference format",
-        "image",
-        "Invalid image reference: {image}.",
-        "Use REGISTRY/NAME:TAG.",
-    ),
-    pattern(
-        r"no match for platform|no matching manifest|exec format error",
-        "architecture",
+    pattern(r"couldn't parse image|InvalidImageName|invalid reference format", "image",
+        "Invalid image reference: {image}.", "Use REGISTRY/NAME:TAG."),
+    pattern(r"no match for platform|no matching manifest|exec format error", "architecture",
         "The image {image} is not available for the architecture of {node}.",
-        "Use an image built for it, or nodes of another architecture.",
-    ),
-    pattern(
-        r"toomanyrequests|\b429\b|rate limit",
-        "image",
+        "Use an image built for it, or nodes of another architecture."),
+    pattern(r"toomanyrequests|\b429\b|rate limit", "image",
         "Registry rate limit for {image}: {message}.",
-        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.",
-        final=False,
-    ),
-    pattern(
-        r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
-        r"\b40[13]\b",
-        "image",
+        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.", final=False),
+    pattern(r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
+        r"\b40[13]\b", "image",
         "Image pull denied on {node} for {image}: {message}.",
-        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too.",
-    ),
-    pattern(
-        r"not found|NotFound|manifest unknown|name unknown|does not exist",
-        "image",
-        "Image not found: {image}.",
-        "Check its name and tag.",
-    ),
-    pattern(
-        r"no space left on device",
-        "disk",
-        "{node} has no space left for the image {image}.",
-        "Free some space there, or choose another node.",
-    ),
-    pattern(
-        r"ErrImageNeverPull",
-        "image",
-        "The image {image} is not on {node}, and its pull policy is Never.",
-        "Load it there, or use another.",
-    ),
-    pattern(
-        r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b",
-        "image",
-        "The registry of {image} does not answer {node}: {message}.",
-        _IMAGE,
-        final=False,
-    ),
+        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too."),
+    pattern(r"not found|NotFound|manifest unknown|name unknown|does not exist", "image",
+        "Image not found: {image}.", "Check its name and tag."),
+    pattern(r"no space left on device", "disk",
+        "{node} has no space left for the image {image}.", "Free some space there, or choose another node."),
+    pattern(r"ErrImageNeverPull", "image",
+        "The image {image} is not on {node}, and its pull policy is Never.", "Load it there, or use another."),
+    pattern(r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b", "image",
+        "The registry of {image} does not answer {node}: {message}.", _IMAGE, final=False),
     pattern(r".", "image", "The image {image} cannot be pulled: {message}.", _IMAGE),
-)
+)  # fmt: skip
 _BEFORE = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
@@ -236,63 +176,38 @@ _PULL_REASONS = frozenset(
 )  # fmt: skip
 
 _WAITS = (
-    pattern(
-        r"runAsNonRoot|runAsUser",
-        "policy",
+    pattern(r"runAsNonRoot|runAsUser", "policy",
         "The image {image} runs as root, which the pod's rules forbid: {message}.",
-        "Use an image that does not, with --mpi-agent exec, or another namespace.",
-    ),
-    pattern(
-        r"exec format error",
-        "architecture",
-        "The image {image} is for another architecture than {node}.",
-        "Use an image built for it.",
-    ),
-    pattern(
-        r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file',
-        "no-program",
-        "The image {image} has no {what}{path}.",
-        "Pass an image that has it with --image.",
-    ),
+        "Use an image that does not, with --mpi-agent exec, or another namespace."),
+    pattern(r"exec format error", "architecture",
+        "The image {image} is for another architecture than {node}.", "Use an image built for it."),
+    pattern(r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file', "no-program",
+        "The image {image} has no {what}{path}.", "Pass an image that has it with --image."),
     pattern(r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."),
-)
+)  # fmt: skip
 _WAIT_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
      "PostStartHookError", "CrashLoopBackOff"}
 )  # fmt: skip
 
 _SETUP = (
-    pattern(
-        r'secret "(?P<secret>[^"]+)" not found',
-        "secret",
+    pattern(r'secret "(?P<secret>[^"]+)" not found', "secret",
         "The pod {pod} waits for the secret {secret}, which does not exist.",
-        "It is created right after the Job: if this persists, stop the run and run fabbench clean.",
-        final=False,
-    ),
-    pattern(
-        r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit",
-        "addresses",
+        "It is created right after the Job: if this persists, stop the run and run fabbench clean.", final=False),
+    pattern(r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit", "addresses",
         "{node} has no IP address for the pod {pod}: {message}.",
-        "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.",
-        final=False,
-    ),
-    pattern(
-        r"RuntimeHandler|runtime handler",
-        "start",
+        "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.", final=False),
+    pattern(r"RuntimeHandler|runtime handler", "start",
         "{node} does not know the pod's runtime class: {message}.",
-        "Pass another with --runtime-class, drop it, or choose other nodes.",
-    ),
+        "Pass another with --runtime-class, drop it, or choose other nodes."),
     pattern(r".", "setup", "The pod {pod} cannot be set up on {node}: {message}.", "Check the node.", final=False),
-)
+)  # fmt: skip
 
 
 def explain_pod(
     pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = (), nodes: Sequence[Node] = ()
 ) -> Explanation | None:
-    """Explain why a pod does not run; None if nothing is wrong, or nothing is known yet.
-
-    `events` may include other objects'. `nodes` are the cluster's, with what is free on them.
-    """
+    """Explain why a pod does not run; None: nothing is wrong or known yet. `events` may include other objects'."""
     pod_events = sorted((event for event in events if _concerns(event, pod)), key=_time)
     return next(_explanations(pod, pod_events, nodes), None)
 
@@ -356,7 +271,8 @@ def _waiting(
         if reason in _PULL_REASONS:
             # A back-off drops the registry's answer; the event of the last attempt keeps it.
             attempts = [_message(event) for event in events if "Failed to pull image" in _message(event)]
-            cause = _cause(attempts[-1] if attempts else message)
+            # Without what containerd and the kubelet prepend, including image names.
+            cause = _BEFORE.sub("", " ".join((attempts[-1] if attempts else message).split()))
             found = match_message(_PULLS, f"{reason}: {cause}", **details)
         elif reason in _WAIT_REASONS:
             found = match_message(_WAITS, f"{reason}: {message}", **details)
@@ -364,11 +280,6 @@ def _waiting(
             found = None
         if found:
             yield found
-
-
-def _cause(message: str) -> str:
-    """Strip what containerd and the kubelet prepend to a registry's answer, including image names."""
-    return _BEFORE.sub("", " ".join(message.split()))
 
 
 def _unscheduled(

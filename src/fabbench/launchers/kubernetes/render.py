@@ -28,7 +28,6 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.plan.request import refuse_images
 
-_RUN = "rendered"
 _PUBLIC_KEY = "ssh-ed25519 GENERATED-FOR-EVERY-RUN fabbench"
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
@@ -78,7 +77,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
             "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
         )
     return RunSpec(
-        run=options.run_id or _RUN,
+        run=options.run_id or "rendered",
         count=len(source.inventory.hosts),
         resources=override_resources(resources, amounts),
         deadline_s=longest_s(source.plan),

@@ -63,10 +63,7 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
 
 
 def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
-    """Return the nodes that match by name and type, whether they can be taken or not.
-
-    Raise errors as `choose` does for unknown names.
-    """
+    """Return the nodes that match by name and type, free or not. Raise errors as `choose` does."""
     _count_needed(criteria, nodes)
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 
@@ -225,10 +222,9 @@ def _too_few(
     needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
 ) -> MachineError:
     available = sum(map(len, groups))
-    lines = [
-        f"{_count(needed)} needed, {available or 'none'} available"
-        + (", and not together:" if available >= needed else ":")
-    ]
+    nodes_are = "1 node is" if needed == 1 else f"{needed} nodes are"
+    together = ", and not together" if available >= needed else ""
+    lines = [f"{nodes_are} needed, {available or 'none'} available{together}:"]
     lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     if not groups and not left_out:
@@ -251,10 +247,6 @@ def _describe(node: Node) -> str:
     parts += [f"{node.fabric.allocatable} {fabric_name(node)}"] if node.fabric.allocatable else []
     parts += [node.zone] if node.zone else []
     return ", ".join(parts)
-
-
-def _count(number: int) -> str:
-    return "1 node is" if number == 1 else f"{number} nodes are"
 
 
 def _names(nodes: Sequence[Node]) -> str:

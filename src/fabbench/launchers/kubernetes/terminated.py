@@ -18,106 +18,70 @@ OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oo
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
 started in a running pod, the pod goes on and its status does not show it."""
 
-_EVICTIONS = frozenset({"Evicted", "Preempted", "Preempting"})
-"""Reasons of events with which the kubelet and the scheduler announce a pod's end."""
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
-    pattern(
-        r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)",
-        "evicted",
+    pattern(r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)", "evicted",
         "The pod {pod} was evicted from {node}: {why}",
-        "Its node ran out of a resource: check what else runs there, and measure when it is idle.",
-    ),
-    pattern(
-        r"^DeadlineExceeded", "deadline", "The pod {pod} hit its deadline.", "Give the run more time, or measure less."
-    ),
-    pattern(
-        r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
-        r"Available: ?(?P<free>\d+)",
-        "insufficient",
+        "Its node ran out of a resource: check what else runs there, and measure when it is idle."),
+    pattern(r"^DeadlineExceeded", "deadline",
+        "The pod {pod} hit its deadline.", "Give the run more time, or measure less."),
+    pattern(r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
+        r"Available: ?(?P<free>\d+)", "insufficient",
         "{node} has {free} working {what}, but the pod {pod} was assigned {requested}.",
         "A device failed, or its device plugin lost count: check the plugin's log. Restarting it and "
-        "the kubelet helps.",
-    ),
-    pattern(
-        r"^OutOf(?P<what>[^:]+): (?P<why>.*)",
-        "insufficient",
+        "the kubelet helps."),
+    pattern(r"^OutOf(?P<what>[^:]+): (?P<why>.*)", "insufficient",
         "{node} rejected the pod {pod}: not enough {what}: {why}",
-        "Another pod took it first: try again, or choose other nodes.",
-    ),
-    pattern(
-        r"^(?:NodeLost|NodeNotReady)",
-        "node-lost",
-        "{node}, where the pod {pod} ran, is lost.",
-        "Check the node (kubectl describe node), and measure without it.",
-    ),
-    pattern(
-        r"^(?:Preempt\w*|PreemptionByScheduler)",
-        "preempted",
-        "The pod {pod} was preempted.",
-        "Measure when the cluster is less busy, or in a queue of higher priority.",
-    ),
-    pattern(
-        r"^DeletionByTaintManager",
-        "node-lost",
+        "Another pod took it first: try again, or choose other nodes."),
+    pattern(r"^(?:NodeLost|NodeNotReady)", "node-lost",
+        "{node}, where the pod {pod} ran, is lost.", "Check the node (kubectl describe node), and measure without it."),
+    pattern(r"^(?:Preempt\w*|PreemptionByScheduler)", "preempted",
+        "The pod {pod} was preempted.", "Measure when the cluster is less busy, or in a queue of higher priority."),
+    pattern(r"^DeletionByTaintManager", "node-lost",
         "The pod {pod} was evicted from {node}, which was tainted: it is lost, or being drained.",
-        "Check the node (kubectl describe node), and measure without it.",
-    ),
-    pattern(
-        r"^(?:EvictionByEvictionAPI)",
-        "evicted",
+        "Check the node (kubectl describe node), and measure without it."),
+    pattern(r"^(?:EvictionByEvictionAPI)", "evicted",
         "The pod {pod} was evicted from {node}, which is being drained.",
-        "Measure when the maintenance is over, or on other nodes.",
-    ),
-    pattern(
-        r"^(?:Terminated|NodeShutdown|TerminationByKubelet)",
-        "node-lost",
-        "{node} is shutting down, and terminated the pod {pod}.",
-        "Measure without it.",
-    ),
-    pattern(
-        r"^UnexpectedAdmissionError: (?P<why>.*)",
-        "insufficient",
-        "{node} could not allocate devices for the pod {pod}: {why}",
-        "Check the log of the device plugin there.",
-    ),
-)
+        "Measure when the maintenance is over, or on other nodes."),
+    pattern(r"^(?:Terminated|NodeShutdown|TerminationByKubelet)", "node-lost",
+        "{node} is shutting down, and terminated the pod {pod}.", "Measure without it."),
+    pattern(r"^UnexpectedAdmissionError: (?P<why>.*)", "insufficient",
+        "{node} could not allocate devices for the pod {pod}: {why}", "Check the log of the device plugin there."),
+)  # fmt: skip
 
 _STARTS = (
-    pattern(
-        r"exec format error",
-        "architecture",
+    pattern(r"exec format error", "architecture",
         "The image {image} is for another architecture than {node}.",
-        "Use an image built for both, or nodes of its architecture.",
-    ),
-    pattern(
-        r'(?:exec: "|exec )(?P<what>[^":]+)"?: .*?(?:no such file|not found)',
-        "no-program",
-        "The image {image} has no {what}.",
-        "Pass an image that has it with --image.",
-    ),
-    pattern(
-        r"OCI runtime|containerd task|runc",
-        "start",
+        "Use an image built for both, or nodes of its architecture."),
+    pattern(r'(?:exec: "|exec )(?P<what>[^":]+)"?: .*?(?:no such file|not found)', "no-program",
+        "The image {image} has no {what}.", "Pass an image that has it with --image."),
+    pattern(r"OCI runtime|containerd task|runc", "start",
         "The container could not be started on {node}: {message}.",
-        "Check the node's events; usual causes are an image or runtime class for another kind of node.",
-    ),
-)
+        "Check the node's events; usual causes are an image or runtime class for another kind of node."),
+)  # fmt: skip
 
 
 def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
-    """Explain why a pod failed, from its status and its own events.
-
-    Return None if it did not fail or the reason is unknown.
-    """
+    """Explain why a pod failed, from its status and its own events. None: it did not fail, or that is unknown."""
     known = names(pod)
-    for message in (*_status_messages(pod), *_evictions(events)):
-        if found := match_message(_REASONS, message, **known):
+    # A pod's status may show later, or never, what an event announces.
+    announced = (
+        f"{event['reason']}: {shorten(str(event.get('message') or event.get('note') or ''))}."
+        for event in events
+        if event.get("reason") in {"Evicted", "Preempted", "Preempting"}
+    )
+    for text in (*_status_messages(pod), *announced):
+        if found := match_message(_REASONS, text, **known):
             return found
-    for state in _terminated(pod):
-        if found := _container(pod, state, known):
-            return found
-    return None
+    state = next(_terminated(pod), None)
+    if state is None:
+        return None
+    if state.get("reason") == "OOMKilled":
+        return _oom("The pod", pod)
+    message = shorten(state.get("message") or "")
+    unstarted = state.get("reason") in {"StartError", "ContainerCannotRun"}
+    found = match_message(_STARTS, message, **known) if unstarted else None
+    return found or _exit(state.get("exitCode", 0), message, known)
 
 
 def explain_killed(pod: Mapping[str, Any], before: str, after: str) -> Explanation | None:
@@ -146,14 +110,6 @@ def _status_messages(pod: Mapping[str, Any]) -> Iterator[str]:
             yield f"{condition.get('reason', '')}: {shorten(condition.get('message') or '')}."
 
 
-def _evictions(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield events that announce a pod's end: its status may show that only later, or never."""
-    for event in events:
-        reason = str(event.get("reason") or "")
-        if reason in _EVICTIONS:
-            yield f"{reason}: {shorten(str(event.get('message') or event.get('note') or ''))}."
-
-
 def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     status = pod.get("status") or {}
     for key in ("initContainerStatuses", "containerStatuses"):
@@ -161,15 +117,6 @@ def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             state = (container.get("state") or {}).get("terminated")
             if state and (state.get("exitCode") or state.get("reason") == "OOMKilled"):
                 yield state
-
-
-def _container(pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]) -> Explanation | None:
-    code, reason, message = (state.get("exitCode", 0), state.get("reason", ""), shorten(state.get("message") or ""))
-    if reason == "OOMKilled":
-        return _oom("The pod", pod)
-    if reason in {"StartError", "ContainerCannotRun"}:
-        return match_message(_STARTS, message, **known) or _exit(code, message, known)
-    return _exit(code, message, known)
 
 
 def _oom(subject: str, pod: Mapping[str, Any]) -> Explanation:
@@ -202,77 +149,45 @@ def _exit(code: int, message: str, known: Mapping[str, str]) -> Explanation:
 
 _LEVEL = "The namespace admits only pods of the level {level}: {why}."
 _TABLE = (
-    pattern(
-        r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
-        r"limited: (?P<limit>[^\"\n]+)",
-        "quota",
+    pattern(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
+        r"limited: (?P<limit>[^\"\n]+)", "quota",
         "The quota {quota} of the namespace is exceeded: requested {requested}, in use {used}, limit {limit}.",
-        "Use fewer nodes or another namespace, or have the quota raised.",
-    ),
-    pattern(
-        r'failed quota: (?P<quota>[^:]+): must specify (?P<what>[^"\n]+)',
-        "quota",
+        "Use fewer nodes or another namespace, or have the quota raised."),
+    pattern(r'failed quota: (?P<quota>[^:]+): must specify (?P<what>[^"\n]+)', "quota",
         "The quota {quota} of the namespace requires every pod to set {what}.",
-        "Use another namespace: fabbench sets no CPU limit, because it would slow down the benchmark.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*(?:hostNetwork|host namespaces).*)',
-        "pod-security",
-        _LEVEL,
-        "Drop --host-network, or use a namespace of the level privileged.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*"IPC_LOCK".*)',
-        "pod-security",
+        "Use another namespace: fabbench sets no CPU limit, because it would slow down the benchmark."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*(?:hostNetwork|host namespaces).*)', "pod-security",
+        _LEVEL, "Drop --host-network, or use a namespace of the level privileged."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*"IPC_LOCK".*)', "pod-security",
         _LEVEL,
         "RDMA needs IPC_LOCK, which only the level privileged allows: use a namespace with the label "
-        "pod-security.kubernetes.io/enforce=privileged, or measure --fabric tcp alone.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*runAsNonRoot.*)',
-        "pod-security",
-        _LEVEL,
-        "Run pods without root and sshd: --on kubernetes --run-as-user 1000 --mpi-agent exec.",
-    ),
-    pattern(
-        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)',
-        "pod-security",
-        _LEVEL,
-        "Use a namespace of the level privileged; docs/kubernetes.md lists what each level allows.",
-    ),
-    pattern(
-        r"(?P<why>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is [^\]\n]+)",
-        "limit-range",
+        "pod-security.kubernetes.io/enforce=privileged, or measure --fabric tcp alone."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*runAsNonRoot.*)', "pod-security",
+        _LEVEL, "Run pods without root and sshd: --on kubernetes --run-as-user 1000 --mpi-agent exec."),
+    pattern(r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)', "pod-security",
+        _LEVEL, "Use a namespace of the level privileged; docs/kubernetes.md lists what each level allows."),
+    pattern(r"(?P<why>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is [^\]\n]+)", "limit-range",
         "A LimitRange of the namespace forbids the pod: {why}.",
-        "Use another namespace, or have the LimitRange changed.",
-    ),
-    pattern(
-        r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group '
-        r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?',
-        "rights",
+        "Use another namespace, or have the LimitRange changed."),
+    pattern(r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group '
+        r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?', "rights",
         "{user} may not {verb} {resource}{where}.",
-        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all that is needed.",
-    ),
-    pattern(
-        r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"
-        r"denied (?:the )?request:? (?P<why>.+)",
-        "policy",
+        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all that is needed."),
+    pattern(r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"
+        r"denied (?:the )?request:? (?P<why>.+)", "policy",
         "The cluster's policy {hook} forbids it: {why}.",
-        "Ask the cluster's administrators for a namespace where it is allowed.",
-    ),
-    pattern(
-        r'namespaces? "(?P<namespace>[^"]+)" not found',
-        "namespace",
+        "Ask the cluster's administrators for a namespace where it is allowed."),
+    pattern(r'namespaces? "(?P<namespace>[^"]+)" not found', "namespace",
         "Namespace not found: {namespace}.",
-        "Pass another with --namespace, or create it: kubectl create namespace {namespace}.",
-    ),
-)
+        "Pass another with --namespace, or create it: kubectl create namespace {namespace}."),
+)  # fmt: skip
 
 
 def explain_refusal(message: str) -> Explanation | None:
     """Explain why a request was forbidden, from the message of a Status, an event or a condition."""
-    scope = _scope(message)
-    found = match_message(_TABLE, message, where=scope)
+    _, _, rest = message.partition('in the namespace "')
+    where = f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"
+    found = match_message(_TABLE, message, where=where)
     if found is None and "forbidden" in message.lower():
         return Explanation(
             code="forbidden",
@@ -280,8 +195,3 @@ def explain_refusal(message: str) -> Explanation | None:
             advice="Ask the cluster's administrators.",
         )
     return found
-
-
-def _scope(message: str) -> str:
-    _, _, rest = message.partition('in the namespace "')
-    return f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"

@@ -17,10 +17,7 @@ _RETRY_S = 1.0
 
 
 class PodWatch:
-    """A thread that keeps the last state of every pod with a label.
-
-    An evicted pod reports that only until it is gone, which may take less than a second.
-    """
+    """A thread that keeps the last state of pods: an evicted one may show that for less than a second."""
 
     def __init__(self, api: KubernetesApi, selector: str) -> None:
         self.last: dict[str, Mapping[str, Any]] = {}  # A pod's uid → its last reported state
@@ -67,10 +64,7 @@ class ReadinessWait:
         self._reported = ""
 
     def observe(self, why: Explanation | None) -> None:
-        """Note what keeps pods from starting; None: nothing known.
-
-        Raise MachineError with the explanation: at once if the reason is permanent, else after the limit.
-        """
+        """Note what keeps pods from starting. Raise MachineError: at once if it is final, or at the limit."""
         now = time.monotonic()
         if why:
             if why.final:
@@ -89,6 +83,13 @@ class ReadinessWait:
 def api_silent(error: UnansweredError) -> Explanation:
     """Return the transient explanation that the API does not answer."""
     return Explanation(code="api", text=str(error), advice="fabbench keeps trying.", final=False)
+
+
+def events_of(api: KubernetesApi, name: str) -> list[dict[str, Any]]:
+    """Return the namespace's events of a run: of objects whose names begin with `name`, which no selector matches."""
+    return [
+        event for event in api.objects("Event") if str(event.get("involvedObject", {}).get("name", "")).startswith(name)
+    ]
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
@@ -176,10 +177,7 @@ class PodLog:
             yield from self._new(_lines(pieces, whole=follow))
 
     def _new(self, texts: Iterator[str]) -> Iterator[str]:
-        """Skip lines that were read before, and keep track of the position.
-
-        Raise MachineError for the kubelet's error in place of a log that it cannot read: it has no timestamp.
-        """
+        """Skip lines read before. Raise MachineError for the kubelet's error in place of a log: it has no timestamp."""
         last, skip = self._last, self._times
         for text in texts:
             if self._closing.is_set():

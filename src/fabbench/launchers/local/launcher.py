@@ -4,12 +4,13 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from threading import Event
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
+from typing import ClassVar, Self
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.mpirun import MpiHosts
@@ -29,9 +30,7 @@ from fabbench.model.log import Ending
 from fabbench.model.plan import DEFAULT_VARIANT, Command, Execution, Step, Variant
 from fabbench.plan.request import refuse_images, with_libraries
 
-_ADDRESS = "127.0.0.1"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's shared memory, not temporary files
-_LISTEN = "0A"
 _LOOK_S = 20.0
 
 
@@ -40,8 +39,7 @@ class LocalSession(Session):
 
     def __init__(self, step: Step, host: Host) -> None:
         """Create a session of a step on `host`; nothing is started or written before it is entered."""
-        self._step = step
-        self._host = host
+        self._step, self._host = step, host
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -57,11 +55,12 @@ class LocalSession(Session):
         self._started: list[Process] = []
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._processes.__exit__(kind, error, trace)
-        _remove_shared_memory(self._started)
+    def __exit__(self, *_: object) -> None:
+        self._processes.__exit__()
+        # What libfabric leaves behind if one of its programs is killed.
+        for path in chain.from_iterable(_SHARED_MEMORY.glob(f"{process.pid}:*") for process in self._started):
+            with contextlib.suppress(OSError):
+                path.unlink()
         self._debug.close()
         self._resources.close()
 
@@ -75,7 +74,7 @@ class LocalSession(Session):
     @override
     def address(self, host: int) -> str:
         del host
-        return _ADDRESS
+        return "127.0.0.1"
 
     @override
     def free_port(self, host: int) -> int:
@@ -101,8 +100,7 @@ class LocalSession(Session):
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the program has a socket that listens on `port`, by the kernel's tables."""
         pid = self._processes_of([program])[0].pid
-        sockets = _sockets(pid)
-        return any(inode in sockets for inode in _listening(pid, port))
+        return not _sockets(pid).isdisjoint(_listening(pid, port))
 
     @override
     def lines(
@@ -125,11 +123,7 @@ class LocalAllocation:
     """This machine; see `fabbench.launchers.Allocation`."""
 
     inventory: Inventory
-
-    @property
-    def remote(self) -> bool:
-        """Return False: it is this machine."""
-        return False
+    remote: ClassVar = False
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -206,14 +200,6 @@ def _printed(argv: Sequence[str], env: Mapping[str, str] = MappingProxyType({}))
     return []
 
 
-def _remove_shared_memory(processes: Iterable[Process]) -> None:
-    """Remove what libfabric leaves behind if one of its programs is killed."""
-    for process in processes:
-        for path in _SHARED_MEMORY.glob(f"{process.pid}:*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
 def _sockets(pid: int) -> set[str]:
     inodes = set()
     with contextlib.suppress(OSError):
@@ -226,10 +212,10 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _listening(pid: int, port: int) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen on a port, in the process's network namespace."""
+    """Yield the inodes of the sockets that listen (0A) on a port, in the process's network namespace."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text("ascii").splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                     yield fields[9]

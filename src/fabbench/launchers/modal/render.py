@@ -17,18 +17,16 @@ from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.modal import ModalOptions
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
-from fabbench.model.plan import Plan, Step
+from fabbench.model.plan import Command, Execution, Plan, Step
 
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
-_WAIT_S = 900
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
 _FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
-_SIOCGIFADDR = 0x8915  # From linux/sockios.h: gets an interface's address
 
 
 class ModalRendering(Rendering):
@@ -47,10 +45,9 @@ class ModalRendering(Rendering):
         if not packages:
             benchmark.require_image(image)
         interface = source.inventory.hosts[0].interface
-        text = script(
-            _bind_sockets(source.plan),
-            source.script_target(NAMED_HOSTS, interface=interface or _interface_variable(source.plan)),
-        )
+        determined = _INTERFACE if source.plan.hosts > 1 else ""  # by the app
+        target = source.script_target(NAMED_HOSTS, interface=interface or determined)
+        text = script(_bind_sockets(source.plan), target)
         parts = (
             source.command,
             _docstring(source.plan),
@@ -83,25 +80,19 @@ def _instance(source: RenderInput) -> Instance:
     return instance
 
 
-def _interface_variable(plan: Plan) -> str:
-    """Return a variable for the interface between the containers, which the app determines."""
-    return _INTERFACE if plan.hosts > 1 else ""
-
-
 def _bind_sockets(plan: Plan) -> Plan:
     """Have NCCL's sockets use the interface that the app determines, if the plan does not set one."""
-    executions = (replace(execution, steps=tuple(map(_bind_step, execution.steps))) for execution in plan.executions)
-    return replace(plan, executions=tuple(executions))
 
+    def bound(command: Command) -> Command:
+        if command.env.get("NCCL_SOCKET_IFNAME") != UNKNOWN_INTERFACE:
+            return command
+        return replace(command, env={**command.env, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"})
 
-def _bind_step(step: Step) -> Step:
-    commands = (
-        replace(command, env={**command.env, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"})
-        if command.env.get("NCCL_SOCKET_IFNAME") == UNKNOWN_INTERFACE
-        else command
-        for command in step.commands
-    )
-    return replace(step, commands=tuple(commands))
+    def steps(execution: Execution) -> tuple[Step, ...]:
+        return tuple(replace(step, commands=tuple(map(bound, step.commands))) for step in execution.steps)
+
+    executions = tuple(replace(execution, steps=steps(execution)) for execution in plan.executions)
+    return replace(plan, executions=executions)
 
 
 def _app(inherited: Sequence[str]) -> str:
@@ -109,11 +100,12 @@ def _app(inherited: Sequence[str]) -> str:
     text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
     if not inherited:
         return text
-    names = f"({_words(inherited)},)"
     option = "secrets=[modal.Secret.from_local_environ(list(INHERITED))]"
     text = text.replace("timeout=TIMEOUT_S)", f"timeout=TIMEOUT_S, {option})", 1)
     kept = 'not name.startswith("NCCL_")'
-    return f"INHERITED = {names}\n\n\n" + text.replace(f"if {kept}", f"if name in INHERITED or {kept}", 1)
+    return f"INHERITED = ({_words(inherited)},)\n\n\n" + text.replace(
+        f"if {kept}", f"if name in INHERITED or {kept}", 1
+    )
 
 
 def _docstring(plan: Plan) -> str:
@@ -134,12 +126,12 @@ def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Ite
     yield "OPTIONS", '{"efa_enabled": True}'
     yield "RDMA", str(bool(fabrics & {*RDMA}))
     yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
-    yield "WAIT_S", str(_WAIT_S)
+    yield "WAIT_S", "900"
     yield "PORT", "2222  # of sshd"
     yield "SSHD_S", "60  # maximum time until it listens"
     yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
     yield "FOR_NCCL", f"({_words(_FOR_NCCL)})"
-    yield "SIOCGIFADDR", f"{_SIOCGIFADDR:#x}"
+    yield "SIOCGIFADDR", "0x8915"  # from linux/sockios.h: gets an interface's address
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:

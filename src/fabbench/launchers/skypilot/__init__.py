@@ -23,14 +23,10 @@ class NodeKind(StrEnum):
 
 
 _FLAVOURS = {"k8s": NodeKind.PODS, "kubernetes": NodeKind.PODS, "aws": NodeKind.MACHINES, "slurm": NodeKind.SLURM}
-_POD_OPTIONS = tuple(declared(PodOptions))
 
 
 def node_kind(infra: str) -> NodeKind:
-    """Parse a SkyPilot infrastructure: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
-
-    Raise RequestError for one that fabbench does not support.
-    """
+    """Parse ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``. Raise RequestError for others."""
     kind = _FLAVOURS.get(infra.partition("/")[0].lower())
     if kind is None:
         raise RequestError(
@@ -86,7 +82,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
         if self.node_kind is not NodeKind.PODS:
-            for name in _POD_OPTIONS:
+            for name in declared(PodOptions):
                 if getattr(self, name):
                     raise RequestError(
                         f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import TextIOBase
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
@@ -71,10 +71,7 @@ def sky() -> Any:
 
 @contextmanager
 def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
-    """Yield SkyPilot's library for one request. Raise MachineError, or RequestError, for its errors.
-
-    `failure` begins the message: "The cluster x cannot be launched".
-    """
+    """Yield SkyPilot's library for one request. Raise MachineError or RequestError for its errors, after `failure`."""
     library = sky()
     try:
         with redirect_stdout(STDERR):
@@ -103,20 +100,8 @@ def is_missing_cluster(error: BaseException | None) -> bool:
     return False
 
 
-_FINE = "SUCCEEDED"
 _TRIES, _PAUSE_S = 3, 2.0
 _ACTIVE = ("PENDING", "RUNNING")
-
-
-class JobEnd(NamedTuple):
-    """How a job ended."""
-
-    status: str  # SkyPilot's status: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``
-
-    @property
-    def fine(self) -> bool:
-        """Return whether the job succeeded."""
-        return self.status == _FINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +116,7 @@ class ClusterOptions:
 
 
 class SkyCluster:
-    """One cluster. A context manager: leaving it cancels the running job and tears the cluster down.
-
-    A cluster that existed before stays up, as does one with `keep`.
-    """
+    """One cluster. Leaving it cancels the job and tears down the cluster, unless it existed before or `keep` is set."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
@@ -154,10 +136,7 @@ class SkyCluster:
             raise
 
     def launch(self, document: str, env: Mapping[str, str]) -> int:
-        """Create the cluster and submit a task to it. Return the job's id.
-
-        Raise RequestError for a task that SkyPilot rejects, MachineError if there are no such machines.
-        """
+        """Create the cluster, submit a task, return the job's id. Raise RequestError (rejected), MachineError."""
         name = self.options.name
         with sky_request("SkyPilot rejects the task") as sky:
             task = _task(sky, document, env, self.options.inherited)
@@ -185,7 +164,14 @@ class SkyCluster:
         if limit_s is None:
             return sky.stream_and_get(request, output_stream=STDERR)
         answers: SimpleQueue[Any] = SimpleQueue()
-        Thread(target=_answer, args=(answers, sky, request), daemon=True).start()
+
+        def wait() -> None:
+            try:
+                answers.put(sky.stream_and_get(request, output_stream=STDERR))
+            except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
+                answers.put(error)
+
+        Thread(target=wait, daemon=True).start()
         try:
             answer = answers.get(timeout=limit_s)
         except Empty:
@@ -204,11 +190,8 @@ class SkyCluster:
         self._running = job
         return job
 
-    def lines(self, job: int) -> Generator[str, None, JobEnd]:
-        """Yield the lines of a job as they come, with SkyPilot's prefixes, and how it ended.
-
-        Closing it early, or an exception through it, cancels the job.
-        """
+    def lines(self, job: int) -> Generator[str, None, str]:
+        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``). Closing it cancels it."""
         last = ""
         try:
             for line in self._tail(job):
@@ -220,7 +203,7 @@ class SkyCluster:
             with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
                 states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
                 self._running = None
-                return JobEnd(str(getattr(states.get(job), "value", "gone")))
+                return str(getattr(states.get(job), "value", "gone"))
         finally:
             self.cancel()
 
@@ -277,18 +260,17 @@ class SkyCluster:
         # A job ends with its cluster: nothing that is closed later should cancel it.
         self._running = None
         notify(f"Tearing down the cluster {name}.")
-        for tries in range(_TRIES):
+        for left in reversed(range(_TRIES)):
             try:
                 self._down()
+                break
             except MachineError as error:
                 if is_missing_cluster(error):
                     break
-                if tries == _TRIES - 1:
+                if not left:
                     hint = f"Run sky down {name}, and check sky status."
                     raise MachineError(f"{error} It may still be up.", hint=hint) from error
                 time.sleep(_PAUSE_S)
-            else:
-                break
         self._touched = False
 
     def _down(self) -> None:
@@ -311,13 +293,6 @@ def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[s
     return task
 
 
-def _answer(answers: SimpleQueue[Any], sky: Any, request: Any) -> None:
-    try:
-        answers.put(sky.stream_and_get(request, output_stream=STDERR))
-    except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
-        answers.put(error)
-
-
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
 _NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")
 _ECHO = re.compile(
@@ -326,10 +301,10 @@ _ECHO = re.compile(
 )
 
 
-def ended(line: str) -> JobEnd | None:
-    """Parse the last line of a job's log; None for any other line."""
+def ended(line: str) -> str | None:
+    """Return the status in the last line of a job's log; None for any other line."""
     match = _FINISHED.fullmatch(line.strip())
-    return JobEnd(match[1]) if match else None
+    return match[1] if match else None
 
 
 def prefix(line: str) -> str:
@@ -343,9 +318,6 @@ def echo(line: str) -> bool:
     return bool(_ECHO.match(line.strip()))
 
 
-def failed(number: int, end: JobEnd, last: str) -> str:
-    """Return the line for the log of a failed job, which `fabbench.evidence.known_errors` recognizes.
-
-    `last` is the last line that the job printed.
-    """
-    return f"fabbench: SkyPilot ended job {number} as {end.status}{f': {last}' if last else '.'}"
+def failed(number: int, status: str, last: str) -> str:
+    """Return the log's line on a failed job, for `fabbench.evidence.known_errors`; `last` is its last line."""
+    return f"fabbench: SkyPilot ended job {number} as {status}{f': {last}' if last else '.'}"

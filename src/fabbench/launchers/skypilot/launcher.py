@@ -33,8 +33,8 @@ class SkyPilotAllocation:
         self.inventory = inventory
         self._rendering, self._cluster = rendering, cluster
         self._document = self._kept = ""
+        # The execution that launched the cluster → the lines that its job has printed, and the rest.
         self._first: Mapping[str, tuple[list[str], Generator[str, None, None]]] = {}
-        """The execution that launched the cluster → the lines that its job has printed, and the rest."""
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -42,11 +42,7 @@ class SkyPilotAllocation:
         return {FILE: self._kept} if self._kept else {}
 
     def submit(self, source: RenderInput) -> None:
-        """Render the task, launch the cluster with the first execution, and wait until that starts.
-
-        Raise RequestError for what cannot be expressed, MachineError if there are no such machines or they
-        lack something.
-        """
+        """Launch the cluster with the first execution, and wait until it starts. Raise RequestError, MachineError."""
         require_names(source.plan)
         self._document = self._rendering.render(source)
         self._kept = self._rendering.render(source.redacted())
@@ -61,13 +57,13 @@ class SkyPilotAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution; return how it ended."""
-        printed, lines = self._first.get(execution.id) or ([], self._job(execution))
+        if execution.id in self._first:
+            printed, lines = self._first[execution.id]
+        else:
+            number = self._cluster.submit(self._document, _variables(execution))
+            printed, lines = [], _lines(self._cluster, number)
         with closing(lines):
             return (yield from Demux(chain(printed, lines)).execute(execution))
-
-    def _job(self, execution: Execution) -> Generator[str, None, None]:
-        """Submit an execution, and yield the lines of its job."""
-        return _lines(self._cluster, self._cluster.submit(self._document, _variables(execution)))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Return nothing: the script prints the counters with its lines."""
@@ -81,8 +77,7 @@ def _variables(execution: Execution) -> dict[str, str]:
 def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
     """Yield the lines of a job; if it failed outside its steps, add a last one with the reason.
 
-    A launcher's message about its failure becomes that reason; otherwise it would count as one more failed
-    execution.
+    A launcher's message is that reason; otherwise it would count as one more failed execution.
     """
     cut = Prefixes().cut
     node, last, step_failed = "", "", False
@@ -103,7 +98,7 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
             last = text if node_prefix and text.strip() and marker is None else last
             step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
-    if not ended.fine and not step_failed:
+    if ended != "SUCCEEDED" and not step_failed:
         yield f"{node}{failed(number, ended, last)}"
 
 
@@ -117,10 +112,7 @@ class SkyPilotLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[SkyPilotAllocation]:
-        """Take the machines from the catalog. Leaving the context tears the cluster down.
-
-        The cluster is launched once the plan is known.
-        """
+        """Take the machines from the catalog; the plan launches the cluster. Leaving the context tears it down."""
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
             raise RequestError(
@@ -129,7 +121,17 @@ class SkyPilotLauncher(Launcher):
         sky()
         nodes = target.nodes or NODES
         inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
-        with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
+        idle = options.idle_minutes
+        if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
+            idle = IDLE_MINUTES
+        settings = ClusterOptions(
+            name=options.cluster_name or f"fabbench-{secrets.token_hex(2)}",
+            idle_minutes=idle,
+            keep=options.keep,
+            start_s=options.start_timeout,
+            inherited=target.inherited,
+        )
+        with SkyCluster(settings) as cluster:
             yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
@@ -141,19 +143,6 @@ class SkyPilotLauncher(Launcher):
 
 
 LAUNCHER = SkyPilotLauncher()
-
-
-def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> ClusterOptions:
-    idle = options.idle_minutes
-    if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
-        idle = IDLE_MINUTES
-    return ClusterOptions(
-        name=options.cluster_name or f"fabbench-{secrets.token_hex(2)}",
-        idle_minutes=idle,
-        keep=options.keep,
-        start_s=options.start_timeout,
-        inherited=inherited,
-    )
 
 
 def _checks(infra: str) -> Iterator[Check]:
@@ -177,7 +166,6 @@ def _checks(infra: str) -> Iterator[Check]:
         yield Check(host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice)
         return
     enabled = any(clouds for clouds in clouds_of.values())
-    advice = "" if enabled else f"Run sky check {cloud} for details."
-    status = Status.PASS if enabled else Status.FAIL
-    seen = f"{infra}: {'enabled' if enabled else 'not enabled'}."
+    status, word = (Status.PASS, "enabled") if enabled else (Status.FAIL, "not enabled")
+    seen, advice = f"{infra}: {word}.", "" if enabled else f"Run sky check {cloud} for details."
     yield Check(host="skypilot", name="place", status=status, seen=seen, advice=advice)

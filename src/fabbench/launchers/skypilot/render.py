@@ -1,10 +1,8 @@
 """A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0. Pure.
 
-The format ``skypilot`` is this task as text.
-
-It is equivalent to SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), with these differences: the
-baseline is a transport that is chosen and proven, not what an empty FI_PROVIDER happens to select; no
-directory of a particular CUDA or plugin release is named; NCCL tunes itself; every step has a time limit.
+It is SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), except that the baseline is a transport that is
+chosen and proven, not what an empty FI_PROVIDER happens to select; no directory of a particular CUDA or plugin
+release is named; NCCL tunes itself; every step has a time limit.
 """
 
 from collections.abc import Collection
@@ -50,28 +48,19 @@ def accelerator(instance: Instance) -> str:
 
 
 def network_tier(requested: str, where: NodeKind, fabrics: Collection[str]) -> str:
-    """Return the ``network_tier`` to request; empty for none.
-
-    Virtual machines have EFA only with the best one. Pods request their devices themselves.
-    """
+    """Return the ``network_tier`` to request; empty: none. Machines need the best for EFA; pods request devices."""
     return requested or ("best" if where is NodeKind.MACHINES and "efa" in fabrics else "")
 
 
 ALL = "all"
-_BASE = "tcp"
 
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp as the last configuration to a plan with a single one on an RDMA fabric.
-
-    So one variable switches a rendered task to its baseline. Plans of benchmarks without tcp stay as they
-    are.
-    """
-    alone = len(planned.configurations) == 1 and planned.configurations[0].fabric in RDMA and not request.variants
-    if not alone:
+    """Add tcp, if the benchmark has it, to a plan of one RDMA configuration: FABRIC then switches to it."""
+    if len(planned.configurations) > 1 or planned.configurations[0].fabric not in RDMA or request.variants:
         return planned
     try:
-        base = plan(replace(request, fabrics=(_BASE,), repeats=len(planned.executions)), inventory)
+        base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)
     except FabbenchError:
         return planned
     executions = (
@@ -101,7 +90,6 @@ def _numbered(execution: Execution, number: int) -> Execution:
 
 Task = dict[str, Any]
 
-_MIB_OF_GIB = 1024
 _DOCKER = "docker:"
 _DOCKER_PORT = "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
 _END = "FABBENCH_SCRIPT"
@@ -137,30 +125,21 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the SkyPilot task that runs a plan. Its keys have the order that SkyPilot's examples use.
-
-    Raise RequestError for options that a SkyPilot task cannot express.
-    """
+    """Return the SkyPilot task that runs a plan, with keys in the order of SkyPilot's examples. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": chosen(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
     if not supervised:
-        made["run"] = _readable(source, planned, nodes)
+        on_slurm = nodes.where is NodeKind.SLURM
+        hosts, start = (READ_SLURM, "") if on_slurm else (READ_SKYPILOT, _preamble(source, nodes))
+        body = readable_body(planned, _script_target(source, nodes, ssh=BATCH), hosts=hosts)
+        made["run"] = f"{_FIRST_NODE}{start}{body}"
         return made
     text = script(planned, _script_target(source, nodes))
     made["run"] = _RUN.format(preamble=_preamble(source, nodes), end=_end(text), script=text)
     return made
-
-
-def _readable(source: RenderInput, planned: Plan, nodes: _Nodes) -> str:
-    """Return the short, readable script that every node runs."""
-    target = _script_target(source, nodes, ssh=BATCH)
-    on_slurm = nodes.where is NodeKind.SLURM
-    hosts = READ_SLURM if on_slurm else READ_SKYPILOT
-    body = readable_body(planned, target, hosts=hosts)
-    return f"{_FIRST_NODE}{'' if on_slurm else _preamble(source, nodes)}{body}"
 
 
 def _end(text: str) -> str:
@@ -200,7 +179,7 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
         resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
     if nodes.where is NodeKind.PODS and share is not None:
         resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"
-        resources["memory"] = f"{max((share.memory >> 20) // _MIB_OF_GIB, 1)}+"
+        resources["memory"] = f"{max(share.memory >> 30, 1)}+"
     elif nodes.where is not NodeKind.MACHINES:
         resources["cpus"] = "1+"
     if nodes.image:
@@ -246,10 +225,11 @@ def _containers(nodes: _Nodes) -> Task:
 
 def _script_target(source: RenderInput, nodes: _Nodes, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
     """Return how the script reaches the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
-    by_name = {} if nodes.image or _folders(source) else _programs_in_path(source)
+    by_name: dict[str, Any] = {}
+    if not nodes.image and not source.request.target.bin_dirs:  # then PATH finds the programs
+        by_name["programs"] = {path: name for name, path in source.inventory.hosts[0].programs.items()}
     if nodes.where is NodeKind.SLURM:
-        gpus = (f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()
-        extra = ("--overlap", *gpus)
+        extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
         return source.script_target(
             SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=extra, **by_name
         )
@@ -259,22 +239,11 @@ def _script_target(source: RenderInput, nodes: _Nodes, ssh: tuple[str, ...] = SS
     return source.script_target(SKYPILOT_HOSTS, ssh=ssh, **by_name)
 
 
-def _programs_in_path(source: RenderInput) -> dict[str, Any]:
-    """Have PATH find the programs if no image of the catalog is used."""
-    programs = source.inventory.hosts[0].programs
-    return {"programs": {path: name for name, path in programs.items()}}
-
-
 def _preamble(source: RenderInput, nodes: _Nodes) -> str:
     if nodes.where is NodeKind.SLURM:
         return _ON_SLURM
-    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not _folders(source)
+    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
     return _IMAGE_OF_MACHINES if plain else ""
-
-
-def _folders(source: RenderInput) -> bool:
-    """Return whether the user specifies where the programs are."""
-    return bool(source.request.target.bin_dirs)
 
 
 _ABOUT = """\

@@ -24,10 +24,7 @@ FILE = "job.sbatch"
 
 @contextmanager
 def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
-    """Submit a job that holds nodes, and yield their names. Leaving the context ends the job.
-
-    Raise MachineError if the job ends before it holds any.
-    """
+    """Hold nodes with a job, and yield their names. Leaving it ends the job. Raise MachineError if that ends first."""
     with closing(follow(job, document)) as lines:
         for line in lines:
             if line.startswith(HELD):

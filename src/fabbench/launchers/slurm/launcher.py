@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
@@ -19,7 +18,7 @@ from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import SWITCH, Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
+from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
@@ -100,10 +99,7 @@ _LIST_JOBS = 'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)
 
 
 def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
-    """Find this user's jobs that fabbench submitted, oldest first. All of them are pending or running.
-
-    Raise MachineError if the queue cannot be read.
-    """
+    """Find this user's jobs of fabbench, pending or running, oldest first. Raise MachineError."""
     done = login_node.run_idempotent(("sh", "-c", _LIST_JOBS))
     if done.status or not done.out:
         message = " ".join(done.err) or "no output"
@@ -111,16 +107,14 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
             f"Slurm's queue cannot be read on {login_node.name}: {message}.",
             hint="Check that squeue is installed there.",
         )
-    return tuple(sorted(_read(done.out), key=lambda each: -each.age))
-
-
-def _read(lines: Sequence[str]) -> Iterator[Leftover]:
-    now = datetime.fromisoformat(lines[0].removeprefix("now "))
-    for line in lines[1:]:
+    now = datetime.fromisoformat(done.out[0].removeprefix("now "))
+    found = []
+    for line in done.out[1:]:
         number, partition, submitted, name, comment = (*line.split("|", 4), *[""] * 5)[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
             age = now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
-            yield Leftover(run=number, namespace=partition, age=age, running=True, request=name, things=())
+            found.append(Leftover(run=number, namespace=partition, age=age, running=True, request=name, things=()))
+    return tuple(sorted(found, key=lambda each: -each.age))
 
 
 def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
@@ -133,7 +127,6 @@ def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
             login_node.run_idempotent(("rm", "-f", "--", *job.leaves))
 
 
-_NODES = 2
 _AROUND_S = 600  # For starting and ending a job that holds nodes, in addition to the measurements
 
 
@@ -150,17 +143,18 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes, and hold them if they are to be divided.
-
-        Leaving the context leaves no job and no file behind.
-        """
+        """Look at Slurm's nodes, and hold them if they are to be divided. Leaving it leaves no job and no file."""
         with login(target) as login_node:
             if needs.divided:
                 with _held(target, needs, login_node) as held:
                     yield held
                 return
-            allocate = _in_allocation if inside(target) else _as_job
-            with contextlib.closing(allocate(target, needs, login_node)) as allocation:
+            if inside(target):
+                inventory, names = _allocated_nodes(target, needs, login_node)
+                allocation = _job_allocation(inventory, partial(run_inside, nodes=names))
+            else:
+                allocation = _as_job(target, needs, login_node)
+            with contextlib.closing(allocation):
                 yield allocation
 
     @override
@@ -170,7 +164,7 @@ class SlurmLauncher(Launcher):
         with login(target) as login_node:
             if inside(target):
                 return _allocated_nodes(target, needs, login_node)[0]
-            return _select_nodes(target, needs, login_node).inventory
+            return _select_nodes(target, needs, login_node)[0]
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
@@ -201,10 +195,7 @@ class SlurmLauncher(Launcher):
         return {node: switch_of[node] for node in nodes}
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Examine the nodes of a partition, as Slurm's controller shows them.
-
-        With `deep`, the idle nodes themselves are probed in a short job.
-        """
+        """Examine the nodes of a partition, as Slurm shows them; with `deep`, probe the idle ones in a short job."""
         progress("reading the nodes", 0, 1)
         with login(target) as login_node:
             seen, partition = _nodes(login_node), _partition(login_node, target)
@@ -216,7 +207,7 @@ class SlurmLauncher(Launcher):
             if deep and idle:
                 progress("probing the nodes", 0, len(idle))
                 probes, relations = probe_nodes(login_node, idle, target, needs)
-        checks = check_nodes(shown, partition, target.nodes, _type(target))
+        checks = check_nodes(shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type)
         return Examined(probes=probes, relations=relations, checks=checks)
 
     @override
@@ -244,7 +235,6 @@ def _partition(login_node: LoginNode, target: Target) -> Partition:
 
 
 def _shown(login_node: LoginNode, what: str) -> list[str]:
-    """Return the lines of `scontrol show`."""
     done = login_node.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
     if done.status:
         message = " ".join((*done.err, *done.out)) or "no output"
@@ -255,13 +245,9 @@ def _shown(login_node: LoginNode, what: str) -> list[str]:
     return done.out
 
 
-def _type(target: Target) -> str:
-    return target.options_as(SlurmOptions).instance_type
-
-
 def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
     seen, partition = _nodes(login_node), _partition(login_node, target)
-    count = target.nodes or len(target.hosts) or _NODES
+    count = target.nodes or len(target.hosts) or NODES
     fit = require(seen, partition, count, target.hosts)
     inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
     job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
@@ -271,36 +257,21 @@ def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocatio
     return allocation
 
 
+# Options of a job that is submitted; in an allocation they are already fixed. A target of `fabbench.yaml` may have
+# them, since it also serves for submitted jobs.
 _JOB_OPTIONS = (
     *("partition", "account", "qos", "time", "reservation", "constraint", "sbatch_options"),
     *("start_timeout", "chdir"),
 )
-"""Options of a job that is submitted; in an allocation they are already fixed."""
-
-
-def _refuse_options_of_jobs(target: Target) -> None:
-    """Raise RequestError for an option on the command line that has no effect inside an allocation.
-
-    A target of `fabbench.yaml` may have them, since it also serves for submitted jobs.
-    """
-    known = declared(SlurmOptions)
-    for name in _JOB_OPTIONS:
-        if name in target.typed:
-            raise RequestError(
-                f"{known[name].long} has no effect inside a Slurm allocation (SLURM_JOB_ID is set).",
-                hint="Leave it out, or submit a job from outside: env -u SLURM_JOB_ID fabbench run …",
-            )
-
-
-def _in_allocation(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
-    """Return the allocation that this program runs in. Raise MachineError if it has too few nodes."""
-    inventory, names = _allocated_nodes(target, needs, login_node)
-    return _job_allocation(inventory, lambda document: run_inside(document, names))
 
 
 def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
     """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
-    _refuse_options_of_jobs(target)
+    if typed := next((name for name in _JOB_OPTIONS if name in target.typed), None):
+        raise RequestError(
+            f"{declared(SlurmOptions)[typed].long} has no effect inside a Slurm allocation (SLURM_JOB_ID is set).",
+            hint="Leave it out, or submit a job from outside: env -u SLURM_JOB_ID fabbench run …",
+        )
     names = allocated()
     count = target.nodes or len(names)
     if count > len(names):
@@ -309,13 +280,8 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tup
     return _inventory(target, needs, fit, names[:count]), names
 
 
-class _SelectedNodes(NamedTuple):
-    inventory: Inventory
-    named: tuple[str, ...]  # If empty, Slurm chooses
-
-
-def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> _SelectedNodes:
-    """Return the nodes for a job that holds them. Raise MachineError if there are too few."""
+def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
+    """Return the nodes for a job that holds them, and their names: none if Slurm chooses. Raise MachineError."""
     seen, partition = _nodes(login_node), _partition(login_node, target)
     named = target.hosts if target.hosts or target.nodes else _all_idle(seen, partition)
     count = target.nodes or len(named)
@@ -323,7 +289,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> _Selec
         raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
     fit = require(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    return _SelectedNodes(_inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named)
+    return _inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named
 
 
 @contextlib.contextmanager
@@ -355,10 +321,10 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
 def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
     idle, total = idle_alike(seen, partition), sum(map(partition.has, seen))
-    if len(idle) < _NODES:
+    if len(idle) < NODES:
         raise MachineError(
             f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; a sweep "
-            f"needs {_NODES}.",
+            f"needs {NODES}.",
             hint="fabbench nodes shows them. To wait for busy ones, pass --nodes N.",
         )
     if len(idle) < total:
@@ -378,14 +344,8 @@ def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
 def _inventory(
     target: Target, needs: Needs, fit: tuple[SlurmNode, ...], names: list[str] | tuple[str, ...]
 ) -> Inventory:
-    instance_type = _type(target) or type_of(fit)
-    counted = gpus_of(fit) or None if needs.gpus else None
-    gpus = target.gpus if target.gpus is not None else counted
-    inventory = inventory_of(
-        instance_type,
-        len(names),
-        target=replace(target, gpus=gpus),
-        needs=needs,
-        image=target.options_as(SlurmOptions).image,
-    )
-    return inventory.named(names)
+    options = target.options_as(SlurmOptions)
+    if target.gpus is None and needs.gpus:
+        target = replace(target, gpus=gpus_of(fit) or None)
+    instance_type = options.instance_type or type_of(fit)
+    return inventory_of(instance_type, len(names), target=target, needs=needs, image=options.image).named(names)

@@ -63,10 +63,7 @@ class LoginNode(Protocol):
 class LocalLogin(LoginNode):
     """This machine."""
 
-    @property
-    @override
-    def name(self) -> str:
-        return "this machine"
+    name = "this machine"
 
     @override
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:

@@ -94,18 +94,13 @@ def _tasks(plan: Plan) -> int:
 
 _CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 _SCHEME = "docker://"
-
-
 HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
 
 def hold_script(  # noqa: PLR0913 - what a job requests
     options: SlurmOptions, *, nodes: int, tasks: int, gpus: int, named: Sequence[str] = (), limit_s: float | None = None
 ) -> str:
-    """Return the script of a job that holds nodes; `tasks` is the maximum of a step on each node.
-
-    Without a limit the job gets the default time of its partition.
-    """
+    """Return the script of a job that holds nodes, for steps of up to `tasks` per node. No limit: the partition's."""
     time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
     lines = (
         f"job-name={JOB_NAME}sweep",
@@ -190,10 +185,9 @@ def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[s
 def container_image(name: str) -> str:
     """Return an image's name in the form of Pyxis's ``--container-image``; a file is a squashfs image.
 
-    Pyxis passes it to enroot, which expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's
-    own registry (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
-    ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes
-    ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
+    Pyxis passes it to enroot, which expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry
+    (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
+    ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
     """
     if name.startswith(("/", "./", "~")) or name.endswith(".sqsh"):
         return name

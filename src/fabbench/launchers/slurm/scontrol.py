@@ -7,7 +7,7 @@ fields. States of jobs: squeue(1), "JOB STATE CODES".
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -43,7 +43,6 @@ _ENDED = frozenset(
     | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 )  # fmt: skip
 _RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
-_UNKNOWN_JOB = re.compile(r"Invalid job id")
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
@@ -102,7 +101,7 @@ class JobState:
 
 def is_unknown_job(lines: list[str]) -> bool:
     """Return whether Slurm reports that it does not, or no longer, know the job."""
-    return any(_UNKNOWN_JOB.search(line) for line in lines)
+    return any("Invalid job id" in line for line in lines)
 
 
 def job_state(line: str) -> JobState:
@@ -253,10 +252,7 @@ def chosen(known: Sequence[Partition], name: str | None) -> Partition:
 def require(
     seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
-    """Return the nodes that a job of `count` nodes could get. Raise MachineError if there are too few.
-
-    Nodes that run other jobs count. `named`, if not empty, are the only ones to use.
-    """
+    """Return the nodes, only `named` ones if any, that a job could get, now or later. Raise MachineError."""
     inside = [node for node in seen if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
     if unknown:
@@ -289,14 +285,12 @@ def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ..
     for node in seen:
         if partition.has(node) and node.idle:
             alike[node.gpus, node.entry.instance_type if node.entry else ""].append(node.name)
-    groups = map(tuple, alike.values())
-    return max(groups, key=len, default=())
+    return max(map(tuple, alike.values()), key=len, default=())
 
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:
     """Return the number of GPUs that Slurm counts on most of the nodes."""
-    counts = Counter(node.gpus for node in fit)
-    return counts.most_common(1)[0][0] if counts else 0
+    return next((gpus for gpus, _ in Counter(node.gpus for node in fit).most_common(1)), 0)
 
 
 def type_of(fit: Sequence[SlurmNode]) -> str:
@@ -309,30 +303,26 @@ def check_nodes(
     seen: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
     """Check the nodes of a partition, and whether a run could get the required number of them."""
-    checks = (check for node in seen for check in _check_node(node, named_type))
+    checks: list[Check] = []
+    for node in seen:
+        entry = instance(named_type) if named_type else node.entry
+        checks += (_state(node), _type(node, entry), _gpus(node, entry))
     return (*checks, _partition(seen, partition, required))
 
 
-def _check_node(node: SlurmNode, named_type: str) -> Iterator[Check]:
-    states = "+".join(sorted(node.states)).lower() or "unknown"
-    if node.fit and SILENT in node.states:
-        advice = "Check again soon: Slurm marks it down if this persists."
-        yield Check(host=node.name, name="state", status=Status.WARN, seen=f"{states.capitalize()}.", advice=advice)
-    elif node.fit:
-        yield Check(host=node.name, name="state", status=Status.PASS, seen=f"{states.capitalize()}.")
-    else:
-        why = f": {node.reason.rstrip('.')}" if node.reason else ""
+def _state(node: SlurmNode) -> Check:
+    states = ("+".join(sorted(node.states)).lower() or "unknown").capitalize()
+    status, why, advice = Status.PASS, "", ""
+    if not node.fit:
+        status, why = Status.FAIL, f": {node.reason.rstrip('.')}" if node.reason else ""
         advice = "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
-        yield Check(
-            host=node.name, name="state", status=Status.FAIL, seen=f"{states.capitalize()}{why}.", advice=advice
-        )
-    yield _type(node, named_type)
-    yield _gpus(node, named_type)
+    elif SILENT in node.states:
+        status, advice = Status.WARN, "Check again soon: Slurm marks it down if this persists."
+    return Check(host=node.name, name="state", status=status, seen=f"{states}{why}.", advice=advice)
 
 
-def _type(node: SlurmNode, named_type: str) -> Check:
+def _type(node: SlurmNode, entry: Instance | None) -> Check:
     name = "instance type"
-    entry = instance(named_type) if named_type else node.entry
     if entry is None:
         advice = "Pass --instance-type, which determines the number of EFA interfaces."
         features = ", ".join(node.features) or "none"
@@ -342,35 +332,27 @@ def _type(node: SlurmNode, named_type: str) -> Check:
     return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
 
 
-def _gpus(node: SlurmNode, named_type: str) -> Check:
-    name = "GPUs"
-    entry = instance(named_type) if named_type else node.entry
+def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
     seen = f"Slurm counts {counted(node.gpus, 'GPU')} (GRES)."
-    if entry is not None and entry.gpus != node.gpus:
-        advice = (
-            "Pass --no-gres on clusters without GRES."
-            if not node.gpus
-            else ("Check gres.conf, and that all GPUs of the node work.")
-        )
-        seen += f" {entry.instance_type} has {entry.gpus}."
-        return Check(host=node.name, name=name, status=Status.WARN, seen=seen, advice=advice)
-    return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
+    if entry is None or entry.gpus == node.gpus:
+        return Check(host=node.name, name="GPUs", status=Status.PASS, seen=seen)
+    seen += f" {entry.instance_type} has {entry.gpus}."
+    advice = "Check gres.conf, and that all GPUs of the node work."
+    if not node.gpus:
+        advice = "Pass --no-gres on clusters without GRES."
+    return Check(host=node.name, name="GPUs", status=Status.WARN, seen=seen, advice=advice)
 
 
 def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
     fit = sum(node.fit for node in seen)
-    summary = f"{fit} of {len(seen)} nodes can run jobs"
-    name, host = "partition", partition.name
+    status, text, advice = Status.PASS, f"{fit} of {len(seen)} nodes can run jobs", ""
     if partition.state not in {"UP", ""}:
+        status, text = Status.FAIL, f"It is {partition.state} and starts no jobs"
         advice = "Pass another with --partition."
-        text = f"It is {partition.state} and starts no jobs."
-        return Check(host=host, name=name, status=Status.FAIL, seen=text, advice=advice)
-    if fit < (required or 1):
+    elif fit < (required or 1):
+        status, text = Status.FAIL, f"{text}, but {required or 1} requested"
         advice = "sinfo -R shows why the others cannot."
-        return Check(
-            host=host, name=name, status=Status.FAIL, seen=f"{summary}, but {required or 1} requested.", advice=advice
-        )
-    return Check(host=host, name=name, status=Status.PASS, seen=f"{summary}.")
+    return Check(host=partition.name, name="partition", status=status, seen=f"{text}.", advice=advice)
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:

@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fabbench.execution.process import Processes, TemporaryFolder
-from fabbench.execution.session import TimedOutError, exports
+from fabbench.execution.session import TimedOutError
 from fabbench.launchers import AllocationLostError, shorten
 from fabbench.launchers.slurm.job_errors import explain_end
 from fabbench.launchers.slurm.login_node import LoginNode, OutputStream
 from fabbench.launchers.slurm.scontrol import JobState, is_unknown_job, job_state
-from fabbench.launchers.slurm.submit import EXPORTED
+from fabbench.launchers.slurm.submit import with_settings
 from fabbench.model.errors import MachineError
 
 GRACE_S = 20.0  # How long the script has to end what it started
@@ -86,10 +86,7 @@ class StepResult:
 
 
 def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
-    """Run a script on the first node, and yield its lines as they come. Closing it ends the script.
-
-    Raise MachineError if the script does not run to its end.
-    """
+    """Run a script on the first node and yield its lines. Closing it ends it. Raise MachineError."""
     result = StepResult()
     with TemporaryFolder() as folder, Processes() as processes:
         (folder.path / "script").write_text(document, "utf-8")
@@ -135,17 +132,13 @@ class JobSteps:
 
     def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
         """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""
-        # srun outside the job sets these for the step, and srun inside it takes them for those of the whole
-        # job.
+        # srun outside the job sets these for the step, and srun inside it takes them for those of the whole job.
         names = ",".join(nodes)
         env = [f"{name}={names}" for name in ("SLURM_NODELIST", "SLURM_JOB_NODELIST")]
         env += [f"{name}={len(nodes)}" for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")]
         env += [f"SLURM_TASKS_PER_NODE={self.tasks}(x{len(nodes)})"]
         argv = srun_script(nodes[0], f"--jobid={self.job}", "--immediate=60", env=env)
-        data = document.encode()
-        if self.inherited:
-            settings = exports(self.inherited).encode("utf-8", "surrogateescape")
-            argv, data = ("sh", "-c", EXPORTED, str(len(settings)), *argv), settings + data
+        argv, data = with_settings(self.inherited, argv, document.encode())
         with _as_allocation_lost():
             return self.login_node.start(argv, stdin=data)
 
@@ -189,11 +182,7 @@ class StepOutput:
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
     def next(self, deadline: float) -> str | None:
-        """Wait for a line; None if there are no more.
-
-        Raise KeyboardInterrupt once the event is set, and MachineError at the deadline or if the stream
-        fails.
-        """
+        """Wait for a line; None: no more. Raise KeyboardInterrupt once the event is set, and MachineError."""
         while True:
             if self._ended.is_set():
                 raise KeyboardInterrupt

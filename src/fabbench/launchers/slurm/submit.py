@@ -38,8 +38,6 @@ _END_S = 120.0
 _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
-EXPORTED = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
-"""Reads the given number of bytes of its input as settings; the rest is left for the program."""
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
 
@@ -49,6 +47,16 @@ PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of
 _NODE = "fabbench node "
 _LABEL = re.compile(r" *(\d+): ?(.*)")
 _COUNT = f"{PRINT_NODE}\n{SNAPSHOT}\nfabbench_counters"
+
+
+def with_settings(inherited: Sequence[str], argv: tuple[str, ...], data: bytes) -> tuple[tuple[str, ...], bytes]:
+    """Return a command and its input, so that it inherits variables whose values no command line has."""
+    if not inherited:
+        return argv, data
+    settings = exports(inherited).encode("utf-8", "surrogateescape")
+    # dd takes as many bytes of the input; the rest is left for the command.
+    read = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
+    return ("sh", "-c", read, str(len(settings)), *argv), settings + data
 
 
 def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
@@ -111,12 +119,9 @@ class SubmittedJob:
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile does not lead to a second job."""
         unset = (word for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document)) for word in ("-u", name))
-        argv = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
-        data = document.encode()
-        if self._inherited:
-            # sbatch passes its environment on. With the values on its input, no command line has them.
-            settings = exports(self._inherited).encode("utf-8", "surrogateescape")
-            argv, data = ("sh", "-c", EXPORTED, str(len(settings)), *argv), settings + data
+        # sbatch passes its environment on.
+        argv: tuple[str, ...] = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
+        argv, data = with_settings(self._inherited, argv, document.encode())
         self._sent = True
         for _ in range(_TRIES):
             try:
@@ -136,7 +141,7 @@ class SubmittedJob:
         notify(f"Job {job_id} was submitted on {self._login.name}.")
 
     def _find(self) -> str:
-        """Find the job by its comment. Return its id; empty if not found."""
+        """Return the id of the job with its comment; empty if not found."""
         for line in self._login.run_idempotent(("sh", "-c", _MINE)).out:
             number, _, comment = line.partition(" ")
             if comment.strip() == self._token:
@@ -144,11 +149,7 @@ class SubmittedJob:
         return ""
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until it is over and all of them have arrived.
-
-        Raise MachineError if the job cannot start, its output is not visible, or Slurm's controller does not
-        answer for too long.
-        """
+        """Yield its lines until it is over. Raise MachineError if it cannot start, or Slurm is silent."""
         decoder = LineDecoder()
         started = answered = looked = time.monotonic()
         look, settled = True, False
@@ -165,14 +166,12 @@ class SubmittedJob:
             for line in decoder.feed(poll.data):
                 self._last = line if line and MARKER_SIGN not in line else self._last
                 yield line
-            if self._over and not poll.data:
-                # A network file system may show the output with some delay.
-                if settled and (poll.output_exists or now - looked > _LATE_S):
-                    break
-                settled = True
-            else:
-                settled = False
-            self._require_output(poll)
+            # A network file system may show the output with some delay.
+            if self._over and not poll.data and settled and (poll.output_exists or now - looked > _LATE_S):
+                break
+            settled = self._over and not poll.data
+            if not poll.output_exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
+                raise self._output_not_visible()
             time.sleep(_SETTLE_S if settled else _POLL_S)
             look = not self._over and time.monotonic() - looked >= self._interval_s(poll, now - started)
         yield from decoder.rest()
@@ -187,11 +186,15 @@ class SubmittedJob:
         return self._unknown or self.job.over
 
     def _poll(self, *, look: bool) -> _Poll:
-        poll = _read_poll(
-            self._login.run_idempotent(_poll_command(self.job, self._offset, look=look), timeout_s=_ANSWER_S).out
-        )
-        self._offset += len(poll.data)
-        return poll
+        """Read new bytes of the output, and with `look` the job's state."""
+        script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
+        words = ("sh", "-c", script, "poll", self.job.id, self.job.output, str(self._offset), "look" if look else "")
+        out = self._login.run_idempotent(words, timeout_s=_ANSWER_S).out
+        lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
+        data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
+        shown = next((line for line in lines if line.startswith("JobId=")), "")
+        self._offset += len(data)
+        return _Poll(job_state(shown) if shown else None, "there" in out, data, is_unknown_job(lines))
 
     def _update(self, poll: _Poll, waited_s: float) -> None:
         """Update the job's state and report it to the user. Raise MachineError if the job cannot start."""
@@ -234,10 +237,6 @@ class SubmittedJob:
             self._reported = sentence
             notify(sentence)
 
-    def _require_output(self, poll: _Poll) -> None:
-        if not poll.output_exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
-            raise self._output_not_visible()
-
     def _output_not_visible(self) -> MachineError:
         return MachineError(
             f"Job {self.job.id} ran on {self.job.nodes}, but its output {self.job.output} is not "
@@ -262,7 +261,10 @@ class SubmittedJob:
 
     def judge(self) -> None:
         """Raise MachineError if the job's script did not run to its end."""
-        job = _ended_job(self._login, self.job) if self._unknown else self.job
+        job: JobState | None = self.job
+        if self._unknown:  # Slurm's controller forgets a job some minutes after its end; accounting may not
+            out = self._login.run_idempotent((*_SACCT, f"--jobs={self.job.id}")).out
+            job = accounted(out[-1], self.job) if out else None
         why = explain_end(job, self._last) if job else None
         if why is not None:
             raise MachineError(why.text, hint=why.advice)
@@ -280,8 +282,11 @@ class SubmittedJob:
             return f"{job} may still exist: {error} Check squeue on {self._login.name}, and scancel it."
 
     def _end(self) -> str:
-        if not self.job.id and self._sent:
-            self.job = JobState(id=self._find_late())
+        if not self.job.id and self._sent:  # sbatch may still be submitting it
+            deadline = time.monotonic() + _FIND_S
+            while not (job_id := self._find()) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            self.job = JobState(id=job_id)
         if not self.job.id:
             return ""
         if not self._over:
@@ -294,7 +299,8 @@ class SubmittedJob:
                 self._wait_for_end(_END_S)
         if not self._over:
             return f"Job {self.job.id} was cancelled, and is still {self.job.state} after {_END_S:.0f} s."
-        self._remove_files()
+        if self.job.leaves:
+            self._login.run_idempotent(("rm", "-f", "--", *self.job.leaves))
         return ""
 
     def _terminate(self) -> None:
@@ -307,13 +313,6 @@ class SubmittedJob:
             self._login.run_idempotent(scancel)
             self._wait_for_end(_HEARD_S)
 
-    def _find_late(self) -> str:
-        """Find a job whose submission was interrupted: sbatch may still be submitting it."""
-        deadline = time.monotonic() + _FIND_S
-        while not (job_id := self._find()) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return job_id
-
     def _wait_for_end(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while not self._over and time.monotonic() < deadline:
@@ -324,29 +323,3 @@ class SubmittedJob:
         poll = self._poll(look=True)
         self._unknown = self._unknown or poll.unknown
         self.job = poll.job or self.job
-
-    def _remove_files(self) -> None:
-        if self.job.leaves:
-            self._login.run_idempotent(("rm", "-f", "--", *self.job.leaves))
-
-
-def _poll_command(job: JobState, offset: int, *, look: bool) -> tuple[str, ...]:
-    """Return the command that prints the output from byte `offset` on, and with `look` the job's state."""
-    script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
-    return ("sh", "-c", script, "poll", job.id, job.output, str(offset), "look" if look else "")
-
-
-def _read_poll(out: Sequence[str]) -> _Poll:
-    lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
-    data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
-    shown = next((line for line in lines if line.startswith("JobId=")), "")
-    return _Poll(job_state(shown) if shown else None, "there" in out, data, is_unknown_job(lines))
-
-
-def _ended_job(login: LoginNode, job: JobState) -> JobState | None:
-    """Return the end of a job that Slurm's controller has forgotten (some minutes after its end).
-
-    None if there is no accounting, or if it does not know the job.
-    """
-    out = login.run_idempotent((*_SACCT, f"--jobs={job.id}")).out
-    return accounted(out[-1], job) if out else None

@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import inventories
@@ -37,14 +37,15 @@ class SshLauncher(Launcher):
         with connected(target, names) as results:
             connections = require_all(results)
             hosts = _inventory(target, needs, connections)
-            token = secrets.token_hex(6)
-            lost_after_s = target.options_as(SshLauncherOptions).lost_after
+            token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
             remotes = tuple(
-                RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
+                RemoteHost(name, connection, token=token, lost_after_s=options.lost_after)
                 for name, connection in connections.items()
             )
             with agents(remotes):
-                agent = _mpi_ssh(target, needs, hosts, remotes) if needs.mpi else ()
+                agent: tuple[str, ...] = ()
+                if needs.mpi and len(remotes) > 1 and options.mpi_ssh != "existing":
+                    agent = run_key.install(hosts.addresses(), remotes, any_head=needs.divided)
                 yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
 
     @override
@@ -69,10 +70,3 @@ def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connectio
         return distinct(require_all(probes))
 
     return inventories(target, needs, probe_all)
-
-
-def _mpi_ssh(target: Target, needs: Needs, inventory: Inventory, remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
-    """Set up how mpirun reaches the other hosts, and return its agent."""
-    if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
-        return ()
-    return run_key.install(inventory.addresses(), remotes, any_head=needs.divided)

@@ -4,21 +4,21 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from types import TracebackType
+from dataclasses import replace
 from typing import Any, Self
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.kubernetes.api import MPIJOB, AbsentError, KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.cleanup import delete_and_wait
+from fabbench.launchers.kubernetes.cleanup import delete_and_wait, remove_run
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import RUN, owned_by
+from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.render import DONE_FILE, LAUNCHER_ROLE, WORKER_CONTAINER
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import NODE_NOT_READY, explain_pod
 from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal
-from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, is_ready
+from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, events_of, is_ready
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.plan import Execution
@@ -69,9 +69,9 @@ def explain_mpijob(
                 return Explanation(code="invalid", text=f"The operator rejected it: {shorten(message)}.", advice=advice)
     for condition in conditions:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
-            parts = (condition.get("reason"), shorten(condition.get("message") or ""))
-            reason = ": ".join(filter(None, parts))
-            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {reason}.", advice=_SEE)
+            reason = ": ".join(filter(None, (condition.get("reason"), shorten(condition.get("message") or ""))))
+            advice = "Check its pods and events: kubectl describe mpijob."
+            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {reason}.", advice=advice)
     if not conditions and waited_s > _PICKUP_S:
         text = f"The MPI operator has not picked up the MPIJob {name} for {waited_s:.0f} s."
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
@@ -80,7 +80,6 @@ def explain_mpijob(
 
 
 _PICKUP_S = 5.0
-_SEE = "Check its pods and events: kubectl describe mpijob."
 
 
 def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
@@ -99,8 +98,8 @@ def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
 
 
 _PREFIX = "fabbench: "
+# Codes of explanations from the exit status alone: the script's message says more.
 _BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
-"""Codes of explanations from the exit status alone: the script's message says more."""
 
 
 def explain_lost(
@@ -108,8 +107,7 @@ def explain_lost(
 ) -> Explanation | None:
     """Explain a pod that existed when the launcher started but no longer runs; None if it does.
 
-    `last` is its last known state, and `now` the current pod of that name: the operator replaces deleted
-    pods.
+    `last` is its last known state, and `now` the current pod of that name: the operator replaces deleted pods.
     """
     name, node = last["metadata"]["name"], last.get("spec", {}).get("nodeName", "its node")
     if now is not None and now["metadata"]["uid"] == last["metadata"]["uid"]:
@@ -142,23 +140,13 @@ def require_operator(api: KubernetesApi) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Timeouts in seconds."""
-
-    start_s: float  # Until the launcher runs
-    lost_s: float  # Until the run is aborted because something does not answer
-
-
 class MpiJobRun:
     """A context manager that removes the MPIJob on exit, and waits until its pods are gone."""
 
-    def __init__(
-        self, api: KubernetesApi, run: str, name: str, timeouts: Timeouts, notify: Callable[[str], None]
-    ) -> None:
-        """`run` is the run's id, `name` the MPIJob's; `notify` receives what the run is waiting for."""
-        self._api, self._run, self._name = api, run, name
-        self._timeouts, self._notify = timeouts, notify
+    def __init__(self, api: KubernetesApi, run: str, options: MpiJobOptions, notify: Callable[[str], None]) -> None:
+        """`run` is the run's id; `notify` receives what the run is waiting for."""
+        self._api, self._run, self._name = api, run, f"fabbench-{run}"
+        self._options, self._notify = options, notify
         self._submitted = self._created = False
         self._launcher: Object = {}
         self._workers: Sequence[Object] = ()
@@ -170,29 +158,19 @@ class MpiJobRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._watch.stop()
         if not self._submitted:
             return
-        try:
-            try:
-                self._remove()
-            except KeyboardInterrupt:
-                self._remove()
-                raise
-        except MachineError as left:
-            if error is None:
-                raise
-            error.add_note(f"{left} {left.hint}")
+        remove_run(
+            lambda: delete_and_wait(self._api, "MPIJob", self._name, self._pods, created=self._created),
+            f"MPIJob {self._name}",
+            unanswered="It runs to completion, and then its workers are removed. fabbench clean --all removes it now.",
+            error=error,
+        )
 
     def follow(self, document: str) -> Generator[str, None, None]:
-        """Submit the MPIJob, and yield the lines of its launcher as they come.
-
-        Raise MachineError if its pods do not start, if one of them is lost, or if the launcher fails for a
-        reason that is not in its log.
-        """
+        """Submit the MPIJob, and yield its launcher's lines. Raise MachineError for what its log does not tell."""
         import yaml
 
         self._submitted = True
@@ -203,7 +181,7 @@ class MpiJobRun:
             self._api.create(each["kind"], each)
         self._watch.start()
         self._start()
-        log = PodLog(self._api, self._launcher["metadata"]["name"], LAUNCHER_ROLE, self._ended)
+        log = PodLog(self._api, self._launcher["metadata"]["name"], LAUNCHER_ROLE, lambda: has_ended(self._pod()))
         log.start()
         try:
             yield from self._lines(log)
@@ -224,12 +202,11 @@ class MpiJobRun:
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of the workers, by node name."""
         workers = {str(pod["spec"].get("nodeName")): pod for pod in self._workers}
-        found = map_hosts(workers, self._read_counters)
-        return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
-
-    def _read_counters(self, worker: Object) -> Sequence[str]:
         words = ("sh", "-c", f"{SNAPSHOT}\nfabbench_counters")
-        return self._connection(worker, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+        found = map_hosts(
+            workers, lambda pod: self._connection(pod, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+        )
+        return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
 
     def _connection(self, pod: Object, container: str) -> PodConnection:
         if not pod:
@@ -239,7 +216,7 @@ class MpiJobRun:
     def _start(self) -> None:
         """Wait until the launcher runs, or has run."""
         started = time.monotonic()
-        waiting = ReadinessWait(self._timeouts.start_s, self._notify)
+        waiting = ReadinessWait(self._options.start_timeout, self._notify)
         while True:
             try:
                 launcher, workers = split_pods(self._pods())
@@ -256,7 +233,7 @@ class MpiJobRun:
             time.sleep(_POLL_S)
 
     def _explain_wait(self, pods: Sequence[Object], waited_s: float) -> Explanation | None:
-        events = self._events()
+        events = events_of(self._api, self._name)
         nodes = self._nodes(pods)
         found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
         return next((each for each in found if each is not None), None) or explain_mpijob(
@@ -286,7 +263,7 @@ class MpiJobRun:
 
     def _check_pods(self, log: PodLog) -> None:
         now = time.monotonic()
-        if log.failing and now - log.failing[0] > self._timeouts.lost_s:
+        if log.failing and now - log.failing[0] > self._options.lost_after:
             since, error = log.failing
             if why := self._why_ended():
                 raise MachineError(why.text, hint=why.advice)
@@ -297,15 +274,12 @@ class MpiJobRun:
             return  # a silent API is reported through `log.failing`
         if self._lost is not None:
             # Programs go on where a node is not ready for a while, and so may the run.
-            patience = self._timeouts.lost_s if self._lost.code == NODE_NOT_READY else _GRACE_S
+            patience = self._options.lost_after if self._lost.code == NODE_NOT_READY else _GRACE_S
             if now - self._lost_since > patience:
                 raise MachineError(self._lost.text, hint=self._lost.advice)
 
     def _look_for_losses(self, now: float) -> None:
-        """Note the first pod that is lost.
-
-        A node that is not ready may come back, or lose its pod.
-        """
+        """Note the first pod that is lost. A node that is not ready may come back, or lose its pod."""
         if self._lost is not None and self._lost.code != NODE_NOT_READY:
             return
         lost = self._first_lost()
@@ -328,7 +302,7 @@ class MpiJobRun:
             now = pods.get(before["metadata"]["name"])
             if now is None or now["metadata"]["uid"] != uid or not is_ready(now):
                 last = self._watch.last.get(uid, before)
-                if why := explain_lost(last, now, self._events(), self._nodes([last])):
+                if why := explain_lost(last, now, events_of(self._api, self._name), self._nodes([last])):
                     return why
         return None
 
@@ -338,9 +312,6 @@ class MpiJobRun:
             pod = self._pod()
             return explain_launcher(pod, self._last) if has_ended(pod) else None
         return None
-
-    def _ended(self) -> bool:
-        return has_ended(self._pod())
 
     def _pod(self) -> Object:
         return self._api.read("Pod", self._launcher["metadata"]["name"])
@@ -352,22 +323,9 @@ class MpiJobRun:
     def _selector(self) -> str:
         return f"{RUN}={self._run}"
 
-    def _events(self) -> list[dict[str, Any]]:
-        return [
-            event
-            for event in self._api.objects("Event")
-            if str(event.get("involvedObject", {}).get("name", "")).startswith(self._name)
-        ]
-
     def _nodes(self, pods: Sequence[Object]) -> tuple[Node, ...]:
         found = []
         for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods} - {""}):
             with suppress(AbsentError):
                 found.append(self._api.read("Node", name))
         return tuple(read_nodes(found, ()))
-
-    def _remove(self) -> None:
-        remaining = delete_and_wait(self._api, "MPIJob", self._name, self._pods, created=self._created)
-        hint = "It runs to completion, and then its workers are removed. fabbench clean --all removes it now."
-        if error := remaining.error(f"MPIJob {self._name}", unanswered=hint):
-            raise error

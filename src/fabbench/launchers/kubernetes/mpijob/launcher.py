@@ -5,9 +5,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import override_resources
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import Examined, Launcher, Rendering, RenderInput, notify, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
@@ -17,6 +15,7 @@ from fabbench.launchers.kubernetes.discover import (
     api_of,
     cluster_nodes,
     criteria_of,
+    inventory_on,
     list_nodes,
     notify_undeclared,
     require_claims,
@@ -25,14 +24,12 @@ from fabbench.launchers.kubernetes.discover import (
     rights_of_profile,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.mpijob.job import MpiJobRun, Timeouts, require_operator
+from fabbench.launchers.kubernetes.mpijob.job import MpiJobRun, require_operator
 from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.report.table import Overview
-
-_FILE = "mpijob.yaml"
 
 
 class MpiJobLauncher(Launcher):
@@ -63,20 +60,10 @@ class MpiJobLauncher(Launcher):
             hosts=tuple(node.hostname for node in chosen),
             options=replace(options, run_id=run, pod_requests=resources.texts()),
         )
-        entry = instance(chosen[0].instance_type)
-        inventory = inventory_of(
-            entry.instance_type if entry else "",
-            len(chosen),
-            target=resolved,
-            needs=needs,
-            amounts=resources.texts(),
-            image=options.image,
-            profile=options.profile,
-        )
-        timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
-        with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as job_run:
+        inventory = inventory_on(chosen, resolved, needs, resources)
+        with MpiJobRun(api, run, options, notify) as job_run:
             manifest = _ResolvedManifest(resolved)
-            allocation = JobAllocation(inventory, manifest, _FILE, job_run.follow, waits_for_start=True)
+            allocation = JobAllocation(inventory, manifest, "mpijob.yaml", job_run.follow, waits_for_start=True)
             allocation.cancel_execution = job_run.cancel_execution
             allocation.read_counters = job_run.counters
             allocation.remote = True
@@ -110,13 +97,12 @@ LAUNCHER = MpiJobLauncher()
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedManifest(Rendering):
-    """The format ``mpijob``, with the chosen nodes instead of those requested."""
+    """What `fabbench render --as mpijob` would write, given the chosen nodes, requests and this run."""
 
     target: Target
     name: str = "mpijob"
 
     def render(self, source: RenderInput) -> str:
-        """Write what `fabbench render` would, given the options for these nodes, requests and this run."""
         return rendering_named(self.name).render(replace(source, request=replace(source.request, target=self.target)))
 
 

@@ -1,10 +1,8 @@
 """The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
 
-It is what the EKS user guide (node-efa) applies, with these differences: the launcher starts once every
-worker's sshd answers, instead of being restarted until it works; requests come from the nodes or the catalog;
-/dev/shm is memory of the pod, not a directory of the host; no variable has ``$PATH`` in it, which nothing
-expands; and nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and
-later).
+It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers;
+requests come from the nodes or the catalog; /dev/shm is memory of the pod; no variable has ``$PATH`` in it, which
+nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
 from collections.abc import Callable
@@ -44,7 +42,6 @@ LAUNCHER_ROLE = "launcher"  # Job-role label, and container, of the pod whose lo
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 WORKER_CONTAINER = "worker"
 DONE_FILE = f"{FOLDER}-done"  # Where the launcher's script reads which executions are over
-_SSH_FOLDER = "/root/.ssh"
 _PORT = 22
 _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
@@ -80,7 +77,7 @@ def mpijob(
         "metadata": owner_metadata(spec),
         "spec": {
             "slotsPerWorker": max(spec.resources.gpus, 1),
-            "sshAuthMountPath": _SSH_FOLDER,
+            "sshAuthMountPath": "/root/.ssh",
             "mpiImplementation": "OpenMPI",
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
