@@ -161,13 +161,8 @@ def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str
     ):
         assert "Error: " in run(*words)
     for form in ("script", "slurm", "skypilot", "modal", "mpijob"):
-<<<<<<< HEAD
         render = ("render", "nccl", "--as", form, "--fabric", "tcp", "--instance-type", "p5.48xlarge")
         assert "X=" in run(*render, "--env", f"X={plain}")
-=======
-        rendered = ("render", "nccl", "--as", form, "--fabric", "tcp", "--instance-type", "p5.48xlarge")
-        assert "X=" in run(*rendered, "--env", f"X={plain}")
->>>>>>> w26-cmds
 
 
 def test_a_shell_reads_what_a_script_does_not_print() -> None:
