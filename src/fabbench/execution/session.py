@@ -27,7 +27,6 @@ LONGEST_OUTPUT = 256 << 20  # The maximum of bytes that an execution may print, 
 MAX_LINES = 1_000_000  # The maximum of lines that an execution may print
 TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
 
-
 SOURCED = ("sh", "-c", '. "$0" && exec "$@"')  # What precedes the path of a file with `exports` and a program's words
 
 

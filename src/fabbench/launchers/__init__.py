@@ -267,7 +267,7 @@ class BatchAllocation(Allocation, Protocol):
 
 
 class Launcher(ABC):
-    """One way to get machines: how to reach, check and clean them up. Subclasses set `name`."""
+    """One way to get machines. Subclasses set `name`, and implement `open` and `examine`; the rest has defaults."""
 
     options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
@@ -330,7 +330,7 @@ class Launcher(ABC):
         """Find out what a check needs; `deep` starts pods or a job. A machine out of reach is part of the result."""
 
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
-        """Find what runs left; `force`: to remove what won't end, too. Raise RequestError if it never can."""
+        """Find what runs left behind; `force` is to remove it even if it won't end. Raise RequestError if unable."""
         del target, everywhere, force
         raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
 

@@ -9,7 +9,7 @@ import base64
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -239,16 +239,13 @@ class _Script:
         for word in words:
             name = word.removeprefix("{folder}/")
             if name != word and name in step.files and program == "python3":
-                yield from ("-c", variable(self._program(name, step.files)))
+                packed = base64.b64encode(zlib.compress(step.files[name].encode(), 9)).decode()
+                text = _PACKED.format(text=packed)
+                yield from ("-c", variable(self._programs.setdefault(text, re.sub(r"\W", "_", name))))
             elif "{folder}" in word:
                 raise RequestError(f"A short script cannot make files ({word}).", hint="Add --supervised.")
             else:
                 yield word.replace("{server}", self._address())
-
-    def _program(self, name: str, files: Mapping[str, str]) -> str:
-        """Return the variable that holds a Python program."""
-        packed = base64.b64encode(zlib.compress(files[name].encode(), 9)).decode()
-        return self._programs.setdefault(_PACKED.format(text=packed), re.sub(r"\W", "_", name))
 
     def _launch(self, step: Step) -> str:
         """Return the array that starts the ranks of a step."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
 PORT = 2222  # Port of the pods' sshd
 
-
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
 """Names of `fabbench.catalog.cluster_profiles.DECLARED`, which --help need not import."""
 

@@ -160,6 +160,7 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
             objects += ({**found, "kind": kind} for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere))
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
+    # Services and Secrets go with their Job: only those applied by hand remain.
     refused = unseen.get("Pod") or (unseen["Job"] if unseen.keys() >= {*_JOBS} else None)
     if refused is not None:
         raise refused

@@ -20,7 +20,6 @@ _RESERVED = frozenset({
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
 
-
 _FORMS = (
     re.compile(r"(?P<m>\d+)(?::(?P<s>\d\d?))?"),
     re.compile(r"(?P<h>\d+):(?P<m>\d\d?):(?P<s>\d\d?)"),

@@ -265,13 +265,17 @@ _JOB_OPTIONS = (
 )
 
 
-def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
-    """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
+def _refuse_options_of_jobs(target: Target) -> None:
     if typed := next((name for name in _JOB_OPTIONS if name in target.typed), None):
         raise RequestError(
             f"{declared(SlurmOptions)[typed].long} has no effect inside a Slurm allocation (SLURM_JOB_ID is set).",
             hint="Leave it out, or submit a job from outside: env -u SLURM_JOB_ID fabbench run …",
         )
+
+
+def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
+    """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
+    _refuse_options_of_jobs(target)
     names = allocated()
     count = target.nodes or len(names)
     if count > len(names):

@@ -41,7 +41,6 @@ _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
 
-
 _BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
 PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of programs under srun, for `by_node`
 _NODE = "fabbench node "

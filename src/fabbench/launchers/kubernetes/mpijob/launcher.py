@@ -9,7 +9,6 @@ from fabbench.catalog.kubernetes_resources import override_resources
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import Examined, Launcher, Rendering, RenderInput, notify, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
-from fabbench.launchers.kubernetes.api import KubernetesApi
 from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS, check_nodes, nodes_overview
 from fabbench.launchers.kubernetes.discover import (
     api_of,
@@ -84,11 +83,13 @@ class MpiJobLauncher(Launcher):
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, labels=criteria.labels)
         shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
-        checks = (
-            *check_nodes(shown, criteria.tolerations),
-            check_choice(seen, criteria, api.context),
-            _check_operator(api),
-        )
+        status, found, advice = Status.PASS, "The cluster has Kubeflow MPIJobs (v2beta1).", ""
+        try:
+            require_operator(api)
+        except MachineError as error:
+            status, found, advice = Status.FAIL, str(error), error.hint or ""
+        operator = Check(host=api.context, name="operator", status=status, seen=found, advice=advice)
+        checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context), operator)
         return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown))
 
 
@@ -104,12 +105,3 @@ class _ResolvedManifest(Rendering):
 
     def render(self, source: RenderInput) -> str:
         return rendering_named(self.name).render(replace(source, request=replace(source.request, target=self.target)))
-
-
-def _check_operator(api: KubernetesApi) -> Check:
-    try:
-        require_operator(api)
-    except MachineError as error:
-        return Check(host=api.context, name="operator", status=Status.FAIL, seen=str(error), advice=error.hint or "")
-    seen = "The cluster has Kubeflow MPIJobs (v2beta1)."
-    return Check(host=api.context, name="operator", status=Status.PASS, seen=seen)
