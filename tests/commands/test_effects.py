@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.cli.declared import GivenOptions, with_options
+from fabbench.cli.click_options import GivenOptions, with_launcher_options
 from fabbench.launchers import options_of_formats, options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target, options_of
@@ -104,10 +104,10 @@ def test_an_option_is_used_by_its_own_and_refused_by_others(
         value = True if isinstance(option.type, Flag) else VALUES.get(name, "word")
         given = GivenOptions({name: (value,) if option.many else value}, {})
         if name in options_of(kind):
-            assert with_options(target, given, places, by) != target
+            assert with_launcher_options(target, given, places, by) != target
             continue
         with pytest.raises(RequestError, match=f"{option.long} .* {by} {place}") as raised:
-            with_options(target, given, places, by)
+            with_launcher_options(target, given, places, by)
         works = sorted(each for each, of in places.items() if name in options_of(of))
         assert f"{by} {', '.join(works)}." in (raised.value.hint or "")
 

@@ -9,7 +9,7 @@ from click.testing import Result
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
-from fabbench.cli.past_command import repeated
+from fabbench.cli.past_command import rerun_words
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan
@@ -94,13 +94,13 @@ def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:
 
 def test_a_run_is_repeated(tmp_path: Path) -> None:
     words = ["pingpong", "--host", "a", "--", "-v"]
-    assert repeated(words, ("--repeat", "5"), target="prod", store=tmp_path) == [
+    assert rerun_words(words, ("--repeat", "5"), target="prod", store=tmp_path) == [
         *("pingpong", "--host", "a", "--on", "prod", "--repeat", "5", "--store", str(tmp_path), "--", "-v")
     ]
     secret = ["pingpong", "--on", "local", "--env", "MY_TOKEN=(redacted)"]
     with pytest.raises(RequestError, match="MY_TOKEN is a secret"):
-        repeated(secret, (), target="local", store=tmp_path)
-    assert repeated(secret, ("--env", "MY_TOKEN=x"), target="local", store=tmp_path)
+        rerun_words(secret, (), target="local", store=tmp_path)
+    assert rerun_words(secret, ("--env", "MY_TOKEN=x"), target="local", store=tmp_path)
     stored(tmp_path)
     done = fabbench(tmp_path, "rerun", "--on", "nowhere", "--env", "MY_TOKEN=x")
     assert "Unknown target nowhere (set with --on)" in done.stderr

@@ -47,7 +47,7 @@ class Printed(NamedTuple):
         """Return whether a number could have been printed like this."""
         return self.low <= number <= self.high
 
-    def meets(self, low: float, high: float) -> bool:
+    def overlaps(self, low: float, high: float) -> bool:
         """Return whether a number in this range could have been printed like this."""
         return self.low <= high and low <= self.high
 
@@ -121,7 +121,7 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
             before = size
 
 
-def second_sweep(sizes: Sequence[int]) -> Iterator[int]:
+def rows_after_restart(sizes: Sequence[int]) -> Iterator[int]:
     """Yield the positions of sizes from the first one that drops: the rows of a table that lost its header.
 
     For programs whose tables have one ascending sweep each; sizes that `out_of_order` yields do not count.
@@ -201,7 +201,7 @@ class Formula(NamedTuple):
         )
 
 
-class Shape(NamedTuple):
+class BandwidthFormula(NamedTuple):
     """The formulas of one collective: `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
 
     Empty: the printed figures do not determine it.
@@ -226,7 +226,7 @@ class Shape(NamedTuple):
             yield 2
 
 
-ALL_REDUCE, GATHERING, SAME = Shape("1", "2n"), Shape("1", "n"), Shape("1", "1")
+ALL_REDUCE, GATHERING, SAME = BandwidthFormula("1", "2n"), BandwidthFormula("1", "n"), BandwidthFormula("1", "1")
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:
@@ -241,7 +241,7 @@ def _ranks(low: float, high: float) -> Iterable[int]:
         yield maximum
 
 
-def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -> Formula | None:
+def choose_formula(rows: Sequence[Ratios], shapes: Iterable[BandwidthFormula], ranks: int | None) -> Formula | None:
     """Return the formula that most rows fit. If none fits half: the best for few shapes, None for many.
 
     The stated number of ranks counts unless most rows contradict it: a log may list only some of the devices.
@@ -264,7 +264,7 @@ def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -
     return known[0].of(2) if best is None and 0 < len(known) <= _SHAPES_OF_ONE else None
 
 
-def _stated(shapes: Iterable[Shape], ranks: int | None) -> Iterable[Formula]:
+def _stated(shapes: Iterable[BandwidthFormula], ranks: int | None) -> Iterable[Formula]:
     """Return the distinct formulas for a stated number of ranks, in the order of the shapes."""
     return dict.fromkeys(shape.of(ranks) for shape in shapes) if ranks is not None else ()
 
@@ -297,11 +297,11 @@ class RateCheck(Generic[R]):
         return self._settled
 
     @property
-    def is_due(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether there are enough rows for `settle`."""
         return not self._settled and (len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _SHARP_ROWS_TO_SETTLE)
 
-    def settle(self, shapes: Sequence[Shape], ranks: int | None, *, early: bool = False) -> list[R]:
+    def settle(self, shapes: Sequence[BandwidthFormula], ranks: int | None, *, early: bool = False) -> list[R]:
         """Determine the formula from the rows so far; return the rows that contradict it.
 
         `early`: only if exactly one formula for the stated number of ranks explains every row.
@@ -314,14 +314,14 @@ class RateCheck(Generic[R]):
                 self._rows, self._settled, self.formula = [], True, fitting[0]
             self._sharp = 0
             return []
-        formula = settle(every, shapes, ranks) if every else None
+        formula = choose_formula(every, shapes, ranks) if every else None
         rows, self._rows, self._settled = self._rows, [], True
         self.formula = formula
         return [] if formula is None else [row for row, given in rows if not all(map(formula.fits, given))]
 
-    def settle_if_due(self, shapes: Sequence[Shape], ranks: int | None) -> list[R]:
+    def choose_if_ready(self, shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
         """Settle as soon as the rows allow it; return the rows that contradict the formula."""
-        return self.settle(shapes, ranks, early=len(self._rows) < _ROWS_TO_SETTLE) if self.is_due else []
+        return self.settle(shapes, ranks, early=len(self._rows) < _ROWS_TO_SETTLE) if self.is_ready else []
 
 
 def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:

@@ -15,10 +15,10 @@ from fabbench.benchmarks.consistency import (
     GATHERING,
     SAME,
     Printed,
+    choose_formula,
     is_damaged_row,
     printed,
     ratios,
-    settle,
 )
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
@@ -53,7 +53,7 @@ class _NccomTable:
         else:
             return self.damage(line)
         # The table names neither its collective nor its ranks.
-        if (size % count if count else size) or settle([allowed], _SHAPES, None) is None:
+        if (size % count if count else size) or choose_formula([allowed], _SHAPES, None) is None:
             return self.damage(line)
         # A rate of few digits may be in either unit.
         self.unit = self.unit or (unit if allowed.share_high < 1.05 * allowed.share_low else 0.0)
@@ -71,7 +71,7 @@ class _NccomTable:
         """Compare the rows with the printed mean: documents quote some of the rows, and the mean of all."""
         count = max(len(self.busbws), 1)
         low, high = sum(busbw.low for busbw in self.busbws), sum(busbw.high for busbw in self.busbws)
-        if printed(cell).meets(low / count, high / count):
+        if printed(cell).overlaps(low / count, high / count):
             self.record.finished = True
             return
         self.record.finished = None

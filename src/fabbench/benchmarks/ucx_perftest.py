@@ -85,7 +85,7 @@ class UcxReader(Reader):
             if not (low <= 1 <= high or high >= 2):
                 return False
             size = self._size
-            if size is not None and not bandwidth.times(_MIB).meets(rate.low * size, rate.high * size):
+            if size is not None and not bandwidth.times(_MIB).overlaps(rate.low * size, rate.high * size):
                 return False
         return True
 

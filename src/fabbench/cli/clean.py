@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.declared import given_options, launcher_options, with_options
+from fabbench.cli.click_options import given_options, launcher_options, with_launcher_options
 from fabbench.cli.options import AGE, written_age
 from fabbench.cli.suggestions import LazyChoice
 from fabbench.launchers import options_of_launchers
@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - one parameter for each option
 
     launchers = options_of_launchers()
     target = Target(name=launcher, launcher=launcher, options=launchers[launcher]())
-    target = with_options(target, given_options(click.get_current_context(), launchers), launchers, "--on")
+    target = with_launcher_options(target, given_options(click.get_current_context(), launchers), launchers, "--on")
     with launcher_named(launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
         _clean(leftovers, older_than, whole=whole, yes=yes)
 

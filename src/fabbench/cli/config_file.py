@@ -10,12 +10,12 @@ import click
 
 from fabbench.cli import options
 from fabbench.cli.ci import JUNIT
-from fabbench.cli.declared import long_names
+from fabbench.cli.click_options import long_names
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.option_types import FABRIC, File, Flag, PassedEnvironment, Seconds, Text, Whole, WholeOrAuto
-from fabbench.model.options import Option, declared, merged, option
+from fabbench.model.options import Option, declared, latest, option
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
@@ -57,7 +57,7 @@ class RunOptions:
         "Environment variable of the benchmark, in every configuration. NAME alone takes its value "
         "from the current environment, and keeps it out of command lines and stored files. Can be given "
         "several times.",
-        many=merged,
+        many=latest,
     )
     dry_run: bool = option(
         Flag(), "Show what would run: nodes, commands, environment, executions, time. Nothing is started."

@@ -14,7 +14,7 @@ from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import live_table
-from fabbench.report.table import Table, drawn, fitting, points_aligned, text_of
+from fabbench.report.table import Table, align_decimals, split_to_width, text_of, to_rich
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -156,7 +156,7 @@ class LiveScreen:
         section = _section(comparison, self._progress.case) if comparison is not None else None
         if comparison is None or section is None:
             return [self._traffic(room)] if self._nics else []
-        table = self._part(points_aligned(live_table(comparison, section)))
+        table = self._part(align_decimals(live_table(comparison, section)))
         newest = next((index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1)
         wide = console.measure(_grid(table)).maximum + _GAP + nics_table.COLUMNS <= console.width
         room -= 1 + len(console.render_lines(_grid(replace(table, rows=table.rows[:1])))) - 1
@@ -172,7 +172,7 @@ class LiveScreen:
 
     def _part(self, table: Table) -> Table:
         current = self._progress.current
-        parts = list(fitting(table, self._live.console.width))
+        parts = list(split_to_width(table, self._live.console.width))
         label = current.configuration.label if current is not None else ""
         return next((part for part in parts if label in part.header), parts[0])
 
@@ -200,7 +200,7 @@ def _window(table: Table, newest: int, room: int) -> Table:
 
 
 def _grid(table: Table) -> "Grid":
-    grid = drawn(table, color=True)
+    grid = to_rich(table, color=True)
     grid.show_edge = False
     return grid
 

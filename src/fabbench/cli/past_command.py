@@ -7,7 +7,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.messages import REDACTED
 
 
-def repeated(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
+def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
     """Return the words of a command line with more options, on the target where it ran.
 
     Raise RequestError for a secret that is not stored, and is not given again.

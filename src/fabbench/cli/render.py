@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from fabbench.cli.click_options import Launchers, click_options, given_options, launcher_options, with_launcher_options
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import Launchers, click_options, given_options, launcher_options, with_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
 from fabbench.cli.run_command import RunCommand, RunGroup, variants_of
@@ -149,4 +149,4 @@ def _target(ctx: click.Context) -> Target:
     """Return the target that the options describe; nothing is discovered."""
     form, formats = ctx.params["as_form"], options_of_formats()
     target = Target(name=form, launcher=form, options=formats[form](), variants=variants_of(ctx))
-    return with_options(target, given_options(ctx, formats), formats, "--as")
+    return with_launcher_options(target, given_options(ctx, formats), formats, "--as")

@@ -6,7 +6,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.past_command import repeated
+from fabbench.cli.past_command import rerun_words
 from fabbench.model.errors import RequestError
 
 
@@ -39,7 +39,7 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
             f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
-    words = repeated(stored.command[2:], more, target=stored.target, store=store)
+    words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
     terminal.say(f"Repeating run {stored.id}: {stored.command_line}")
     again = sweep_command if stored.command[1] == "sweep" else run_command
     with again.make_context(stored.command[1], words, parent=ctx.parent) as inner:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fabbench.cli import options, terminal
-from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import (
+from fabbench.cli.click_options import (
     Launchers,
     click_options,
     given_options,
@@ -23,8 +22,9 @@ from fabbench.cli.declared import (
     launcher_options,
     launchers_by_option,
     own_options,
-    with_options,
+    with_launcher_options,
 )
+from fabbench.cli.config_file import RunOptions, config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, sections_of_launchers
 from fabbench.cli.host_options import HostsCommand, command_line, keep_words, named_for_ssh
 from fabbench.cli.output import output_option
@@ -278,7 +278,7 @@ def chosen_target(ctx: click.Context) -> "Resolved":
     if config is not None and resolved.target.name in config.targets:
         for warning in foreign_commands(config, resolved.target, given.typed, os.environ):
             terminal.notify(warning)
-    return resolved._replace(target=with_options(resolved.target, given, launchers, "--on"))
+    return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
 
 
 def variants_of(ctx: click.Context) -> "tuple[Variant, ...]":

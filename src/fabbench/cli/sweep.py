@@ -122,10 +122,10 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
 
 
 def _resume(ctx: click.Context, ref: str, store: Path) -> None:
-    from fabbench.cli.past_command import repeated
+    from fabbench.cli.past_command import rerun_words
     from fabbench.runs.sweep_store import open_sweep
 
     run = open_sweep(ref, store)
-    words = repeated(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
+    words = rerun_words(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
     with command.make_context("sweep", words, parent=ctx.parent) as inner:
         command.invoke(inner)

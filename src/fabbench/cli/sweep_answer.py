@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli import options, terminal
-from fabbench.cli.declared import click_options, given_texts
+from fabbench.cli.click_options import click_options, given_texts
 from fabbench.launchers import LABEL, SWITCH
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.messages import listed

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
+from fabbench.cli.click_options import Launchers, click_options, given_texts, launcher_options
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import Launchers, click_options, given_texts, launcher_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
 from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible, print_release_failure
@@ -35,7 +35,7 @@ from fabbench.model.options import Option, declared, option, read_options
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument
+    from fabbench.runs.sweep_store import StoredSweep, SweepDocument, TestResult
 
 _SHARED = ("on", "fabrics", "env", "name", "metric", "store")
 """Options of runs that sweeps have, too."""
@@ -185,7 +185,7 @@ def _require_effect(given: SweepOptions) -> None:
         )
 
 
-def _suspects(document: "SweepDocument", results: "Sequence[MeasuredTest]") -> list[str]:
+def _suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
     from fabbench.sweep.analyze import analyze
     from fabbench.sweep.readings import Readings
 

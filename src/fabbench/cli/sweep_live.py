@@ -13,15 +13,15 @@ from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_duration
 from fabbench.runs.sweep import SweepWatcher
-from fabbench.runs.sweep_store import MeasuredTest, SweepDocument
+from fabbench.runs.sweep_store import SweepDocument, TestResult
 from fabbench.sweep.values import Round
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-Suspects = Callable[[Sequence[MeasuredTest]], Sequence[str]]
+Suspects = Callable[[Sequence[TestResult]], Sequence[str]]
 """Returns the names of the suspects of results."""
-SuspectsOf = Callable[[SweepDocument, Sequence[MeasuredTest]], Sequence[str]]
+SuspectsOf = Callable[[SweepDocument, Sequence[TestResult]], Sequence[str]]
 
 
 @contextmanager
@@ -63,13 +63,13 @@ class SweepProgress(SweepWatcher):
         """Remember the round."""
         self._round, self._most_rounds, self._in_round = planned, max_rounds, 0
 
-    def measured(self, result: MeasuredTest) -> None:
+    def measured(self, result: TestResult) -> None:
         """Count the test."""
         self._done += 1
         self._in_round += 1
         self._bad += result.outcome != Outcome.OK
 
-    def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
+    def end(self, planned: Round, results: Sequence[TestResult]) -> None:
         """Write the result of the round."""
         self._rounds_done += 1
         self._suspects = self._find(results)
@@ -121,7 +121,7 @@ class SweepScreen(SweepProgress):
         super().__init__(suspects, self._draw, clock)
         self._live = live
 
-    def measured(self, result: MeasuredTest) -> None:
+    def measured(self, result: TestResult) -> None:
         """Count the test, and show it."""
         super().measured(result)
         self._draw(self.text())

@@ -205,7 +205,7 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     return min(part, required or part)
 
 
-def judged(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
+def with_counter_findings(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
     """Add to the logs of one execution what its NICs show. No outcome changes: logs alone decide those.
 
     The counters cannot be attributed to one of several logs, and so each log gets all findings.
@@ -385,7 +385,7 @@ def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
     return (read_snapshot(lines), "") if lines else (None, "")
 
 
-class Counted:
+class ExecutionMarkers:
     """Adds to the logs of each execution what its NICs show, if the script printed the counters.
 
     Logs are held back until all counters of their execution were read. Without counters none are.
@@ -425,6 +425,6 @@ class Counted:
 
     def close(self) -> Sequence[Log]:
         """Return the logs that were held back."""
-        logs = judged(self._kept, self._now.counters if self._now is not None else None)
+        logs = with_counter_findings(self._kept, self._now.counters if self._now is not None else None)
         self._kept = []
         return logs

@@ -126,7 +126,7 @@ class Pairs:
                 early.append(output)
                 self._count(output)
         except FloodedError as flood:
-            self._late(session, flood, deadline)
+            self._on_timeout(session, flood, deadline)
         except TimedOutError:
             late = [pair for pair in self._pairs if not pair.listening]
             self._time_out(late, NOT_READY if len(late) == 1 else "the servers were not ready")
@@ -157,13 +157,13 @@ class Pairs:
                 else:
                     break
             except TimedOutError as late:
-                self._late(session, late, deadline)
+                self._on_timeout(session, late, deadline)
                 return
             if any(pair.over and pair.status for pair in self._pairs):
                 break
         self._end(session)
 
-    def _late(self, session: Session, late: TimedOutError, deadline: float) -> None:
+    def _on_timeout(self, session: Session, late: TimedOutError, deadline: float) -> None:
         """End everything: a side failed and its partner still waits, or a side is late or prints too much."""
         failed = next((pair for pair in self._pairs if pair.failed), None)
         if failed is None:

@@ -98,7 +98,7 @@ def concurrently(
         raise
 
 
-def in_turn(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[T, U], None, None]:
+def sequentially(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[T, U], None, None]:
     """Call `work` with one item after another, in this thread."""
     for item in items:
         yield item, work(item)

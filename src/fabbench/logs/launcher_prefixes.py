@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fabbench.logs import learned_prefixes
-from fabbench.logs.learned_prefixes import Cut, Form, NumberedPrefix, Sign, Signs, find_sign, signs_in
+from fabbench.logs.learned_prefixes import HeaderSign, NumberedPrefix, Prefix, Signs, Stripped, find_sign, signs_in
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
@@ -61,7 +61,7 @@ class Prefixes:
         self.starts = set(_STARTS)
         """First characters of lines that may have a prefix; other lines need no check."""
         self._known: dict[str, Stream] = {}
-        self._forms: list[Form] = []
+        self._forms: list[Prefix] = []
         self._groups: dict[tuple[str, ...], str] = {}
         """Names in learned prefixes found before a banner → the stream group of their lines."""
         lines = list(sample)
@@ -150,7 +150,7 @@ class Prefixes:
         if label is not None:
             self._add(label)
 
-    def _learn(self, text: str, sign: Sign) -> Form | None:
+    def _learn(self, text: str, sign: HeaderSign) -> Prefix | None:
         """Learn the prefix before a sign; return its form, if it was unknown."""
         if 0 < (inner := self.inner(text)) < sign.at and text[inner - 1].isalnum():
             return None  # mpirun's own tag, after text without a newline
@@ -163,7 +163,7 @@ class Prefixes:
         self._add(form)
         return form
 
-    def _add(self, form: Form) -> None:
+    def _add(self, form: Prefix) -> None:
         self._forms = [form, *self._forms][:_MAX_FORMS]
         self.starts |= form.starts
 
@@ -187,7 +187,7 @@ class Prefixes:
                 break
         return text, stream
 
-    def _stream(self, stream: Stream, cut: Cut) -> Stream:
+    def _stream(self, stream: Stream, cut: Stripped) -> Stream:
         """Add what a learned prefix states to what outer ones stated."""
         if cut.names and cut.names not in self._groups:
             # Each name that begins an execution is a group. The first one's group also has all the others.

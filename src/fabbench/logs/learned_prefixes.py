@@ -48,7 +48,7 @@ _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
 _DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
 
 
-class Sign(NamedTuple):
+class HeaderSign(NamedTuple):
     """Where a line that only a benchmark prints begins."""
 
     at: int
@@ -75,15 +75,15 @@ def signs_in(text: str) -> Signs:
     return [entry for entry in _all_signs() if entry[0] in text]
 
 
-def find_sign(text: str, signs: Signs | None = None) -> Sign | None:
+def find_sign(text: str, signs: Signs | None = None) -> HeaderSign | None:
     """Find where a line that only a benchmark prints begins, anywhere in a text."""
     for word, pattern, begins in _all_signs() if signs is None else signs:
         if word in text and (match := pattern.search(text)) is not None:
-            return Sign(match.start(), begins)
+            return HeaderSign(match.start(), begins)
     return None
 
 
-class Cut(NamedTuple):
+class Stripped(NamedTuple):
     """A line without a prefix."""
 
     text: str
@@ -104,7 +104,7 @@ class TextPrefix:
     fenced: bool = False
     """Whether the line is a cell of a table, and ends with `|`."""
 
-    def cut(self, text: str) -> Cut | None:
+    def cut(self, text: str) -> Stripped | None:
         """Cut the prefix; None if the line has none of this form."""
         match = self.pattern.match(text)
         if match is None:
@@ -116,7 +116,7 @@ class TextPrefix:
             rest = rest.rstrip(" \t").removesuffix("|").rstrip(" \t")
         named = match.groupdict()
         rank = named.pop("rank", None) or ""
-        return Cut(rest, rank, tuple(name for name in named.values() if name))
+        return Stripped(rest, rank, tuple(name for name in named.values() if name))
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class NumberedPrefix:
         """Expect the number that is `lines` lines above the one that the form was learned from."""
         self.last = max(self.first - lines - 1, 0)
 
-    def cut(self, text: str) -> Cut | None:
+    def cut(self, text: str) -> Stripped | None:
         """Cut the number; None if the line begins with a different one, which may be a row's size."""
         match = self.pattern.match(text)
         if match is None:
@@ -142,7 +142,7 @@ class NumberedPrefix:
         if number != self.last + 1 and not (number > self.last and _NUMBERED.match(text, match.end())):
             return None
         self.last = number
-        return Cut(text[match.end() :])
+        return Stripped(text[match.end() :])
 
 
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
@@ -157,7 +157,7 @@ class JsonPrefix:
     path: tuple[str, ...]
     starts: frozenset[str] = frozenset("{")
 
-    def cut(self, text: str) -> Cut | None:
+    def cut(self, text: str) -> Stripped | None:
         """Return the value, which may hold several lines; None if the line is not such an object.
 
         An entry may also state how the program ended: that becomes a separate line.
@@ -175,15 +175,15 @@ class JsonPrefix:
         for key in self.path:
             value = value.get(key) if isinstance(value, dict) else None
         if not isinstance(value, str):
-            return Cut(status) if status else None
+            return Stripped(status) if status else None
         text = value.rstrip("\r\n")
-        return Cut(f"{text}\n{status}" if status else text)
+        return Stripped(f"{text}\n{status}" if status else text)
 
 
-Form = TextPrefix | NumberedPrefix | JsonPrefix
+Prefix = TextPrefix | NumberedPrefix | JsonPrefix
 
 
-def learn(text: str, sign: Sign) -> Form | None:
+def learn(text: str, sign: HeaderSign) -> Prefix | None:
     """Return the form of the prefix before a sign; None if there is no prefix, or no certain one."""
     if text[:1] == "{" and (path := _json_path(text)) is not None:
         return JsonPrefix(path)
@@ -194,7 +194,7 @@ def learn(text: str, sign: Sign) -> Form | None:
     return _text_form(prefix, fenced="|" in prefix and text.rstrip().endswith("|"))
 
 
-def learn_rank(text: str) -> Form | None:
+def learn_rank(text: str) -> Prefix | None:
     """Learn the rank label that srun and hydra print from an NCCL debug line after it."""
     match = _RANK_LABEL.match(text) if " NCCL " in text else None
     if match is None or _DEBUG_LINE.match(text, match.end()) is None:
@@ -202,14 +202,14 @@ def learn_rank(text: str) -> Form | None:
     return _text_form(match[0])
 
 
-def rank_labels(lines: Iterable[str]) -> Form | None:
+def rank_labels(lines: Iterable[str]) -> Prefix | None:
     """Return the form of the rank label that nearly all lines begin with, for text without any sign."""
     texts = [line for line in lines if line.strip()]
     labels = [match[0] for match in map(_RANK_LABEL.match, (f"{text} " for text in texts)) if match]
     return _text_form(labels[0]) if len(labels) > 1 and len(labels) >= 0.9 * len(texts) else None
 
 
-def _text_form(prefix: str, *, fenced: bool = False) -> Form | None:
+def _text_form(prefix: str, *, fenced: bool = False) -> Prefix | None:
     body = prefix.rstrip(" \t")
     blanks, bare = prefix[len(body) :], body.lstrip(" \t")
     if bare.isdigit():

@@ -37,7 +37,7 @@ from fabbench.model.log import (
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
-    from fabbench.counters.execution_counters import Counted
+    from fabbench.counters.execution_counters import ExecutionMarkers
 
 _ROW_ENDS = frozenset("0A \t")
 """Last characters of rows: the data check found no errors, or was not done."""
@@ -80,7 +80,7 @@ class LogParser:
         self._groups: dict[str, StreamGroup] = {}
         self._marked: list[StepEndings] = []
         """Step endings of the groups that have fabbench's own markers."""
-        self._counted: Counted | None = None
+        self._counted: ExecutionMarkers | None = None
         """None: the log has no NIC counters."""
         self._joint: dict[str, Reader] = {}
         """Readers that all groups share."""
@@ -186,7 +186,7 @@ class LogParser:
                     table.messages += group.messages
                 group.messages = []
 
-    def stated(self) -> dict[str, str | int]:
+    def network_so_far(self) -> dict[str, str | int]:
         """Return what the debug lines of open executions show, as facts."""
         facts: dict[str, str | int] = {}
         for group in self._groups.values():
@@ -213,9 +213,9 @@ class LogParser:
         elif text.startswith(_VERSIONS):
             group.evidence.version(text)
             return []
-        return self._offer(group, Line(self._number, text, stream))
+        return self._dispatch(group, Line(self._number, text, stream))
 
-    def _offer(self, group: StreamGroup, line: Line) -> list[Result]:
+    def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others."""
         message = fatal_message(line.text)
         if message is not None and message.kind < Kind.NOT_STARTED:
@@ -231,7 +231,7 @@ class LogParser:
         elif message is not None:
             group.add(message)
         elif line.text not in _EMPTY and not _kind(line.text).silent:
-            return self._unclaimed(group, line)
+            return self._unknown_line(group, line)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
@@ -267,18 +267,18 @@ class LogParser:
             group.ended = None
         out = self._close_group(group, None)
         group.ended = None
-        return out + self._offer(group, line)
+        return out + self._dispatch(group, line)
 
-    def _unclaimed(self, group: StreamGroup, line: Line) -> list[Result]:
+    def _unknown_line(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
         if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
             # A login shell printed text without a newline: mpirun's tag begins a separate line.
-            return self._around(group, line.text[:inner]) + self._blocks(*self._prefixes.cut(line.text[inner:]))
+            return self._launcher_line(group, line.text[:inner]) + self._blocks(*self._prefixes.cut(line.text[inner:]))
         if self._prefixes.learn(line.text):
             return self._blocks(*self._prefixes.cut(line.text, line.stream))
-        return self._around(group, line.text)
+        return self._launcher_line(group, line.text)
 
-    def _around(self, group: StreamGroup, text: str) -> list[Result]:
+    def _launcher_line(self, group: StreamGroup, text: str) -> list[Result]:
         """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
         if (status := known_errors.exit_status(text)) is None:
             group.evidence.other(text)
@@ -295,9 +295,9 @@ class LogParser:
         """Follow fabbench's own markers: they name the benchmark that begins."""
         if marker.kind == "nics":
             if self._counted is None:
-                from fabbench.counters.execution_counters import Counted
+                from fabbench.counters.execution_counters import ExecutionMarkers
 
-                self._counted = Counted()
+                self._counted = ExecutionMarkers()
             self._counted.take(marker)
             return []
         if marker.kind == "begin":

@@ -104,7 +104,7 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def merged(values: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def latest(values: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Return the entries of several mappings."""
     return {name: value for each in values for name, value in each.items()}
 

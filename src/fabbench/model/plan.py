@@ -7,7 +7,7 @@ from enum import StrEnum
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
 from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed, Truth
-from fabbench.model.options import flattened, merged, option
+from fabbench.model.options import flattened, latest, option
 
 
 class Shape(StrEnum):
@@ -128,7 +128,7 @@ class Variant:
         many=flattened,
     )
     env: Mapping[str, str] = option(
-        Environment(), "Environment variables of the variant's configurations.", many=merged
+        Environment(), "Environment variables of the variant's configurations.", many=latest
     )
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")

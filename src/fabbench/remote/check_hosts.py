@@ -213,13 +213,13 @@ def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts
         probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
         probes = dict(distinct({name: one.probe for name, one in probed.items()}))
         progress("testing connections between them", 0, len(probed))
-        relations = around(target, probed)
+        relations = host_relations(target, probed)
     errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
     unreachable = {name: _message(errors[name]) for name in names if name in errors}
     return CheckedHosts(probes, replace(relations, unreachable=unreachable))
 
 
-def around(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
+def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
     """Have probed hosts connect to each other, and return their relations.
 
     Raise MachineError if no host's address is known.
@@ -228,7 +228,7 @@ def around(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
     return HostRelations(
         addresses={name: one for name, one in addresses.items() if isinstance(one, str)},
         clocks={name: one.clock for name, one in probed.items() if one.clock is not None},
-        connections=_between(probed, addresses),
+        connections=_test_connections(probed, addresses),
     )
 
 
@@ -252,10 +252,10 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
 
 def _ask(connection: Connection, arguments: Sequence[str]) -> ProbedHost:
     """Query one host's clock, and then probe it. Raise MachineError."""
-    return ask(SshShell(connection, arguments), str(connection.settings))
+    return probe_with_clock(SshShell(connection, arguments), str(connection.settings))
 
 
-def ask(shell: HostShell, host: str) -> ProbedHost:
+def probe_with_clock(shell: HostShell, host: str) -> ProbedHost:
     """Query a host's clock, and then probe it. The shell has the probe's arguments.
 
     Raise MachineError that names the host as `host`.
@@ -306,7 +306,7 @@ def _addresses(target: Target, probes: Mapping[str, Probe]) -> dict[str, str | M
     return results
 
 
-def _between(
+def _test_connections(
     probed: Mapping[str, ProbedHost], addresses: Mapping[str, str | MachineError]
 ) -> dict[tuple[str, str], ConnectionAttempt]:
     """Try connections between the hosts that have an address; report the others as having none."""

@@ -145,7 +145,7 @@ class RemoteHost:
                 break
         yield from batches
 
-    def again(self, work: Callable[[], T]) -> T:
+    def with_reconnect(self, work: Callable[[], T]) -> T:
         """Call `work`, and repeat it each time that the connection broke and is restored.
 
         Raise MachineError when the host is given up.

@@ -171,7 +171,7 @@ class WatchedFiles:
             except LostError:
                 self._host.wait()
                 # Its lines are repeated from the start, and state the same facts.
-                batches = self._host.again(self._open)
+                batches = self._host.with_reconnect(self._open)
                 self._send(b"end\n" if self._ending else b"\n")
             else:
                 return

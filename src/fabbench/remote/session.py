@@ -145,12 +145,12 @@ class RemoteSession(Session):
         if command.inherited:
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
-            remote.again(lambda: remote.run("put", path, stdin=text))
+            remote.with_reconnect(lambda: remote.run("put", path, stdin=text))
             words = [*SOURCED, path, *words]
         number = f"{self._number}.{len(self._programs)}"
         program = RemoteProcess(command.role or command.argv[0], remote, number, self._queue)
         self._programs.append(program)
-        remote.again(lambda: program.start(words))
+        remote.with_reconnect(lambda: program.start(words))
         self._last_output = time.monotonic()
         return program
 
@@ -162,7 +162,7 @@ class RemoteSession(Session):
             listening = self._listening[remote, port] = threading.Event()
 
             def watch() -> None:
-                pipe = remote.host.again(lambda: remote.host.open("listens", remote.number, f"{port:04X}"))
+                pipe = remote.host.with_reconnect(lambda: remote.host.open("listens", remote.number, f"{port:04X}"))
                 list(pipe.lines())
                 if pipe.status == 0:
                     listening.set()
@@ -246,10 +246,10 @@ class RemoteSession(Session):
     def _prepare(self, index: int) -> None:
         """Create the directory of the step on one host, with its files."""
         remote = self._held.remotes[index]
-        remote.again(self._watched[index].start)
+        remote.with_reconnect(self._watched[index].start)
         for name, text in self._step.files.items():
             path = f"{self.folder}/{name}"
-            remote.again(lambda path=path, text=text: remote.run("put", path, stdin=text.encode()))  # type: ignore[misc]
+            remote.with_reconnect(lambda path=path, text=text: remote.run("put", path, stdin=text.encode()))  # type: ignore[misc]
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""

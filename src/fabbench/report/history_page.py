@@ -14,7 +14,7 @@ from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_time, scale
 from fabbench.report import svg
 from fabbench.report.history_report import NAMED, change_sentence, change_text, headline
-from fabbench.report.html import document, figure, grid, listed, text
+from fabbench.report.html import bullet_list, document, figure, grid, text
 from fabbench.report.svg import HEIGHT, WIDTH
 
 _METHOD = (
@@ -56,7 +56,7 @@ def _series(history: History, series: Series, others: Sequence[str], number: int
         items = "".join(f"<li>{text(sentence)}</li>\n" for sentence in sentences)
         yield f"<h3>Changes</h3>\n<ol>\n{items}</ol>\n"
     else:
-        yield listed(["No change is shown."])
+        yield bullet_list(["No change is shown."])
     yield f"<details>\n<summary>Runs as a table</summary>\n{_table(history, series)}</details>\n</section>\n"
 
 

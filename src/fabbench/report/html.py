@@ -43,9 +43,9 @@ def table(content: Table) -> str:
     """Write a table with its notes; one without columns is a list of notes."""
     if not content.header:
         name = f"<h4>{text(content.title)}</h4>\n" if content.title and content.notes else ""
-        return name + listed(content.notes)
+        return name + bullet_list(content.notes)
     rows = [list(map(text, row)) for row in content.rows]
-    return grid(content.title, content.header, rows, content.aligns()) + listed(content.notes)
+    return grid(content.title, content.header, rows, content.aligns()) + bullet_list(content.notes)
 
 
 def grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], aligns: str = "") -> str:
@@ -76,7 +76,7 @@ def figure(title: str, legend: Iterable[tuple[str, str]], plot: str) -> str:
     return f'<figure>\n<figcaption>{text(title)}</figcaption>\n<ul class="legend">{entries}</ul>\n{plot}\n</figure>\n'
 
 
-def listed(sentences: Iterable[str]) -> str:
+def bullet_list(sentences: Iterable[str]) -> str:
     """Write sentences as a list; empty without any."""
     items = "".join(f"<li>{text(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>\n" if items else ""

@@ -12,7 +12,7 @@ from fabbench.model.messages import counted
 from fabbench.report import svg
 from fabbench.report.comparison_tables import tables_of_comparison
 from fabbench.report.heat_map import heat_map_svg
-from fabbench.report.html import document, figure, grid, listed, table, text
+from fabbench.report.html import bullet_list, document, figure, grid, table, text
 from fabbench.report.plots import left_out, section_plots
 from fabbench.report.sweep_report import SweepReport, suspects_table
 from fabbench.report.sweep_report import headline as sweep_headline
@@ -78,7 +78,7 @@ def to_page(runs: Sequence[RunPage], version: str) -> Iterator[str]:
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
     title = f"{runs[0].about}: run {runs[0].id}" if len(runs) == 1 else counted(len(runs), "fabbench run")
-    overview = [listed([note] if note else []), _overview(runs)] if len(runs) > 1 else []
+    overview = [bullet_list([note] if note else []), _overview(runs)] if len(runs) > 1 else []
     return document(title, chain(overview, (run.html for run in runs)), version)
 
 
@@ -129,7 +129,7 @@ def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
     yield from (f'<p class="lead">{text(line)}</p>\n' for line in headlines or ["No result."])
     yield from (f'<p class="bad">Damaged: {text(sentence)}</p>\n' for sentence in run.damage)
     if run.gates:
-        yield f"<h3>Gates {text(run.gates)}</h3>\n{listed(run.breaches)}"
+        yield f"<h3>Gates {text(run.gates)}</h3>\n{bullet_list(run.breaches)}"
     if run.sweep:
         yield from _sweep(run.sweep)
     for number, comparison in enumerate(run.comparisons):
@@ -166,7 +166,7 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
             legend = [(svg.sample(each), each.label) for each in plot.legend]
             figures.append(figure(plot.title, legend, svg.to_svg(plot, name=f"{anchor}-{index}-{count}")))
     yield f'<div class="plots">\n{"".join(figures)}</div>\n'
-    yield listed(line for index in range(len(comparison.sections)) for line in left_out(comparison, index))
+    yield bullet_list(line for index in range(len(comparison.sections)) for line in left_out(comparison, index))
     tables = [
         each if each.title or not each.header else replace(each, title="Values")
         for each in tables_of_comparison(comparison)
@@ -176,7 +176,7 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
 
 
 def _proof(proof: ProofLines) -> str:
-    html = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{listed(proof.reasons)}"
+    html = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{bullet_list(proof.reasons)}"
     html += f"<p>{text(f'The logs show {proof.shown}.' if proof.shown else 'The logs show no transport.')}</p>\n"
     lines = "\n".join(dict.fromkeys(proof.lines.values()))
     return html + (f"<pre>{text(lines)}</pre>\n" if lines else "")

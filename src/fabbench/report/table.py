@@ -215,8 +215,8 @@ def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int 
             yield _drain(out)
             yield from _long_grid(table, color=color)
         elif table.header:
-            for part in fitting(points_aligned(table), terminal.width):
-                terminal.print(drawn(part, color=color))
+            for part in split_to_width(align_decimals(table), terminal.width):
+                terminal.print(to_rich(part, color=color))
         for note in table.notes:
             whole = text_of(note, style="dim")
             lines = whole.wrap(terminal, width - 2) if width else [whole]
@@ -234,7 +234,7 @@ def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
             yield "".join(f"{_plain(line)}\n" for line in above)
         if table.header:
             short = len(table.rows) <= LONG
-            yield from _long_grid(points_aligned(table) if short else table, color=False)
+            yield from _long_grid(align_decimals(table) if short else table, color=False)
         if table.notes:
             yield "".join(f"{_plain(f'- {note}')}\n" for note in table.notes)
 
@@ -250,7 +250,7 @@ def _drain(out: io.StringIO) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def drawn(table: Table, *, color: bool) -> "Grid":
+def to_rich(table: Table, *, color: bool) -> "Grid":
     """Return the cells of a table for rich."""
     from rich import box
     from rich.table import Table as Grid
@@ -272,7 +272,7 @@ _HEAD = 14
 _QUANTITY = lazy(r"(-?\d+)(\.\d+)?(\D.*)?")
 
 
-def points_aligned(table: Table) -> Table:
+def align_decimals(table: Table) -> Table:
     """Pad the cells of columns aligned by their decimal points."""
     aligns = table.aligns()
     if "d" not in aligns:
@@ -296,7 +296,7 @@ def _padded(cells: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def fitting(table: Table, width: int) -> Iterator[Table]:
+def split_to_width(table: Table, width: int) -> Iterator[Table]:
     """Yield a table in as many parts as it takes to fit into `width`, each with the `keys` columns."""
     widths = _widths(table) if table.keys else []
     keys = list(range(table.keys))

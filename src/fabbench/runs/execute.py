@@ -11,7 +11,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fabbench.counters.execution_counters import ExecutionCounters, Pair, PrintedCounters, expected_nics, judged
+from fabbench.counters.execution_counters import (
+    ExecutionCounters,
+    Pair,
+    PrintedCounters,
+    expected_nics,
+    with_counter_findings,
+)
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
 from fabbench.evidence.judge import refusal
 from fabbench.execution.session import FloodedError, OutputLimit
@@ -252,7 +258,7 @@ class RunningExecution:
 
     def run(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> tuple[Log, ...]:
         """Run the execution, and judge it however it ends."""
-        ending = self._executed(benchmark, allocation, nics)
+        ending = self._run(benchmark, allocation, nics)
         try:
             self._writer.counters(nics.end())
         except KeyboardInterrupt:
@@ -261,14 +267,14 @@ class RunningExecution:
             self.failure = self.failure or error
         self._take(self._parser.close(ending))
         logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._execution.proof, ending),)
-        logs = judged(logs, nics.counters if nics.counters.hosts else None)
+        logs = with_counter_findings(logs, nics.counters if nics.counters.hosts else None)
         try:
             self._writer.finish(ending, logs)
         except FabbenchError as error:
             self.failure = self.failure or error
         return logs
 
-    def _executed(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> Ending:
+    def _run(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> Ending:
         execution = self._execution
         try:
             # It may have to prepare the machines first; its lines come later.
@@ -319,7 +325,7 @@ class RunningExecution:
         """Return why the execution need not continue, once a line shows the network."""
         if not any(word in line for word in _NETWORK_LINES):
             return ""
-        why = refusal(self._parser.stated(), self._execution.proof, benchmark)
+        why = refusal(self._parser.network_so_far(), self._execution.proof, benchmark)
         return f"{why} fabbench then aborted it." if why else ""
 
     def _take(self, results: list[Result]) -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 from fabbench import __version__
 from fabbench.model.log import Metric
 from fabbench.runs.folders import REQUEST, VERDICT, run_folders
-from fabbench.runs.indexed_run import IndexedFigure, IndexedRun, Measured, RunSetup, read_run
+from fabbench.runs.indexed_run import IndexedFigure, IndexedMetric, IndexedRun, RunSetup, read_run
 
 FILE = ".index.sqlite3"
 _FORMAT = 2
@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
     files: str
     stamps: bytes
     run: IndexedRun
-    measured: Sequence[Measured]
+    measured: Sequence[IndexedMetric]
 
 
 class StoreIndex:

@@ -95,7 +95,7 @@ class IndexedFigure(NamedTuple):
     value: float
 
 
-class Measured(NamedTuple):
+class IndexedMetric(NamedTuple):
     """The values of one metric of a configuration of a run: for each size the median of its repeats."""
 
     configuration: str
@@ -116,7 +116,7 @@ def unreadable(path: str, reason: str) -> IndexedRun:
     )
 
 
-def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[Measured]]:
+def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[IndexedMetric]]:
     """Read the directory of a run. Any problem with it becomes its damage."""
     from fabbench.runs.store import StoredRun
 
@@ -182,7 +182,7 @@ def _versions(run: "StoredRun", label: str) -> dict[str, str]:
     return {name: "/".join(values) for name, values in versions.items()}
 
 
-def _measured(run: "StoredRun") -> Iterator[Measured]:
+def _measured(run: "StoredRun") -> Iterator[IndexedMetric]:
     """Yield the benchmark's main figure of each size, from executions that are ok."""
     from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
     from fabbench.model.log import METRICS, Outcome
@@ -195,7 +195,7 @@ def _measured(run: "StoredRun") -> Iterator[Measured]:
             metrics = dict.fromkeys(name for row in rows for name in row.point.metrics if name != "wrong")
             for name in metrics:
                 figures = pooled_figures(rows, METRICS[name], run.benchmark)
-                yield Measured(
+                yield IndexedMetric(
                     configuration=configuration.label,
                     metric=name,
                     key=key,

@@ -54,7 +54,7 @@ def load(
         for argument, fabric in zip(inputs, fabrics or (None,) * len(inputs), strict=True)
         for column in columns(str(argument), store=store, fabric=fabric, known=known)
     ]
-    return labelled(loaded, labels)
+    return with_labels(loaded, labels)
 
 
 def columns(argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN) -> list[Column]:
@@ -155,7 +155,7 @@ def _run(ref: str, chosen: str, store: Path) -> list[Column]:
     ]
 
 
-def fitting_column(baseline: Sequence[Column], label: str) -> Column:
+def matching_column(baseline: Sequence[Column], label: str) -> Column:
     """Return the only column of a baseline, or the one with a label. Raise RequestError if there is none."""
     fitting = [column for column in baseline if len(baseline) == 1 or column.label == label]
     if fitting:
@@ -167,7 +167,7 @@ def fitting_column(baseline: Sequence[Column], label: str) -> Column:
     )
 
 
-def labelled(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
+def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
     """Apply the user's labels to columns, if there are any, and make equal labels distinct.
 
     Raise RequestError if the numbers of labels and columns differ.

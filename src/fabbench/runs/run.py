@@ -28,7 +28,7 @@ from fabbench.plan.request import RunRequest
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
-from fabbench.runs.load_columns import columns, fitting_column, labelled
+from fabbench.runs.load_columns import columns, matching_column, with_labels
 from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]
@@ -68,7 +68,7 @@ class RunResult:
         )
 
 
-class _Measured(NamedTuple):
+class _RunMeasurement(NamedTuple):
     writer: RunWriter
     result: PlanResult
     baseline: Columns
@@ -131,13 +131,13 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
         ref = last_good(key_of_plan(request, inventory, planned), request.store)
         baseline = columns(ref, store=request.store)
     if baseline:
-        fitting_column(baseline, planned.configurations[0].label)
+        matching_column(baseline, planned.configurations[0].label)
     return baseline
 
 
 def _measure(
     request: RunRequest, baseline: Columns, allocation: Allocation, notify: Notify, watching: Watching
-) -> _Measured:
+) -> _RunMeasurement:
     inventory = allocation.inventory
     reason = f": {request.target_reason}" if request.target_reason else ""
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){reason}.")
@@ -166,7 +166,7 @@ def _measure(
             keep_going=request.keep_going,
             should_stop=_stop_condition(request, baseline, writer, planned, watcher),
         )
-    return _Measured(writer, result, baseline)
+    return _RunMeasurement(writer, result, baseline)
 
 
 def _stop_condition(
@@ -210,7 +210,7 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
     return f"{hosts}; image {images}" if images else hosts
 
 
-def _compared(request: RunRequest, measured: _Measured) -> RunResult:
+def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
     writer, result, baseline, release_failure = measured
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
     configurations = _configurations(request, writer, result.logs)
@@ -239,8 +239,8 @@ def _judged(
 ) -> tuple[Comparison, Verdict | None]:
     """Return the comparison, and the verdict of the gates on it; None without `gates`."""
     first, *others = configurations
-    fitting = [fitting_column(baseline, first.label)] if baseline else []
-    fitting = labelled([first, *fitting], ())[1:]
+    fitting = [matching_column(baseline, first.label)] if baseline else []
+    fitting = with_labels([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     # With several configurations, the baseline is not a column of the table.

@@ -357,7 +357,7 @@ class StoredRun:
         started, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
-            logs = execution_counters.judged(logs, self.counters(name))
+            logs = execution_counters.with_counter_findings(logs, self.counters(name))
         except MachineError as error:
             logs = execution_counters.unreadable(logs, error)
         return StoredExecution(

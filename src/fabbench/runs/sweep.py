@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.process import remove_abandoned_folders
-from fabbench.execution.worker_pool import concurrently, in_turn
+from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
@@ -22,7 +22,7 @@ from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
-from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument, SweepWriter, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, SweepDocument, SweepWriter, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
@@ -37,10 +37,10 @@ class SweepWatcher(Protocol):
     def begin(self, planned: Round, max_rounds: int | None) -> None:
         """Handle the start of a round; `max_rounds` is the maximum number of rounds."""
 
-    def measured(self, result: MeasuredTest) -> None:
+    def measured(self, result: TestResult) -> None:
         """Handle the end of a test."""
 
-    def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
+    def end(self, planned: Round, results: Sequence[TestResult]) -> None:
         """Handle the end of a round, with all results so far."""
 
 
@@ -318,7 +318,7 @@ def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) ->
 
 
 class _Rounds:
-    def __init__(self, planner: Planner, stored: Sequence[MeasuredTest], nodes: Sequence[str]) -> None:
+    def __init__(self, planner: Planner, stored: Sequence[TestResult], nodes: Sequence[str]) -> None:
         """Continue after the tests that an earlier part of the sweep `stored`."""
         self.out_of_time = False
         self._planner = planner
@@ -339,7 +339,7 @@ class _Rounds:
             watcher.begin(planned, self._planner.max_rounds)
             batch = self._tests(planned)
             with closing(
-                concurrently(batch, tests.measure, tests.ended) if concurrent else in_turn(batch, tests.measure)
+                concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
             ) as measured:
                 for _, result in measured:
                     if result is None:

@@ -60,7 +60,7 @@ class SweepDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredTest:
+class TestResult:
     """One test that has ended."""
 
     number: int
@@ -133,7 +133,7 @@ class SweepWriter:
         """Write the result of the sweep, which marks its end."""
         write_verdict(self.path, status, findings)
 
-    def add(self, measured: MeasuredTest) -> None:
+    def add(self, measured: TestResult) -> None:
         """Store the result of a test. Once this returns, it survives the end of fabbench."""
         line = json.dumps(asdict(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         path = self.path / _TESTS
@@ -168,7 +168,7 @@ class StoredSweep:
 
     path: Path
     document: SweepDocument
-    tests: Sequence[MeasuredTest]
+    tests: Sequence[TestResult]
     """The tests that have ended, in order."""
     damage: Sequence[str] = ()
 
@@ -218,7 +218,7 @@ def open_sweep(ref: str, store: Path) -> StoredRun:
     return run
 
 
-def _tests(path: Path, damage: list[str]) -> Iterator[MeasuredTest]:
+def _tests(path: Path, damage: list[str]) -> Iterator[TestResult]:
     """Yield the tests that have ended. A last line without a newline was still being written."""
     if not path.is_file():
         return
@@ -227,6 +227,6 @@ def _tests(path: Path, damage: list[str]) -> Iterator[MeasuredTest]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield decode(MeasuredTest, json.loads(line), f"{path.name}: line {number}")
+                yield decode(TestResult, json.loads(line), f"{path.name}: line {number}")
             except (MachineError, ValueError, RecursionError) as error:
                 damage.append(f"{path.name}: line {number} is damaged: {error}")

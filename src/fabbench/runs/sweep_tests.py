@@ -15,7 +15,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
 from fabbench.runs.sweep_modes import nics_of_host, on_nic
-from fabbench.runs.sweep_store import MEASURED, MeasuredTest, SweepWriter, values_of
+from fabbench.runs.sweep_store import MEASURED, SweepWriter, TestResult, values_of
 from fabbench.sweep.values import SweepTest
 
 _MIN_TIME_S = 1.0
@@ -61,7 +61,7 @@ class SweepTests:
         self._request, self._allocation, self._writer = request, allocation, writer
         self._metric, self._deadline = metric, deadline
 
-    def measure(self, test: PlannedTest) -> MeasuredTest | None:
+    def measure(self, test: PlannedTest) -> TestResult | None:
         """Measure a test, and store its result. None if the time is up.
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
@@ -92,7 +92,7 @@ class SweepTests:
         found = (finding for log in logs for finding in log.findings)
         # If the nodes' NICs have the same names, a name is one NIC of each node.
         names = {frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}
-        measured = MeasuredTest(
+        measured = TestResult(
             number=test.number,
             round=test.round,
             nodes=test.test.nodes,

@@ -10,10 +10,10 @@ from fabbench.benchmarks.consistency import (
     SAME,
     RateCheck,
     Ratios,
+    choose_formula,
     out_of_order,
     printed,
     ratios,
-    settle,
 )
 
 
@@ -71,7 +71,7 @@ def row(size: int, gigabytes: float, ranks: int, factor: float = 2.0) -> Ratios:
 def test_no_table_that_was_printed_is_contradicted(rows: list[tuple[int, float]], ranks: int) -> None:
     found = [row(size, rate, ranks) for size, rate in rows]
     for stated in (ranks, None):
-        formula = settle(found, (ALL_REDUCE,), stated)
+        formula = choose_formula(found, (ALL_REDUCE,), stated)
         assert formula is not None
         if stated is not None:
             assert all(map(formula.fits, found))
@@ -80,7 +80,7 @@ def test_no_table_that_was_printed_is_contradicted(rows: list[tuple[int, float]]
 @pytest.mark.parametrize("stated", [16, None, 9])
 def test_most_rows_decide_and_the_stated_ranks_need_not_be_right(stated: int | None) -> None:
     rows = [row(1 << power, 10.0 + power, 16) for power in range(10, 30)]
-    formula = settle(rows, (ALL_REDUCE, GATHERING, SAME), stated)
+    formula = choose_formula(rows, (ALL_REDUCE, GATHERING, SAME), stated)
     assert formula is not None
     assert formula.share == 1.0
     assert formula.bus == pytest.approx(1.875, rel=1e-3)
@@ -109,5 +109,5 @@ def test_rows_that_two_formulas_explain_settle_nothing_yet() -> None:
     for size, rate in ((526, "0.11"), (528, "0.11"), (530, "0.11"), (776, "0.16")):
         figures = printed(rate, 9), printed("5.00", -6)
         assert check.fits(size, [ratios(size, figures[1], figures[0], figures[0])])
-        assert check.settle_if_due(shapes, 16) == []
+        assert check.choose_if_ready(shapes, 16) == []
     assert check.settle(shapes, 16) == []

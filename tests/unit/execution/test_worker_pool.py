@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from fabbench.execution.worker_pool import concurrently, in_turn
+from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.model.errors import MachineError
 
 
@@ -23,7 +23,7 @@ def test_everything_is_done_at_once() -> None:
 
 def test_one_after_the_other_in_this_thread() -> None:
     main = threading.current_thread()
-    found = list(in_turn([1, 2], lambda item: (item, threading.current_thread() is main)))
+    found = list(sequentially([1, 2], lambda item: (item, threading.current_thread() is main)))
     assert found == [(1, (1, True)), (2, (2, True))]
 
 

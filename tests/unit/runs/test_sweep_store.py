@@ -7,7 +7,7 @@ import pytest
 from fabbench.model.errors import MachineError
 from fabbench.runs.document import write
 from fabbench.runs.sweep_modes import planner_of, unfinished
-from fabbench.runs.sweep_store import MeasuredTest, SweepDocument, SweepWriter, stored_sweep
+from fabbench.runs.sweep_store import SweepDocument, SweepWriter, TestResult, stored_sweep
 from fabbench.sweep.values import SweepOutcome, SweepTest
 
 DOCUMENT = {
@@ -24,9 +24,9 @@ DOCUMENT = {
 }
 
 
-def measured(number: int, *nodes: str, **more: object) -> MeasuredTest:
+def measured(number: int, *nodes: str, **more: object) -> TestResult:
     values = {"outcome": "ok", "value": 1e9, **more}
-    return MeasuredTest(number=number, round=1, nodes=nodes, **values)  # type: ignore[arg-type]
+    return TestResult(number=number, round=1, nodes=nodes, **values)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
     while (planned := planner.next_round()) is not None:
         for test in planned.tests:
             assert unfinished(stored_sweep(sweep)).startswith("1 test of round ")
-            each = MeasuredTest(number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9)
+            each = TestResult(number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9)
             writer.add(each)
             planner.add(each.result)
             number += 1

@@ -322,7 +322,7 @@ class PrintedRow(NamedTuple):
                 return False
         exact = exact_count(self.sent, requested)
         sent = Range(exact, exact) if exact is not None else count_range(self.sent)
-        return ANYTHING in {latency, elapsed} or elapsed.meets(
+        return ANYTHING in {latency, elapsed} or elapsed.overlaps(
             latency.low * sent.low * times.low * 1e-6, latency.high * sent.high * times.high * 1e-6
         )
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
-from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Formula, RateCheck, Ratios, Shape
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, BandwidthFormula, Formula, RateCheck, Ratios
 from fabbench.model.log import Point
 
-_OLD, _UNSIZED = Shape("n", "1"), Shape("", "n")
-_SHAPES: Mapping[str, tuple[Shape, ...]] = {
+_OLD, _UNSIZED = BandwidthFormula("n", "1"), BandwidthFormula("", "n")
+_SHAPES: Mapping[str, tuple[BandwidthFormula, ...]] = {
     "all_reduce": (ALL_REDUCE,),
     # Up to 2.0.0 one rank's own share was not counted.
     "all_gather": (GATHERING, _OLD),
@@ -54,7 +54,7 @@ class TableArithmetic(Generic[R]):
         if self.rates.is_settled():
             return []
         shapes = _SHAPES.get(case or "", _ALL)
-        bad = set(self.rates.settle(shapes, ranks) if end else self.rates.settle_if_due(shapes, ranks))
+        bad = set(self.rates.settle(shapes, ranks) if end else self.rates.choose_if_ready(shapes, ranks))
         if not self.rates.is_settled():
             return []
         rows, self._rows, self._uneven = self._rows, [], case == "alltoallv"
@@ -72,7 +72,7 @@ def is_of_ranks(formula: Formula, case: str | None, ranks: int) -> bool:
     return formula.bus is None or formula in {shape.of(ranks) for shape in _SHAPES.get(case or "", _ALL)}
 
 
-_BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, Shape]] = {
+_BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, BandwidthFormula]] = {
     (True, False): {"all_reduce": ALL_REDUCE, "reduce_scatter": GATHERING, "sendrecv": SAME},
     (True, True): {"reduce": SAME},
     (False, True): {"broadcast": SAME, "scatter": GATHERING, "gather": GATHERING},
@@ -97,7 +97,7 @@ def case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _implied(formula: Formula, shape: Shape) -> tuple[int, ...]:
+def _implied(formula: Formula, shape: BandwidthFormula) -> tuple[int, ...]:
     """Return the numbers of ranks for which a collective may have a formula."""
     if shape.bus == "1":
         return (2,)

@@ -69,7 +69,7 @@ class NcclExecution:
             if not (rows or table.holds_row):
                 return [], False
             self._tables[rank] = table
-        elif line.text[:1] == "#" and table.passes_by(line.text):
+        elif line.text[:1] == "#" and table.is_known_comment(line.text):
             return [], False
         else:
             table.closed = not self.copies and not self._seen.get(rank, set()).isdisjoint(_FOOTERS)

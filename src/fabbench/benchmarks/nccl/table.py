@@ -69,7 +69,7 @@ class TableReader:
             return [], True
         if text.endswith(UNREADABLE) and (self._pieces or tokens[0][0].isdigit()):
             return self._set_aside(number, text), True
-        if self._held is not None and self._lengthen(text, tokens):
+        if self._held is not None and self._append_to_last(text, tokens):
             return [], True
         rows = self.flush_held()
         if self._pieces:
@@ -103,7 +103,7 @@ class TableReader:
 
         return read
 
-    def passes_by(self, remark: str) -> bool:
+    def is_known_comment(self, remark: str) -> bool:
         """Return whether a line that begins with `#` was seen before and is not part of the table."""
         return remark in self._remarks and not self._is_pending()
 
@@ -146,7 +146,7 @@ class TableReader:
         return [row]
 
     def _settle(self, *, end: bool) -> None:
-        if not end and not self.arithmetic.rates.is_due:
+        if not end and not self.arithmetic.rates.is_ready:
             return
         for number, text, row in self.arithmetic.settle(*self._context(), end=end):
             self._report(number, text)
@@ -207,7 +207,7 @@ class TableReader:
         self._held = (number, text, row)
         return []
 
-    def _lengthen(self, text: str, tokens: list[str]) -> bool:
+    def _append_to_last(self, text: str, tokens: list[str]) -> bool:
         """Append a lone number to the last one of the row that is held back, if it fits."""
         if self._held is None or len(tokens) != 1 or text[:1].isspace():
             return False

@@ -16,10 +16,10 @@ from fabbench.benchmarks.consistency import (
     GATHERING,
     SAME,
     UNKNOWN_TEST,
+    BandwidthFormula,
     Printed,
     RateCheck,
     Ratios,
-    Shape,
     is_ordered,
     printed,
     ratios,
@@ -382,7 +382,7 @@ def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
         )
 
 
-_SHAPES: Mapping[str, Sequence[Shape]] = {
+_SHAPES: Mapping[str, Sequence[BandwidthFormula]] = {
     "reduction": (ALL_REDUCE,),
     "bcast": (SAME,),
     **dict.fromkeys(text.GATHERING, (GATHERING,)),

@@ -65,7 +65,7 @@ def _fits(size: int, values: Mapping[str, Mapping[str, Printed]]) -> bool:
     main = values.get("", {})
     if {"bandwidth", "message_rate"} <= main.keys():
         rate = main["message_rate"].times(size)
-        if not main["bandwidth"].meets(rate.low, rate.high):
+        if not main["bandwidth"].overlaps(rate.low, rate.high):
             return False
     times = {stat: figures.get("time", figures.get("latency")) for stat, figures in values.items()}
     ascending = (("min", "", "max"), ("min-comm", "max-comm"), ("p50", "p90", "p95", "p99"))

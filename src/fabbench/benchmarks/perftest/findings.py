@@ -23,7 +23,7 @@ def fits(bandwidth: str, rate: str, size: int, factor: Decimal) -> bool | None:
     if not size or any(number.value <= 4 * (number.value - number.low) for number in (volume, messages)):
         return None
     each = float(factor) / 1e6 / size
-    return messages.meets(volume.low * each, volume.high * each)
+    return messages.overlaps(volume.low * each, volume.high * each)
 
 
 def row_is_consistent(row: PerftestRow) -> bool | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fabbench.benchmarks.consistency import out_of_order, second_sweep
+from fabbench.benchmarks.consistency import out_of_order, rows_after_restart
 from fabbench.benchmarks.perftest import findings
 from fabbench.benchmarks.perftest.table_formats import (
     Damage,
@@ -188,7 +188,7 @@ class PerftestTable:
         self.interrupt()
         sizes = [size for size, _, _ in self._order] if self.copies == 1 else []
         # Below a title are the rows of one process; an excerpt may have those of several.
-        wrong = {*out_of_order(sizes), *(second_sweep(sizes) if self.titled else ())}
+        wrong = {*out_of_order(sizes), *(rows_after_restart(sizes) if self.titled else ())}
         results, dropped = self._results, set[int]()
         for at in sorted(wrong):
             _, line, points = self._order[at]

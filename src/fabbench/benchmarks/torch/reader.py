@@ -223,7 +223,7 @@ class _Report:
     def result(self, result: Result) -> bool:
         """Add a result line of the sentence form; return False if it contradicts itself."""
         in_bits = result.in_bits.printed
-        if not result.rate.printed.meets(in_bits.low, in_bits.high):
+        if not result.rate.printed.overlaps(in_bits.low, in_bits.high):
             self._add_finding(
                 "rate-mismatch",
                 f"The printed {result.metric} is {result.rate.digits} {result.rate.unit} and also "

@@ -284,7 +284,7 @@ class _Relay:
         """Install the agent, and serve its requests in a thread."""
         script = (files("fabbench.launchers.kubernetes") / "exec_launch_agent.sh").read_bytes()
         self._head.run("put", self._script, stdin=script)
-        lines = self._head.again(self._open)
+        lines = self._head.with_reconnect(self._open)
         threading.Thread(target=lambda: self._serve(lines), daemon=True, name="fabbench relay").start()
 
     def close(self) -> None:
@@ -310,7 +310,7 @@ class _Relay:
                 if self._closing.is_set():
                     return
                 self._head.wait()
-                lines = self._head.again(self._open)
+                lines = self._head.with_reconnect(self._open)
             except MachineError:
                 return  # the host is lost or released: mpirun's stream raises it too
 
@@ -340,7 +340,7 @@ class _Relay:
         output = OutputQueue()
         program = RemoteProcess("mpirun's daemon", remote, f"relay-{name}", output)
         env = (f"{MARK}={remote.token}", f"TMPDIR={remote.folder}")
-        remote.again(lambda: program.start(("env", *env, "sh", "-c", command)))
+        remote.with_reconnect(lambda: program.start(("env", *env, "sh", "-c", command)))
         try:
             return self._follow(name, address, output)
         finally:

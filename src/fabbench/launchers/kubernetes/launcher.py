@@ -61,7 +61,7 @@ from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote import run_key
 from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
-from fabbench.remote.check_hosts import around, ask
+from fabbench.remote.check_hosts import host_relations, probe_with_clock
 from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
@@ -71,7 +71,7 @@ from fabbench.report.table import Overview
 Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
 
 
-class PodKind(NamedTuple):
+class PodVariant(NamedTuple):
     """The properties of a variant that are fixed when its pods start."""
 
     image: str = ""  # Empty: the target's image
@@ -85,11 +85,11 @@ class PodKind(NamedTuple):
 
 
 @contextlib.contextmanager
-def by_kind(target: Target, start: Start) -> Iterator[Allocation]:
+def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     """Yield pods that switch to each configuration's kind. Start every kind once before measuring."""
-    kinds = tuple(dict.fromkeys(PodKind.of(each, target) for each in target.variants))
+    kinds = tuple(dict.fromkeys(PodVariant.of(each, target) for each in target.variants))
     if len(kinds) <= 1:
-        with start(_narrowed(target, kinds[0]) if kinds else target) as allocation:
+        with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
         return
     with contextlib.ExitStack() as stack:
@@ -111,17 +111,17 @@ class _SwitchingPods:
     def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
         """Leaving `stack` ends the pods that exist then."""
         self.inventory = Inventory(target=target.name, hosts=())
-        self._kinds = {variant.name: PodKind.of(variant, target) for variant in target.variants}
+        self._kinds = {variant.name: PodVariant.of(variant, target) for variant in target.variants}
         self._target, self._start, self._stack = target, start, stack
-        self._kind: PodKind | None = None
+        self._kind: PodVariant | None = None
         self._allocation: Allocation | None = None
 
-    def ensure_pods(self, kind: PodKind) -> Allocation:
+    def ensure_pods(self, kind: PodVariant) -> Allocation:
         """Return running pods of a kind, which replace those of another kind."""
         if self._allocation is None or kind != self._kind:
             self._allocation = None
             self._stack.close()
-            self._allocation = self._stack.enter_context(self._start(_narrowed(self._target, kind)))
+            self._allocation = self._stack.enter_context(self._start(_for_variant(self._target, kind)))
             self._kind = kind
         return self._allocation
 
@@ -136,10 +136,10 @@ class _SwitchingPods:
         return self._allocation.counters() if self._allocation else {}
 
 
-def _narrowed(target: Target, kind: PodKind) -> Target:
+def _for_variant(target: Target, kind: PodVariant) -> Target:
     """Return the target with only the variants whose pods are of one kind."""
     options = target.options_as(KubernetesOptions)
-    variants = tuple(variant for variant in target.variants if PodKind.of(variant, target) == kind)
+    variants = tuple(variant for variant in target.variants if PodVariant.of(variant, target) == kind)
     options = replace(options, image=kind.image or options.image, host_network=kind.host_network)
     return replace(target, options=options, variants=variants)
 
@@ -172,7 +172,7 @@ class KubernetesLauncher(Launcher):
                 "fabbench nodes shows the others."
             )
         notify_undeclared(options, chosen)
-        with by_kind(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
+        with switching_pods(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
 
     @override
@@ -210,8 +210,8 @@ class KubernetesLauncher(Launcher):
         probes, relations, pods = probe_pods(
             api,
             _groups(target, needs, criteria, seen),
-            lambda pod: ask(PodShell(pod, arguments), f"The pod {pod.name}"),
-            lambda probed: around(target, probed),
+            lambda pod: probe_with_clock(PodShell(pod, arguments), f"The pod {pod.name}"),
+            lambda probed: host_relations(target, probed),
             limit_s=target.options_as(KubernetesOptions).start_timeout,
             report=notify,
         )

@@ -73,7 +73,7 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     )
 
 
-def chosen(planned: Plan) -> str:
+def case_of_execution(planned: Plan) -> str:
     """Return the value of ``FABRIC`` that runs exactly what was planned."""
     return planned.configurations[0].label if len(planned.configurations) == 1 else ALL
 
@@ -128,7 +128,7 @@ def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task
     """Return the SkyPilot task that runs a plan, with keys in the order of SkyPilot's examples. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
-    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": chosen(source.plan)}}
+    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
     if not supervised:
@@ -281,7 +281,7 @@ def _about(source: RenderInput, planned: Plan) -> str:
     labels = [configuration.label for configuration in planned.configurations]
     text = _ABOUT
     if len(labels) > 1:
-        other = labels[-1] if chosen(source.plan) != labels[-1] else ALL
+        other = labels[-1] if case_of_execution(source.plan) != labels[-1] else ALL
         text += _TOGGLE.format(configurations=", ".join((*labels, ALL)), other=other)
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)

@@ -28,14 +28,14 @@ from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
     check_nodes,
-    chosen,
     gpus_of,
     idle_alike,
     job_state,
     nodes,
     nodes_table,
     partitions,
-    require,
+    select_nodes,
+    select_partition,
     switches,
     type_of,
 )
@@ -231,7 +231,7 @@ def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
 
 
 def _partition(login_node: LoginNode, target: Target) -> Partition:
-    return chosen(partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition)
+    return select_partition(partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition)
 
 
 def _shown(login_node: LoginNode, what: str) -> list[str]:
@@ -248,7 +248,7 @@ def _shown(login_node: LoginNode, what: str) -> list[str]:
 def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
     seen, partition = _nodes(login_node), _partition(login_node, target)
     count = target.nodes or len(target.hosts) or NODES
-    fit = require(seen, partition, count, target.hosts)
+    fit = select_nodes(seen, partition, count, target.hosts)
     inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
     job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
     allocation = _job_allocation(inventory, partial(follow, job))
@@ -291,7 +291,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[
     count = target.nodes or len(named)
     if len(named) > count:
         raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
-    fit = require(seen, partition, count, named)
+    fit = select_nodes(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
     return _inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named
 

@@ -232,11 +232,11 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
     return switch_of
 
 
-def chosen(known: Sequence[Partition], name: str | None) -> Partition:
+def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
     """Return the named partition, or the default one. Raise MachineError, which lists all, if not found."""
     names = ", ".join(each.name for each in known) or "none"
     if name and "," in name:
-        several = [chosen(known, one) for one in name.split(",")]
+        several = [select_partition(known, one) for one in name.split(",")]
         best = next((each for each in several if each.state in {"UP", ""}), several[0])
         return replace(best, name=name)
     partition = next((each for each in known if each.name == name or (name is None and each.default)), None)
@@ -249,7 +249,7 @@ def chosen(known: Sequence[Partition], name: str | None) -> Partition:
     return partition
 
 
-def require(
+def select_nodes(
     seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
     """Return the nodes, only `named` ones if any, that a job could get, now or later. Raise MachineError."""

@@ -11,7 +11,6 @@ from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
     accounted,
     check_nodes,
-    chosen,
     gpus_of,
     idle_alike,
     is_unknown_job,
@@ -19,7 +18,8 @@ from fabbench.launchers.slurm.scontrol import (
     nodes,
     partitions,
     record,
-    require,
+    select_nodes,
+    select_partition,
     switches,
     type_of,
 )
@@ -179,12 +179,12 @@ def test_nodes_and_their_types() -> None:
 
 def test_the_partition_is_the_one_named_or_the_default_one() -> None:
     known = partitions(PARTITIONS)
-    assert chosen(known, None).name == "main"
-    assert chosen(known, "gpu").name == "gpu"
+    assert select_partition(known, None).name == "main"
+    assert select_partition(known, "gpu").name == "gpu"
     with pytest.raises(MachineError, match=r"nope.*main, gpu, closed"):
-        chosen(known, "nope")
+        select_partition(known, "nope")
     with pytest.raises(MachineError, match="no default partition"):
-        chosen(known[1:], None)
+        select_partition(known[1:], None)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
 )
 def test_too_few_nodes_are_refused(partition: str, count: int, named: tuple[str, ...], said: str) -> None:
     with pytest.raises(MachineError, match=said):
-        require(nodes(NODES), chosen(partitions(PARTITIONS), partition), count, named)
+        select_nodes(nodes(NODES), select_partition(partitions(PARTITIONS), partition), count, named)
 
 
 def test_a_sweep_takes_idle_nodes_that_are_alike() -> None:

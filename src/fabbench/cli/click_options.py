@@ -161,7 +161,7 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     return kind(**{name: read_option(each, every[name]) for name, each in declared(kind).items() if name in every})
 
 
-def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
+def with_launcher_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
     """Return a target with the given options in place of its own.
 
     Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
