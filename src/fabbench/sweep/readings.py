@@ -40,9 +40,6 @@ class TestClass:
         """Return the series in use, ascending. `np.unique` would take seconds for millions of tests."""
         return np.flatnonzero(np.bincount(self.series)).tolist()
 
-    __test__ = False
-    """Not a test for pytest."""
-
 
 @dataclass(slots=True)
 class _Rows:
