@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,7 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.asked: set[str] = set()
         argv = ["sh", str(SCRIPT), "serve", str(folder)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         SERVED.append(self)
@@ -108,9 +110,12 @@ class Served:
         return self.process.stdout.readline().rstrip("\n")
 
     def request(self) -> tuple[str, str]:
-        """Return the name and the text of the next request."""
+        """Return the name and the text of the next request. One that came while the server began is shown twice."""
         word, name, text = self.line().split(" ")
         assert word == "request"
+        if name in self.asked:
+            return self.request()
+        self.asked.add(name)
         return name, base64.b64decode(text).decode()
 
     def answer(self, *lines: str) -> None:
@@ -127,8 +132,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         SERVED.pop().end()
 
 
-def agent(folder: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(["sh", str(SCRIPT), str(folder), *words], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def agent(folder: Path, *words: str, trace: bool = False) -> Iterator[subprocess.Popen[str]]:
+    argv = ["sh", *(["-x"] if trace else []), str(SCRIPT), str(folder), *words]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as call:
+        try:
+            yield call
+        finally:
+            call.kill()
 
 
 @pytest.mark.local
@@ -170,8 +181,7 @@ def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> Non
 @pytest.mark.local
 def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Path) -> None:
     server = Served(folder)
-    argv = ["sh", "-x", str(SCRIPT), str(folder), "10.0.0.2", "proxy"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as call:
+    with agent(folder, "10.0.0.2", "proxy", trace=True) as call:
         name, _ = server.request()
         server.answer(f"{name} out hello", f"{name} ended 0")
         assert call.communicate(timeout=60)[0] == "hello\n"
