@@ -27,14 +27,15 @@ end_agents() {
     kill $(grep -lzxF "FABBENCH_AGENT=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | grep -vx "$$")
 } 2>/dev/null
 
-# One agent at a time, of all hosts that share a home. A lock that persists is stale and is taken over; where
-# none can be made, nothing can be written either. It names its owner, which may have been killed since.
+# One agent at a time, of all hosts that share a home. A lock that one owner holds for long is stale and is taken over;
+# where none can be made, nothing can be written either. It names its owner, which may have been killed since.
 lock_keys() {
-    tries=0
+    tries=0 owner=
     until ln -s "$(lock_owner)" "$keys.fabbench-lock" || [ ! -w "${keys%/*}" ] || [ "$tries" -gt 50 ]; do
         [ "$tries" -lt 50 ] || rm -rf "$keys.fabbench-lock"
-        tries=$((tries + 1))
         sleep 0.1
+        tries=$((tries + 1)) held=$(readlink "$keys.fabbench-lock")
+        [ "$held" = "$owner" ] || tries=0 owner=$held
     done
 } 2>/dev/null
 
@@ -42,9 +43,7 @@ unlock_keys() {
     [ "$(readlink "$keys.fabbench-lock")" != "$(lock_owner)" ] || rm -f "$keys.fabbench-lock"
 } 2>/dev/null
 
-lock_owner() {
-    echo "$token@$(uname -n)"
-}
+lock_owner() { echo "$token@$(uname -n)"; }
 
 # If the line is the last one, it is cut off, which needs no disk space. Otherwise the file is replaced.
 cut_key() {
