@@ -14,7 +14,7 @@ TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = """#!/bin/sh
 case "$*" in
-    *"-m venv --without-pip"*) mkdir -p "${*##* }" ;;
+    *"-m venv --clear .lab"*) mkdir -p "${*##* }" ;;
     *"-m venv"*)
         echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
     *"install --quiet uv")
