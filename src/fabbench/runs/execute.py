@@ -286,11 +286,8 @@ class RunningExecution:
             return Ending(stopped=_INTERRUPTED, planned_sizes=execution.planned_sizes)
         except FabbenchError as error:
             self.failure = error
-            return Ending(
-                stopped=f"fabbench could not continue: {error}",
-                lost=isinstance(error, MachineError),
-                planned_sizes=execution.planned_sizes,
-            )
+            why, lost = f"fabbench could not continue: {error}", isinstance(error, MachineError)
+            return Ending(stopped=why, lost=lost, planned_sizes=execution.planned_sizes)
 
     def _follow(self, lines: Generator[str, None, Ending], benchmark: str, nics: CounterSampler) -> Ending:
         """Store each line, then parse it. Closing `lines` early ends the execution."""

@@ -25,14 +25,14 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
+from fabbench.remote.transport import HostGoneError
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import columns, matching_column, with_labels
 from fabbench.runs.store import RunWriter
 
-Notify: TypeAlias = Callable[[str], None]
-"""Called with sentences about events, in order."""
+Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
@@ -212,8 +212,11 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
 
 def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
     writer, result, baseline, release_failure = measured
-    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
-    configurations = _configurations(request, writer, result.logs)
+    interrupted, logs = result.interrupted or isinstance(release_failure, KeyboardInterrupt), result.logs
+    if isinstance(release_failure, HostGoneError):
+        # Its programs were killed before it was known to be gone: they failed with their environment.
+        logs = {label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()}
+    configurations = _configurations(request, writer, logs)
     comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:

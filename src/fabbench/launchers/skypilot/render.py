@@ -125,7 +125,7 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the SkyPilot task that runs a plan, with keys in the order of SkyPilot's examples. Raise RequestError."""
+    """Return the SkyPilot task of a plan, its keys in the order of SkyPilot's documentation. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
