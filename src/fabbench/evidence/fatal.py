@@ -42,7 +42,7 @@ _NAMES = {
 _TABLE = r"""
 fabbench: timeout
     fabbench: .+ was (?:aborted|ended)(?: after \d+ s)?:
-fabbench: died, lost
+fabbench: killed, lost
     fabbench: SkyPilot ended job \d+ as (?:CANCELLED|FAILED_DRIVER|gone)\b
 fabbench: died
     fabbench: (?:The script was stopped by |SkyPilot ended job )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.launchers.skypilot.cluster import echo, ended, failed, prefix
+from fabbench.launchers.skypilot.cluster import echo, ended, prefix
 from fabbench.runs.store import StoredRun, runs
 from tests.support.hosts import processes
 from tests.support.paths import FAKE_PROGRAMS, ROOT
@@ -55,14 +55,9 @@ class Sky:
         return (self.folder / "sky/secrets").read_text().split()
 
     def run(self, *words: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            self.argv("run", "pingpong", *ONE, "--cluster-name", "c", *words),
-            env={**self.env, **(env or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        argv = self.argv("run", "pingpong", *ONE, "--cluster-name", "c", *words)
+        merged = {**self.env, **(env or {})}
+        return subprocess.run(argv, env=merged, capture_output=True, text=True, check=False, timeout=120)
 
     def log(self) -> str:
         run = StoredRun(next(runs(self.folder / "store")))
@@ -136,6 +131,14 @@ def test_a_log_that_breaks_off_goes_on_in_a_cluster_that_was_there(sky: Sky, fau
     assert sky.calls.count("logs c 1") == (2 if fault == "break" else 1)
     assert asked in sky.calls
     assert "down c" not in sky.calls
+
+
+@local
+def test_a_step_that_ends_with_a_cancelled_job_failed_by_it(sky: Sky) -> None:
+    sky.let("cancelled")
+    (sky.folder / "fi_pingpong").symlink_to("/bin/false")
+    done = sky.run("--bin-dir", str(sky.folder))
+    assert (done.returncode, "SkyPilot ended job 1 as CANCELLED" in sky.log()) == (3, True), done.stderr
 
 
 @local
@@ -270,12 +273,10 @@ def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, see
 
 
 def test_the_end_of_a_job_is_read() -> None:
-    end = ended("✓ Job finished (status: FAILED_SETUP).")
-    assert end == "FAILED_SETUP"
+    assert ended("✓ Job finished (status: FAILED_SETUP).") == "FAILED_SETUP"
     assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
     assert prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b") == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
     assert prefix("└── Job started. Streaming logs...") == ""
     assert echo("srun: error: node0: task 0: Exited with exit code 4")
     assert echo("srun: error: node1: task 1: Terminated")
     assert not echo("slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***")
-    assert failed(3, end, "") == "fabbench: SkyPilot ended job 3 as FAILED_SETUP."

@@ -75,10 +75,7 @@ def _variables(execution: Execution) -> dict[str, str]:
 
 
 def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
-    """Yield the lines of a job; if it failed outside its steps, add a last one with the reason.
-
-    A launcher's message is that reason; otherwise it would count as one more failed execution.
-    """
+    """Yield the lines of a job, with a last one that says why, if it failed, and not because one of its steps did."""
     cut = Prefixes().cut
     node, last, step_failed = "", "", False
     with closing(cluster.lines(number)) as lines:
@@ -98,7 +95,8 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
             last = text if node_prefix and text.strip() and marker is None else last
             step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
-    if ended != "SUCCEEDED" and not step_failed:
+    # A failed step explains that its job failed, and not that somebody cancelled it.
+    if ended != "SUCCEEDED" and not (step_failed and ended == "FAILED"):
         yield f"{node}{failed(number, ended, last)}"
 
 

@@ -33,6 +33,7 @@ class ClusterDoesNotExist(ValueError):  # noqa: N818 - as SkyPilot calls it
 class JobStatus(Enum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
 
 
 class Task:
@@ -133,7 +134,8 @@ def tail_logs(cluster_name: str, job_id: int, *, follow: bool, preload_content: 
 
 
 def _status(job_id: int) -> JobStatus:
-    return JobStatus.FAILED if _ENDED[job_id] else JobStatus.SUCCEEDED
+    ended = JobStatus.CANCELLED if (_FOLDER / "cancelled").exists() else JobStatus.FAILED
+    return ended if _ENDED[job_id] else JobStatus.SUCCEEDED
 
 
 def job_status(cluster_name: str, job_ids: list[int]) -> Any:
