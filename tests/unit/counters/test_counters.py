@@ -279,7 +279,7 @@ def test_a_fabric_has_its_nics(traffic: Traffic, fabric: str, chosen: list[str],
 def test_balance_of_one_nic_in_four() -> None:
     judged = balance([0, 0, 8, 0])
     assert judged
-    assert (judged.max_over_mean, judged.sum, judged.mean, judged.cv) == (4.0, 8, 2, pytest.approx(math.sqrt(3)))
+    assert (judged.max_over_mean, judged.sum, judged.mean, judged.cv) == pytest.approx((4.0, 8, 2, math.sqrt(3)))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=64).filter(any))
@@ -383,7 +383,7 @@ def test_a_finding_names_what_moved() -> None:
     ],
 )
 def test_errors_that_grew(troubles: dict[str, int], severity: Severity) -> None:
-    bad = nic("rdmap0s1", GB, GB, tx_packets=10**6, rx_packets=10**6, **troubles)
+    bad = nic("rdmap0s1", GB, GB, NicKind.EFA, tx_packets=10**6, rx_packets=10**6, **troubles)
     [finding] = found(over(bad)).values()
     [(name, count)] = troubles.items()
     assert (finding.code, finding.severity) == ("nic-errors", severity)
