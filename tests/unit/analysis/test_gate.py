@@ -107,44 +107,88 @@ def thrice(one: Column) -> Column:
     return replace(one, logs=one.logs * 3)
 
 
+def repeats(label: str, *figures: float, source: str = "") -> Column:
+    """A column of executions with these figures at 1 MB, and ten times as much at 1 GB."""
+    made = column(label, *(log([(MB, value * 1e9), (GB, value * 1e10)]) for value in figures))
+    return replace(made, source=source or made.source)
+
+
+def times(label: str, *figures: float) -> Column:
+    return column(label, *(log([(8, value * 1e-6)], metric="time") for value in figures))
+
+
 OLD = thrice(rates("old", [(KB, 0.05), (MB, 10), (GB, 80)]))
+NEW = thrice(rates("new", [(KB, 0.05), (MB, 10), (GB, 80), (2 * GB, 1)]))
+LOST = thrice(rates("new", [(KB, 0.05), (MB, 10)]))
+LONG, SHORT = thrice(latencies("new", [(64, 40.62)])), thrice(latencies("old", [(64, 10.62)]))
+BASE = repeats("b", 100, 102, 98, source="run 2026-b")
+SLOW, FAST = times("a", 13, 13.1, 12.9), times("b", 10, 10.1, 9.9)
+HUNDRED, TENTH = thrice(rates("old", [(GB, 100)])), thrice(rates("old", [(KB, 0.01), (GB, 80)]))
+GONE = "1 GB is missing from new; .* 80 GB/s"
+HALF = {"dtype": "half"}
 
 
-def test_a_breach_is_a_sentence_with_the_figures() -> None:
-    found = verdict("busbw@1M..1G:5%", thrice(rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)])), OLD)
-    (breach,) = found.breaches
-    assert breach == (
-        "busbw@1M..1G:5%: busbw at 1 GB is 70 GB/s in new, 12.5 % worse than 80 GB/s in old; 5 % is allowed "
-        "(95 % interval of the ratio 0.87 to 0.88; 3 and 3 executions)."
-    )
-    assert found.status is Exit.BAD_ANSWER
-
-
-def test_a_gate_that_holds() -> None:
-    assert verdict("busbw@1M..1G:5%", OLD, OLD) == Verdict()
-    assert verdict("busbw@1G>=80GB/s", OLD, None) == Verdict()
-    assert verdict("busbw@1G<=80GB/s", OLD, None) == Verdict()
-
-
-def test_limits() -> None:
-    found = verdict("busbw@1G>=90GB/s", OLD, None)
-    assert found.breaches == ("busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s in old; expected at least 90 GB/s.",)
-    found = verdict("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None)
-    assert found.breaches == ("latency<=10us: latency at 4 B is 10.43 us in pods; expected at most 10 us.",)
-
-
-@pytest.mark.parametrize(("value", "breaches"), [(95.0, 0), (94.9, 1)])
-def test_a_tolerance_ends_where_it_says(value: float, breaches: int) -> None:
-    new, base = thrice(rates("new", [(GB, value)])), thrice(rates("old", [(GB, 100)]))
-    assert len(verdict("busbw:5%", new, base).breaches) == breaches
-
-
-def test_times_are_worse_when_longer() -> None:
-    new, base = thrice(latencies("new", [(64, 40.62)])), thrice(latencies("old", [(64, 10.62)]))
-    (breach,) = verdict("latency@64:20us", new, base).breaches
-    assert "latency at 64 B is 40.62 us in new, 30 us worse than 10.62 us in old; 20 us is allowed" in breach
-    assert verdict("latency@64:20us", base, new) == Verdict()
-    assert verdict("latency@64:31us", new, base) == Verdict()
+@pytest.mark.parametrize(
+    ("gate", "new", "base", "breach"),
+    [
+        (
+            "busbw@1M..1G:5%",
+            thrice(rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)])),
+            OLD,
+            r"1 GB is 70 GB/s in new, 12.5 % .* 80 GB/s in old; 5 % .* \(95 % .* 0.87 to 0.88; 3 and 3 executions\)\.",
+        ),
+        ("busbw@1M..1G:5%", OLD, OLD, ""),
+        ("busbw@1G>=80GB/s", OLD, None, ""),
+        ("busbw@1G<=80GB/s", OLD, None, ""),
+        ("busbw@1G>=90GB/s", OLD, None, r"1 GB is 80 GB/s in old; expected at least 90 GB/s\."),
+        ("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None, "4 B is 10.43 us .* at most 10 us"),
+        # A tolerance ends where it says.
+        ("busbw:5%", thrice(rates("new", [(GB, 95)])), HUNDRED, None),
+        ("busbw:5%", thrice(rates("new", [(GB, 94.9)])), HUNDRED, "94.9 GB/s .* 5.1 % worse"),
+        # Times are worse when longer.
+        ("latency@64:20us", LONG, SHORT, "64 B is 40.62 us .* 30 us worse than 10.62 us in old; 20 us is allowed"),
+        ("latency@64:20us", SHORT, LONG, ""),
+        ("latency@64:31us", LONG, SHORT, ""),
+        ("time:5%", SLOW, FAST, "30 % worse than 10 us in b"),
+        ("time:1us", SLOW, FAST, "3 us worse"),
+        ("time:5us", SLOW, FAST, ""),
+        ("time:5%", FAST, SLOW, ""),
+        # A size that vanished is a breach, unless it is outside of the range.
+        *((gate, LOST, OLD, GONE) for gate in ("busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s")),
+        ("busbw@1K..1M:5%", LOST, OLD, None),
+        # Beyond the printed step, and of numbers that are not rounded. A printed 0 is at most half a step.
+        ("busbw@1K:5%", thrice(rates("new", [(KB, 0.02)])), OLD, "1 KB is 0.02 GB/s"),
+        ("busbw:5%", thrice(rates("new", [(KB, 0.0441234)])), thrice(rates("old", [(KB, 0.0512345)])), "1 KB is 0.04 "),
+        ("busbw:5%", rates("new", [(KB, 0), (GB, 0)]), TENTH, "1 GB is 0 GB/s in new, 100 % worse than 80 GB/s"),
+        ("busbw:5%", thrice(rates("new", [(KB, 0), (GB, 0)])), TENTH, "1 GB is 0 GB/s in new, 100 % worse"),
+        # Every table is gated.
+        (
+            "busbw:5%",
+            thrice(column("new", log([(GB, 80e9)]), log([(GB, 10e9)], labels=HALF))),
+            thrice(column("old", log([(GB, 80e9)]), log([(GB, 80e9)], labels=HALF))),
+            "1 GB, dtype half is 10 GB/s",
+        ),
+        (
+            "busbw@1G:5%",
+            repeats("a", 70, 71, 69, source="run 2026-a"),
+            BASE,
+            r"700 GB/s in a \(run 2026-a\), 30 % .* 1000 GB/s in b \(run 2026-b\); .* 0.67 to 0.73; 3 and 3 executions",
+        ),
+        ("busbw:20%", repeats("a", 99, 100, 101), BASE, ""),
+        ("ratio@1G>=10", repeats("a", 700, 714, 686), BASE, "7 times as good as .* expected at least 10 x"),
+        ("ratio@1G>=10", rates("a", [(GB, 7)]), rates("b", [(GB, 1)]), "7 times as good as .* expected at least 10 x"),
+        ("ratio@1G>=5", repeats("a", 700, 714, 686), BASE, ""),
+        ("ratio@1G>=5", rates("a", [(GB, 7)]), rates("b", [(GB, 1)]), ""),
+        ("ratio>=6x", repeats("a", 700, 714, 686), BASE, ""),
+        ("ratio>=6x", rates("a", [(MB, 7), (GB, 7)]), rates("b", [(MB, 1), (GB, 1)]), None),
+    ],
+)
+def test_a_gate_holds_or_says_what_breached_it(gate: str, new: Column, base: Column | None, breach: str | None) -> None:
+    """None: it passes, and may be undecided."""
+    found = verdict(gate, new, base)
+    assert (len(found.breaches), found.status) == ((1, Exit.BAD_ANSWER) if breach else (0, Exit.FINE))
+    assert found == Verdict() or breach != ""
+    assert not breach or re.match(f"{re.escape(gate)}: .*{breach}", found.breaches[0])
 
 
 def test_a_tolerance_without_a_base_makes_no_sense() -> None:
@@ -155,17 +199,20 @@ def test_a_tolerance_without_a_base_makes_no_sense() -> None:
 @pytest.mark.parametrize(
     ("gate", "why"),
     [
-        ("busbw@2G:5%", "no busbw at 2 GB could be checked"),
-        ("busbw@2G>=1GB/s", "no busbw at 2 GB could be checked"),
-        ("busbw@2K..512K:5%", "no busbw from 2 KB to 512 KB could be checked"),
-        ("latency:5%", "there is no latency in new and old"),
+        ("busbw@2G:5%", "busbw at 2 GB could"),
+        ("busbw@2G>=1GB/s", "busbw at 2 GB could"),
+        ("busbw@2K..512K:5%", "busbw from 2 KB to 512 KB could"),
+        ("latency:5%", "latency in new and old."),
     ],
 )
 def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
-    new = rates("new", [(KB, 0.05), (MB, 10), (GB, 80)])
-    found = verdict(gate, new, OLD)
-    assert found.breaches == (f"{gate} compared nothing: {why}.",)
-    assert found.status is Exit.BAD_ANSWER
+    found = verdict(gate, rates("new", [(KB, 0.05), (MB, 10), (GB, 80)]), OLD)
+    (breach,) = found.breaches
+    assert (breach.startswith(f"{gate} compared nothing: "), why in breach, found.status) == (
+        True,
+        True,
+        Exit.BAD_ANSWER,
+    )
 
 
 def test_zero_in_the_base_is_not_compared() -> None:
@@ -174,18 +221,8 @@ def test_zero_in_the_base_is_not_compared() -> None:
     assert found.notes[0].startswith("busbw:5%: busbw was not compared at 8 B: ")
 
 
-@pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s"])
-def test_a_size_that_vanished_is_a_breach(gate: str) -> None:
-    (breach,) = verdict(gate, rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches
-    assert breach == f"{gate}: busbw at 1 GB is missing from new; the baseline has 80 GB/s."
-
-
-def test_a_size_that_vanished_outside_the_range_is_none() -> None:
-    assert verdict("busbw@1K..1M:5%", rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches == ()
-
-
 def test_a_size_that_the_base_lacks_is_a_note() -> None:
-    found = verdict("busbw@1M..2G:5%", thrice(rates("new", [(MB, 10), (GB, 80), (2 * GB, 1)])), OLD)
+    found = verdict("busbw@1M..2G:5%", NEW, OLD)
     assert found.breaches == ()
     assert ": busbw was not compared at 2 GB: " in found.notes[-1]
 
@@ -196,23 +233,6 @@ def test_a_change_within_the_printed_step_fails_no_gate(repeats: int) -> None:
     new, base = (replace(each, logs=each.logs * repeats) for each in (new, base))
     found = verdict("busbw@1K:5%", new, base)
     assert (found.breaches, found.status, len(found.undecided)) == ((), Exit.FINE, 1)
-
-
-def test_a_change_beyond_the_printed_step_is_a_breach() -> None:
-    assert len(verdict("busbw@1K:5%", thrice(rates("new", [(KB, 0.02)])), OLD).breaches) == 1
-
-
-def test_numbers_that_are_not_rounded_have_no_printed_step() -> None:
-    new, base = thrice(rates("new", [(KB, 0.0441234)])), thrice(rates("old", [(KB, 0.0512345)]))
-    assert len(verdict("busbw:5%", new, base).breaches) == 1
-
-
-def test_a_printed_0_is_at_most_half_a_step() -> None:
-    base = thrice(rates("old", [(KB, 0.01), (GB, 80)]))
-    for repeat in (thrice, lambda each: each):
-        found = verdict("busbw:5%", repeat(rates("new", [(KB, 0), (GB, 0)])), base)
-        (breach,) = found.breaches
-        assert "busbw at 1 GB is 0 GB/s in new, 100 % worse than 80 GB/s in old" in breach
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
@@ -230,22 +250,6 @@ def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> Non
     assert found.breaches == ("busbw:5% compared nothing: there is no busbw in old.",)
     assert found.notes == (f"busbw:5%: old is {outcome}: Because.",)
     assert found.status is Exit.UNTRUSTED
-
-
-def test_columns_that_cannot_be_compared_are_refused() -> None:
-    new, base = rates("new", [(GB, 80)], ranks=8), rates("old", [(GB, 80)])
-    with pytest.raises(RequestError, match="ranks is 8 in new, 16 in old"):
-        verdict("busbw:5%", new, base)
-    new, base = thrice(new), thrice(base)
-    assert check([parse_gate("busbw:5%")], compare([new, base], allow=["ranks"])) == Verdict(passed=("busbw:5%",))
-
-
-def test_every_table_is_gated() -> None:
-    half = {"dtype": "half"}
-    new = column("new", log([(GB, 80e9)]), log([(GB, 10e9)], labels=half))
-    base = column("old", log([(GB, 80e9)]), log([(GB, 80e9)], labels=half))
-    (breach,) = verdict("busbw:5%", new, base).breaches
-    assert "busbw at 1 GB, dtype half is 10 GB/s" in breach
 
 
 # ---------------------------------------------------------------- laws
@@ -301,28 +305,6 @@ def test_a_limit_is_at_least_or_at_most(rows: dict[int, float], limit: float) ->
 # ---------------------------------------------------------------- with repeats
 
 
-def repeats(label: str, *figures: float, source: str = "") -> Column:
-    """A column of executions with these figures at 1 MB, and ten times as much at 1 GB."""
-    made = column(label, *(log([(MB, value * 1e9), (GB, value * 1e10)]) for value in figures))
-    return replace(made, source=source or made.source)
-
-
-BASE = repeats("b", 100, 102, 98, source="run 2026-b")
-
-
-def test_a_loss_that_is_shown_fails_with_figures_interval_and_runs() -> None:
-    found = verdict("busbw:5%", repeats("a", 70, 71, 69, source="run 2026-a"), BASE)
-    assert found.status is Exit.BAD_ANSWER
-    assert found.breaches[1] == (
-        "busbw:5%: busbw at 1 GB is 700 GB/s in a (run 2026-a), 30 % worse than 1000 GB/s in b (run 2026-b); "
-        "5 % is allowed (95 % interval of the ratio 0.67 to 0.73; 3 and 3 executions)."
-    )
-
-
-def test_a_loss_that_is_excluded_passes_in_silence() -> None:
-    assert verdict("busbw:20%", repeats("a", 99, 100, 101), BASE) == Verdict()
-
-
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(strict: bool) -> None:
     sides = repeats("a", 80, 95, 110), repeats("b", 85, 101, 115)
@@ -330,9 +312,8 @@ def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(s
     assert found.status is (Exit.BAD_ANSWER if strict else Exit.FINE)
     (message,) = found.breaches if strict else found.notes
     assert re.fullmatch(
-        r"busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded at 1 GB\. "
-        r"A loss of [\d.]+ % at 1 GB cannot be excluded \(950 GB/s in a and 1010 GB/s in b; "
-        r"95 % interval of the ratio 0\.\d+ to 1\.\d+\); more than 1000 repeats would decide\.",
+        r"busbw@1G:5%: .* 5 % is neither shown nor excluded at 1 GB\. .* [\d.]+ % at 1 GB .*"
+        r"\(950 GB/s in a and 1010 GB/s in b; 95 % .* 0\.\d+ to 1\.\d+\); more than 1000 repeats .*",
         message,
     )
 
@@ -342,30 +323,6 @@ def test_a_gate_fails_only_where_the_table_shows_a_loss() -> None:
     comparison = compare(sides)
     assert comparison.sections[0].verdict(0) is Difference.UNDECIDED
     assert check([parse_gate("busbw@1G:0%")], comparison).breaches == ()
-
-
-def test_times_with_repeats() -> None:
-    slow, fast = (
-        column(name, *(log([(8, value * 1e-6)], metric="time") for value in values))
-        for name, values in (("a", (13, 13.1, 12.9)), ("b", (10, 10.1, 9.9)))
-    )
-    assert "30 % worse than 10 us in b" in verdict("time:5%", slow, fast).breaches[0]
-    assert verdict("time:5us", slow, fast) == Verdict()
-    assert verdict("time:1us", slow, fast).status is Exit.BAD_ANSWER
-    assert verdict("time:5%", fast, slow) == Verdict()
-
-
-@pytest.mark.parametrize(
-    ("gate", "status"), [("ratio@1G>=10", Exit.BAD_ANSWER), ("ratio@1G>=5", Exit.FINE), ("ratio>=6x", Exit.FINE)]
-)
-def test_ratio(gate: str, status: Exit) -> None:
-    new = (rates("a", [(MB, 7), (GB, 7)]), repeats("a", 700, 714, 686))
-    for one, base in zip(new, (rates("b", [(MB, 1), (GB, 1)]), BASE), strict=True):
-        found = verdict(gate, one, base)
-        assert found.status is status, found
-        if found.breaches:
-            assert "7 times as good as" in found.breaches[0]
-            assert "expected at least 10 x" in found.breaches[0]
 
 
 def test_a_share_of_the_ceiling() -> None:
