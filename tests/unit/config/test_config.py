@@ -61,26 +61,20 @@ def target(settings: str) -> str:
 # ---------------------------------------------------------------- lists of hosts
 
 
-@pytest.mark.parametrize(("text", "names"), LISTS["lists"])
-def test_a_list_of_hosts_expands(text: str, names: str) -> None:
-    assert expand_hostlist(text) == tuple(names.split())
+READERS = {"lists": expand_hostlist, "files": read_hostfile}
 
 
-@pytest.mark.parametrize(("text", "names"), LISTS["files"])
-def test_a_host_file_names_its_hosts(text: str, names: str) -> None:
-    assert read_hostfile(text) == tuple(names.split())
+@pytest.mark.parametrize(("kind", "text", "names"), [(kind, *each) for kind in READERS for each in LISTS[kind]])
+def test_a_list_of_hosts_or_a_host_file_names_its_hosts(kind: str, text: str, names: str) -> None:
+    assert READERS[kind](text) == tuple(names.split())
 
 
-@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-files"])
-def test_a_wrong_host_file_says_which_line(text: str, wrong: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "text", "wrong"), [(kind, *each) for kind in READERS for each in LISTS[f"wrong-{kind}"]]
+)
+def test_a_wrong_list_or_file_says_what_is_wrong(kind: str, text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
-        read_hostfile(text)
-
-
-@pytest.mark.parametrize(("text", "wrong"), LISTS["wrong-lists"])
-def test_a_wrong_list_of_hosts_says_what_is_wrong(text: str, wrong: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(wrong)):
-        expand_hostlist(text)
+        READERS[kind](text)
 
 
 # ---------------------------------------------------------------- what a file says
@@ -150,30 +144,26 @@ def test_a_file_may_be_empty(text: str, tmp_path: Path) -> None:
     assert load(path, launchers=KNOWN) == Config(path=path)
 
 
-def test_hosts_may_be_one_text() -> None:
-    assert config(target("user: x").replace("[a]", "node[1-2],c")).targets["prod"].hosts == (*("node1", "node2", "c"),)
-
-
-def test_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_may_be_one_text_and_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    options = config(target("identity: ~/.ssh/id")).targets["prod"].options_as(SshLauncherOptions)
-    assert options.identity == Path("/home/me/.ssh/id")
+    read = config(target("identity: ~/.ssh/id").replace("[a]", "node[1-2],c")).targets["prod"]
+    assert (read.hosts, read.options_as(SshLauncherOptions).identity) == (
+        ("node1", "node2", "c"),
+        Path("/home/me/.ssh/id"),
+    )
 
 
 def test_targets_share_settings_by_merging() -> None:
-    read = config(f"""{target("user: me").replace("prod:", "prod: &prod")}  pair:
-    <<: *prod
-    hosts: [c, d]
-""")
+    prod = target("user: me").replace("prod:", "prod: &prod")
+    read = config(f"{prod}  pair:\n    <<: *prod\n    hosts: [c, d]\n")
     pair = Target(name="pair", launcher="ssh", hosts=("c", "d"), options=SshLauncherOptions(user="me"))
-    assert read.targets["pair"] == pair
-    assert read.targets["prod"].hosts == ("a",)
+    assert (read.targets["pair"], read.targets["prod"].hosts) == (pair, ("a",))
 
 
 def test_a_launcher_has_the_keys_that_it_declares() -> None:
     assert config("targets: {t: {launcher: own, gpus: 2}}").targets["t"].gpus == 2
     (mistake,) = mistakes("targets: {t: {launcher: own, virtual-nodes: 2}}")
-    assert mistake.startswith("1:30: targets.t: virtual-nodes means nothing to the launcher own. Valid here: ")
+    assert re.match("1:30: targets.t: virtual-nodes .* own. Valid here: ", mistake)
 
 
 def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
@@ -209,8 +199,7 @@ def test_all_mistakes_are_said_at_once_in_the_order_of_the_file() -> None:
     text = target("prot: 1\n    port: x") + "stroe: x\n"
     assert [each.partition(": ")[0] for each in mistakes(text)] == ["5:5", "6:11", "7:1"]
     many = mistakes("".join(f"x{number}: 1\n" for number in range(MAX_MISTAKES + 5)))
-    assert len(many) == MAX_MISTAKES + 1
-    assert many[-1] == f"5 more mistakes in {PATH}."
+    assert (len(many), many[-1]) == (MAX_MISTAKES + 1, f"5 more mistakes in {PATH}.")
 
 
 def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> None:
@@ -287,11 +276,8 @@ def accepted_by_schema(text: str) -> bool:
 
 
 def test_the_example_is_right() -> None:
-    path = ROOT / "examples/fabbench.yaml"
-    text = path.read_text("utf-8")
-    assert accepted_by_schema(text)
-    read = load(path, launchers=LAUNCHERS)
-    assert len(read.targets["prod"].hosts) == 16
+    assert accepted_by_schema(EXAMPLE)
+    assert len(load(ROOT / "examples/fabbench.yaml", launchers=LAUNCHERS).targets["prod"].hosts) == 16
 
 
 # ---------------------------------------------------------------- the command
@@ -325,11 +311,9 @@ def test_the_command_prints_the_schema() -> None:
 
 
 def test_defaults_of_the_file_become_defaults_of_options() -> None:
-    read = config(
-        "store: runs\ndefaults: {repeat: 5, fabrics: [tcp], run: {pingpong: {check: true, size: [8], factor: 4}}}"
-    )
-    work = PingpongWork
-    defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), work))
+    pingpong = "{check: true, size: [8], factor: 4}"
+    read = config(f"store: runs\ndefaults: {{repeat: 5, fabrics: [tcp], run: {{pingpong: {pingpong}}}}}")
+    defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), PingpongWork))
     wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}
     assert defaults == {**wanted, "store": Path("/etc/cluster/runs")}
     assert default_work("pingpong", read) == PingpongWork(sizes=(8,), check=True, factor=4)
@@ -397,28 +381,18 @@ def test_the_kubeconfig_is_not_looked_at_where_something_else_says_where_to_run(
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     known = {name: LAUNCHERS[name] for name in ("local", "ssh", "slurm", "kubernetes")}
-    with pytest.raises(RequestError) as raised:
+    with pytest.raises(RequestError, match=rf"prdo \(set with --on\): .* {PATH}") as raised:
         where("prdo", PROD, launchers=known)
-    assert str(raised.value) == f"Unknown target prdo (set with --on): it is neither in {PATH} nor a launcher."
     assert raised.value.hint == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
-    with pytest.raises(RequestError, match=r"neither in a fabbench\.yaml \(none was found\) nor a launcher"):
+    with pytest.raises(RequestError, match=r"fabbench\.yaml \(none was found\)"):
         where(environment={"FABBENCH_TARGET": "prod"})
 
 
 def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
     with pytest.raises(RequestError) as raised:
         where()
-    looked_at = (
-        "--on",
-        "FABBENCH_TARGET",
-        "fabbench.yaml",
-        "~/.config/fabbench",
-        "--host",
-        "SLURM_JOB_ID",
-        "kubeconfig",
-    )
-    assert [each for each in looked_at if each not in str(raised.value)] == []
-    with pytest.raises(RequestError) as raised:
+    looked_at = "--on FABBENCH_TARGET fabbench.yaml ~/.config/fabbench --host SLURM_JOB_ID kubeconfig"
+    assert [each for each in looked_at.split() if each not in str(raised.value)] == []
+    with pytest.raises(RequestError, match=f"{PATH} has no default") as raised:
         where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})
-    assert f"{PATH} has no default" in str(raised.value)
     assert "SLURM" not in str(raised.value)
