@@ -49,8 +49,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
         rows = comparison_tables.comparison_rows(comparison)
         return records_to_csv(rows, comparison_tables.HEADER, raw=form == RAW_CSV)
     if form == "json":
-        document = {**comparison_tables.comparison_document(comparison, verdict), "rails": records}
-        return to_json(document)
+        return to_json({**comparison_tables.comparison_document(comparison, verdict), "rails": records})
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 

@@ -41,9 +41,8 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     if form in CSV_FORMATS:
         return records_to_csv(check_records(checks), HEADER, raw=form == RAW_CSV)
     if form == "json":
-        records = check_records(checks)
-        named = {**{each.name: each.records for each in overviews}, "checks": records}
-        return to_json(named if overviews else records)
+        named = {**{each.name: each.records for each in overviews}, "checks": check_records(checks)}
+        return to_json(named if overviews else named["checks"])
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
@@ -93,8 +92,7 @@ def _counts(checks: Sequence[Check]) -> Table:
         for status in sorted(counted, key=lambda item: -counted[item]):
             hosts = [check.host for check in same if check.status is status]
             rows.append((name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED)))
-    header = ("Check", "Status", "Hosts", "Which")
-    return Table(header=header, rows=rows, align="llrl")
+    return Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
 
 
 def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:

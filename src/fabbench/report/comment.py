@@ -25,15 +25,11 @@ _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED:
 def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
     """Write a comparison; `tables` are shown below its own. Ends with a newline."""
     short = _short_names([column.source for column in comparison.columns])
-    everything = [*tables_of_comparison(comparison, verdict), *tables]
+    others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != "Gates"]
     parts = [to_markdown(_without_paths(_summary(comparison), short))]
     if verdict is not None and verdict.results:
         parts.append(to_markdown(_without_paths(_gates(verdict), short)))
-    folded = [
-        to_markdown(replace(_without_paths(table, short), headline=""))
-        for table in everything
-        if table.title != "Gates"
-    ]
+    folded = [to_markdown(replace(_without_paths(each, short), headline="")) for each in others]
     return "\n".join([*parts, _folded(folded, LONGEST - sum(map(len, parts)))])
 
 
@@ -43,12 +39,10 @@ def error_comment(sentence: str) -> str:
 
 
 def _summary(comparison: Comparison) -> Table:
-    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))] or [
-        "no figures to show"
-    ]
+    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))]
+    if len(lines) < 2:
+        return Table(title=f"fabbench: {next(iter(lines), 'no figures to show')}", header=(), rows=())
     more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
-    if len(lines) == 1:
-        return Table(title=f"fabbench: {lines[0]}", header=(), rows=())
     return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MAX_VISIBLE], *more])
 
 
@@ -77,8 +71,7 @@ def _folded(texts: Sequence[str], room: int) -> str:
 def _short_names(sources: Sequence[str]) -> dict[str, str]:
     """Return inputs that are paths → their last parts, as many as distinguish them."""
     paths = list(dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run ")))
-    lengths = range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1)
-    for length in lengths:
+    for length in range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1):
         short = {
             path: ",".join("/".join(PurePath(each).parts[-length:]).lstrip("/") for each in path.split(","))
             for path in paths

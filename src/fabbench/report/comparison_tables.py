@@ -121,9 +121,10 @@ def _rows(
     rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
     table_rows = []
     for section in sections:
-        lines = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows] or [
-            [*_outcomes(comparison, section), *("-" for _ in comparison.columns[:-1] if tested)]
-        ]
+        lines = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows]
+        if not lines:
+            others = ["-"] * (len(comparison.columns) - 1)
+            lines = [["-", *_cells(section, [None] * len(section.shown)), *others, *(others if tested else ())]]
         table_rows += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in lines]
     return table_rows
 
@@ -171,25 +172,15 @@ def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]
     ]
 
 
-def _outcomes(comparison: Comparison, section: ComparisonSection) -> list[str]:
-    """Return the only row of a section in which no column has a figure to show."""
-    cells = ["-" if shown else outcome.value for shown, outcome in zip(section.shown, section.outcomes, strict=True)]
-    return ["-", *cells, *("-" for _ in comparison.columns[:-1])]
-
-
 def _stands_out(comparison: Comparison) -> list[Table]:
     remarks = highlights(comparison)
-    if not remarks:
-        return []
-    several = len(comparison.columns) > 2
+    first = 0 if len(comparison.columns) > 2 else 1  # a single column needs no name
     tables: list[Table] = []
     for index, section in enumerate(comparison.sections):
-        section_remarks = [remark for remark in remarks if remark.section == index]
-        if section_remarks:
+        rows = [(each.label, each.span, each.text)[first:] for each in remarks if each.section == index]
+        if rows:
             title = f"What stands out: {_title(section)}" if section.key else "What stands out"
-            header = ["Column", "Range", "Observation"] if several else ["Range", "Observation"]
-            rows = [[*([each.label] if several else []), each.span, each.text] for each in section_remarks]
-            tables.append(Table(title=title, header=header, rows=rows))
+            tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
     return tables
 
 
@@ -269,8 +260,8 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 
 
 def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
-    column, figure = comparison.columns[index], row.figures[index]
-    test = row.tests[index]
+    column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
+    texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
     return {
         "size": row.size,
         "column": column.label,
@@ -282,7 +273,7 @@ def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonR
         "max": figure.high if figure else None,
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
-        **{name: _value(name, section.key.get(name) or "/".join(column.fields[name])) for name in FIELDS},
+        **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
         "placement": comparison.placement or None,
         "transport": _joined(column.facts.get("transport", ())) or None,
         "versions": ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column)) or None,
@@ -292,10 +283,6 @@ def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonR
         "verdict": test.verdict.value if test else None,
         "repeats_to_decide": test.repeats if test else None,
     }
-
-
-def _value(name: str, text: str) -> str | int | None:
-    return int(text) if name in _COUNTS and text.isdigit() else text or None
 
 
 def _joined(values: Iterable[str | int]) -> str:

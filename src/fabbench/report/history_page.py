@@ -62,22 +62,13 @@ def _series(history: History, series: Series, others: Sequence[str], number: int
 
 def _figure(history: History, series: Series, sentences: Sequence[str], number: int) -> str:
     unit_scale, points = _scale(history, series), series.points
-    values = [point.value / unit_scale.factor for point in points]
-    changes = [change.index for change in series.changes]
-    ends = (0, *changes, len(points))
     span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
-    level = f"The level is {unit_scale.quantity(series.level)}."
-    trend = TrendPlot(
-        title=f"{history.metric.name} run after run",
-        axis=f"{history.metric.name} ({unit_scale.unit})",
-        description=" ".join((span, level, *sentences)),
-        values=values,
-        dates=[point.created[:10] for point in points],
-        changes=changes,
-        levels=[median(values[start:end]) for start, end in pairwise(ends)],
-    )
-    legend = [(svg.sample_of(mark), label) for label, mark in MARKS.items() if changes or "change," not in label]
-    return figure(trend.title, legend, trend_svg(trend, name=f"trend-{number}"))
+    description = " ".join((span, f"The level is {unit_scale.quantity(series.level)}.", *sentences))
+    title = f"{history.metric.name} run after run"
+    marks = [(label, mark) for label, mark in _MARKS.items() if series.changes or "change," not in label]
+    legend = [(svg.sample_of(mark), label) for label, mark in marks]
+    drawn = _drawn(series, f"{history.metric.name} ({unit_scale.unit})", unit_scale.factor)
+    return figure(title, legend, svg.framed(drawn, title, description, name=f"trend-{number}"))
 
 
 def _table(history: History, series: Series) -> str:
@@ -110,29 +101,12 @@ _DOTS = ((60, 6.0), (300, 4.0))
 _SMALLEST = 2.5
 """Sizes of dots: up to so many runs, and for more."""
 
-MARKS = {
+_MARKS = {
     "one run": '<path class="dots" stroke-width="6" d="M17 6h0"/>',
     "level: median between changes": '<path class="level" d="M2 6h30"/>',
     "change, by its number in the list": '<path class="changed" d="M17 0v12"/>',
 }
 """The entries of a legend: label → mark, 34 wide and 12 high."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendPlot:
-    """The contents of a series' plot."""
-
-    title: str
-    axis: str
-    description: str
-    """Sentences for readers who cannot see it."""
-    values: Sequence[float]
-    """Oldest first, in the unit of the axis."""
-    dates: Sequence[str]
-    changes: Sequence[int] = ()
-    """The indices at which a new level begins."""
-    levels: Sequence[float] = ()
-    """One more than there are changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,43 +122,40 @@ class _TrendArea:
         return _TOP + (1 - (value - self.low) / (self.high - self.low)) * (HEIGHT - _TOP - _BOTTOM)
 
 
-def trend_svg(trend: TrendPlot, *, name: str) -> str:
-    """Write a plot for a page that includes the style of plots; `name` is unique there."""
-    return svg.framed(_drawn(trend), trend.title, trend.description, name=name)
-
-
-def _drawn(trend: TrendPlot) -> Iterator[str]:
-    area, bottom = _area(trend), HEIGHT - _BOTTOM
-    yield f'<text class="faint" x="12" y="14">{svg.text_of(trend.axis)}</text>'
+def _drawn(series: Series, axis: str, factor: float) -> Iterator[str]:
+    """Yield the parts of a plot, with values in the unit of the axis, which has this factor."""
+    values = [point.value / factor for point in series.points]
+    changes = [change.index for change in series.changes]
+    area, bottom, count = _area(values), HEIGHT - _BOTTOM, len(values)
+    yield f'<text class="faint" x="12" y="14">{svg.text_of(axis)}</text>'
     for value, label in _ticks(area):
         y = area.y(value)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
         yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
-    count = len(trend.values)
     shown = sorted({round(step * (count - 1) / (_DATES - 1)) for step in range(_DATES)})
     for index in shown:
         side = "middle" if len(shown) == 1 else {shown[0]: "start", shown[-1]: "end"}.get(index, "middle")
         yield (
             f'<text class="faint" x="{area.x(index):.1f}" y="{bottom + 20}" text-anchor="{side}">'
-            f"{svg.text_of(trend.dates[index])}</text>"
+            f"{svg.text_of(series.points[index].created[:10])}</text>"
         )
-    dots = "".join(f"M{area.x(index):.1f} {area.y(value):.1f}h0" for index, value in enumerate(trend.values))
+    dots = "".join(f"M{area.x(index):.1f} {area.y(value):.1f}h0" for index, value in enumerate(values))
     large = next((each for limit, each in _DOTS if count <= limit), _SMALLEST)
     yield f'<path class="dots" stroke-width="{large:g}" d="{dots}"/>'
-    for (start, end), level in zip(pairwise((0, *trend.changes, count)), trend.levels, strict=True):
-        y = area.y(level)
+    for start, end in pairwise((0, *changes, count)):
+        y = area.y(median(values[start:end]))
         yield f'<path class="level" d="M{area.x(start - 0.5):.1f} {y:.1f}H{area.x(end - 0.5):.1f}"/>'
-    for number, index in enumerate(trend.changes, 1):
+    for number, index in enumerate(changes, 1):
         x = area.x(index - 0.5)
         yield f'<path class="changed" d="M{x:.1f} {_TOP - 6}V{bottom}"/>'
         yield f'<text x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{number}</text>'
 
 
-def _area(trend: TrendPlot) -> _TrendArea:
-    low, high = min(trend.values), max(trend.values)
+def _area(values: Sequence[float]) -> _TrendArea:
+    low, high = min(values), max(values)
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
-    return _TrendArea(len(trend.values), bottom, bottom + 1.12 * span)
+    return _TrendArea(len(values), bottom, bottom + 1.12 * span)
 
 
 def _ticks(area: _TrendArea) -> Iterator[tuple[float, str]]:

@@ -5,9 +5,7 @@ network access.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 
 from fabbench.model.messages import printable
 from fabbench.report import svg
@@ -25,18 +23,13 @@ def document(title: str, parts: Iterable[str], version: str) -> Iterator[str]:
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(title)}</title>\n<style>\n{svg.style()}{_page_style()}</style>\n</head>\n<body>\n"
+        f"<title>{text(title)}</title>\n<style>\n{svg.style()}{svg.style('page.css')}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the results</a>\n'
         f'<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>{svg.MARKERS}</defs>'
         f'</svg>\n<main id="main">\n<h1>{text(title)}</h1>\n'
     )
     yield from parts
     yield f'<p class="faint">Written by fabbench {text(version)}.</p>\n</main>\n</body>\n</html>\n'
-
-
-@cache
-def _page_style() -> str:
-    return files("fabbench.report").joinpath("page.css").read_text("utf-8")
 
 
 def table(content: Table) -> str:

@@ -24,8 +24,7 @@ def to_junit(
     """Write a document; `problem` is what ended the command early. Ends with a newline."""
     root = ET.Element("testsuites", name=_text(name))
     if comparison is not None:
-        cases = [_configuration(comparison, index) for index in range(len(comparison.columns))]
-        _suite(root, "configurations", cases)
+        _suite(root, "configurations", [_configuration(comparison, index) for index in range(len(comparison.columns))])
     if verdict is not None:
         _suite(root, "gates", list(map(_gate, verdict.results)))
     if problem:

@@ -56,12 +56,8 @@ class LogWriter:
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
     if form == "json":
-        return LogWriter(
-            log=json_contract.Elements().write,
-            opening=json_contract.OPENING,
-            separator=json_contract.SEPARATOR,
-            closing=json_contract.closing,
-        )
+        opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
+        return LogWriter(log=json_contract.Elements().write, opening=opening, separator=separator, closing=closing)
     if form in CSV_FORMATS:
         return LogWriter(log=_CsvSamples(raw=form == RAW_CSV).log, opening=write_rows(CSV_HEADER, ()))
     if form == "markdown":
@@ -111,15 +107,9 @@ def log_records(log: Log) -> Iterator[dict[str, object]]:
 def log_tables(log: Log) -> list[Table]:
     """Return one table of a log's rows, with notes about the log below it."""
     rows = _Rows(log)
-    return [
-        Table(
-            title=_heading(log),
-            header=rows.header() if log.points else (),
-            rows=rows.rows() if log.points else (),
-            align=rows.aligns(),
-            notes=[*rows.notes(), *log_notes(log)],
-        )
-    ]
+    header, cells = (rows.header(), rows.rows()) if log.points else ((), ())
+    notes = [*rows.notes(), *log_notes(log)]
+    return [Table(title=_heading(log), header=header, rows=cells, align=rows.aligns(), notes=notes)]
 
 
 def _heading(log: Log) -> str:
@@ -165,9 +155,7 @@ class _Rows:
             self._add(point, newest)
         values = {name: {labels.get(name, "") for _, labels, _ in self._lines} for name in LABELS}
         self._left = [name for name in LABELS if len(values[name]) > 1]
-        self.same = {
-            name: next(iter(values[name])) for name in LABELS if len(values[name]) == 1 and "" not in values[name]
-        }
+        self.same = {name: next(iter(some)) for name, some in values.items() if len(some) == 1 and "" not in some}
         if not self._largest.get("wrong"):
             for metrics in self._columns.values():
                 metrics.pop("wrong", None)

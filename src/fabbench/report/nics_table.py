@@ -1,6 +1,6 @@
 """Traffic of NICs, and totals of rails: tables below a run or comparison, lines beside the live table."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fabbench.analysis.aggregate import BEHIND, RailFigures, rail_figures, together
 from fabbench.counters.findings import amount, amount_scale, balance, rate, rate_scale
@@ -35,13 +35,14 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
 
 def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
     if len(traffic.nics) > MAX_NICS:
-        counts = [_amounts(traffic.nics, direction) for direction in (TX, RX)]
-        rates = [_rates(traffic, direction) for direction in (TX, RX)]
-        yield [host, f"{len(traffic.nics)} NICs", *counts, *rates, _links(traffic.nics)]
+        counts = [_moved(traffic.nics, direction) for direction in (TX, RX)]
+        rates = [[value for each in some if (value := traffic.rate(each)) is not None] for some in counts]
+        cells = (*(_spread(some, amount_scale) for some in counts), *(_spread(some, rate_scale) for some in rates))
+        yield [host, f"{len(traffic.nics)} NICs", *cells, _links(traffic.nics)]
         return
     for nic in traffic.nics:
-        rates = [_rate(nic, traffic, count) for count in (nic.tx, nic.rx)]
-        yield [host, nic.name, amount(nic.tx), amount(nic.rx), *rates, _links([nic])]
+        shares = [_rate(nic, traffic, count) for count in (nic.tx, nic.rx)]
+        yield [host, nic.name, amount(nic.tx), amount(nic.rx), *shares, _links([nic])]
 
 
 def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
@@ -50,20 +51,15 @@ def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
     return f"{rate(value)}{part}"
 
 
-def _amounts(nics: Sequence[NicTraffic], direction: str) -> str:
-    counts = [nic.moved[direction] for nic in nics if direction in nic.moved]
-    return _spread(counts, amount_scale(max(counts))) if counts else "-"
+def _moved(nics: Sequence[NicTraffic], direction: str) -> list[int]:
+    return [nic.moved[direction] for nic in nics if direction in nic.moved]
 
 
-def _rates(traffic: Traffic, direction: str) -> str:
-    counts = [traffic.rate(nic.moved[direction]) for nic in traffic.nics if direction in nic.moved]
-    known = [value for value in counts if value is not None]
-    return _spread(known, rate_scale(max(known))) if known else "-"
-
-
-def _spread(values: Sequence[float], unit_scale: Scale) -> str:
-    """Format the mean and the standard deviation: ``"12.1 ± 0.1 GB"``."""
-    found = balance(values)
+def _spread(values: Sequence[float], scale_for: Callable[[float], Scale]) -> str:
+    """Format the mean and the standard deviation: ``"12.1 ± 0.1 GB"``; ``-`` without any value."""
+    if not values:
+        return "-"
+    unit_scale, found = scale_for(max(values)), balance(values)
     mean, deviation = (found.mean, found.cv * found.mean) if found else (0.0, 0.0)
     return f"{unit_scale.text(mean)} ± {unit_scale.text(deviation)} {unit_scale.unit}"
 
@@ -76,10 +72,7 @@ def _links(nics: Iterable[NicTraffic]) -> str:
 
 
 def _notes(host: str, traffic: Traffic) -> Iterator[str]:
-    both = [
-        (direction[:2], balance([nic.moved[direction] for nic in traffic.nics if direction in nic.moved]))
-        for direction in (TX, RX)
-    ]
+    both = [(direction[:2], balance(_moved(traffic.nics, direction))) for direction in (TX, RX)]
     parts = [
         f"{direction} max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)}"
         for direction, found in both
@@ -124,8 +117,7 @@ def _block(host: str, traffic: Traffic, unit_scale: Scale) -> list[str]:
 
 
 def _together(host: str, traffic: Traffic, unit_scale: Scale) -> str:
-    number = counted(len(traffic.nics), "NIC")
-    return _line(_beside(host, number), traffic, traffic.nics, unit_scale)
+    return _line(_beside(host, counted(len(traffic.nics), "NIC")), traffic, traffic.nics, unit_scale)
 
 
 def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], unit_scale: Scale) -> str:
@@ -139,7 +131,7 @@ def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], unit_scale: S
 
 
 def _sum(traffic: Traffic, nics: Sequence[NicTraffic], direction: str) -> float | None:
-    counts = [nic.moved[direction] for nic in nics if direction in nic.moved]
+    counts = _moved(nics, direction)
     return traffic.rate(sum(counts)) if counts else None
 
 
@@ -205,16 +197,10 @@ def rail_table(label: str, logs: Sequence[Log], metric: str) -> Table | None:
 
 def _row(spread: RailFigures, unit_scale: Scale) -> list[str]:
     values = spread.figures.values()
-    total = "-" if spread.total is None else unit_scale.text(spread.total)
-    return [
-        format_size(spread.size),
-        str(len(values)),
-        unit_scale.text(spread.mean),
-        total,
-        unit_scale.text(min(values)),
-        unit_scale.text(max(values)),
-        f"{spread.slowest} ({unit_scale.text(spread.figures[spread.slowest])})",
-    ]
+    figures = (spread.mean, spread.total, min(values), max(values))
+    texts = ("-" if figure is None else unit_scale.text(figure) for figure in figures)
+    slowest = f"{spread.slowest} ({unit_scale.text(spread.figures[spread.slowest])})"
+    return [format_size(spread.size), str(len(values)), *texts, slowest]
 
 
 def _rail_notes(found: Sequence[RailFigures], unit_scale: Scale, *, at_once: bool) -> Iterator[str]:

@@ -65,8 +65,8 @@ def _labels(record: Mapping[str, object]) -> dict[str, object]:
     return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
 
 
-def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, float]]:
-    yield from ((labels, value) for labels, value in samples if isinstance(value, float))
+def _known(samples: Iterable[tuple[Labels, object]]) -> Samples:
+    return ((labels, value) for labels, value in samples if isinstance(value, float))
 
 
 def _family(name: str, unit: str, help_text: str, samples: Samples) -> Iterator[str]:

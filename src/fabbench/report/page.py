@@ -103,22 +103,16 @@ def run_section(run: RunPage, number: int) -> RunSection:
 
 def _overview(runs: Sequence[RunSection]) -> str:
     header = [name for name in runs[0].row if name != "Name" or any(run.row[name] for run in runs)]
-    rows = [
-        [f'<a href="#run-{number}">{text(run.id)}</a>', *(text(run.row[name]) for name in header)]
-        for number, run in enumerate(runs, 1)
-    ]
+    links = (f'<a href="#run-{number}">{text(run.id)}</a>' for number, run in enumerate(runs, 1))
+    rows = [[link, *(text(run.row[name]) for name in header)] for link, run in zip(links, runs, strict=True)]
     return grid("Overview", ("Run", *header), rows)
 
 
 def _headlines(run: RunPage) -> list[str]:
     if run.sweep:
         return [sweep_headline(run.sweep)]
-    return [
-        line
-        for comparison in run.comparisons[:1]
-        for index in range(len(comparison.sections))
-        if (line := headline(comparison, index))
-    ]
+    usual = ((each, index) for each in run.comparisons[:1] for index in range(len(each.sections)))
+    return [line for comparison, index in usual if (line := headline(comparison, index))]
 
 
 def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:

@@ -51,9 +51,9 @@ class _Area:
 
 
 @cache
-def style() -> str:
-    """Return the style sheet that plots need in a page."""
-    return files("fabbench.report").joinpath("plot.css").read_text("utf-8")
+def style(name: str = "plot.css") -> str:
+    """Return a style sheet of this package; by default the one that plots need in a page."""
+    return files("fabbench.report").joinpath(name).read_text("utf-8")
 
 
 def to_svg(plot: Plot, *, name: str = "plot") -> str:

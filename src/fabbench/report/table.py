@@ -231,16 +231,12 @@ def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
         above = [*([""] if index else []), *([table.headline, ""] if table.headline else [])]
         above += [table.title] if table.title else []
         if above:
-            yield "".join(f"{_plain(line)}\n" for line in above)
+            yield "".join(f"{_cell_text(line).rstrip()}\n" for line in above)
         if table.header:
             short = len(table.rows) <= LONG
             yield from _long_grid(align_decimals(table) if short else table, color=False)
         if table.notes:
-            yield "".join(f"{_plain(f'- {note}')}\n" for note in table.notes)
-
-
-def _plain(text: str) -> str:
-    return unbroken(text).expandtabs(8).rstrip()
+            yield "".join(f"{_cell_text(f'- {note}').rstrip()}\n" for note in table.notes)
 
 
 def _drain(out: io.StringIO) -> str:
@@ -277,11 +273,9 @@ def align_decimals(table: Table) -> Table:
     aligns = table.aligns()
     if "d" not in aligns:
         return table
-    columns = [
-        _padded(column) if align == "d" else column
-        for column, align in zip(zip(*table.rows, strict=True), aligns, strict=False)
-    ]
-    return replace(table, rows=list(zip(*columns, strict=True)))
+    columns = zip(zip(*table.rows, strict=True), aligns, strict=False)
+    padded = (_padded(column) if align == "d" else column for column, align in columns)
+    return replace(table, rows=list(zip(*padded, strict=True)))
 
 
 def _padded(cells: Sequence[str]) -> Sequence[str]:
