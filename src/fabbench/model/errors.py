@@ -6,7 +6,7 @@ from fabbench.model.compat import override
 
 
 class Exit(IntEnum):
-    """Exit statuses of the command line; when several apply, the earliest of `PRECEDENCE`."""
+    """Exit statuses of the command line; when several apply, the one that `worst` returns."""
 
     FINE = 0
     BAD_ANSWER = 1
@@ -21,15 +21,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-PRECEDENCE = (
-    *(Exit.INTERRUPTED, Exit.INTERNAL, Exit.BAD_REQUEST, Exit.UNTRUSTED, Exit.REFUSED),
-    *(Exit.BAD_ANSWER, Exit.FINE),
-)
+_ORDER = (Exit.INTERRUPTED, Exit.INTERNAL, Exit.BAD_REQUEST, Exit.UNTRUSTED, Exit.REFUSED, Exit.BAD_ANSWER, Exit.FINE)
 
 
 def worst(*statuses: Exit) -> Exit:
     """Return the exit status to end with, of several; `FINE` for none."""
-    return min(statuses, key=PRECEDENCE.index, default=Exit.FINE)
+    return min(statuses, key=_ORDER.index, default=Exit.FINE)
 
 
 class FabbenchError(Exception):

@@ -37,10 +37,6 @@ class Mpi:
     """As printed: ``4.1.7a1``, ``2021.11``."""
 
 
-def _accept(inventory: "Inventory") -> None:
-    """Accept any hosts."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """What hosts must have for a benchmark."""
@@ -64,8 +60,8 @@ class Needs:
     """For how long hosts are needed; None: not known."""
     fabrics: tuple[str, ...] = ()
     """The requested fabrics, as in `RunRequest`; empty: any that hosts have."""
-    check: "Callable[[Inventory], object]" = _accept
-    """Raise FabbenchError for unsuitable hosts, before a launcher queues for them."""
+    check: "Callable[[Inventory], object]" = lambda _: None
+    """Raise FabbenchError for unsuitable hosts, before a launcher queues for them. Default: any are suitable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,10 +180,8 @@ def redacted_values(value: T) -> T:
 
 def _values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: _field_value(field.name, getattr(value, field.name)) for field in fields(value) if field.init
-        }
-        return replace(value, **changed)
+        names = [field.name for field in fields(value) if field.init]
+        return replace(value, **{name: _field_value(name, getattr(value, name)) for name in names})
     if isinstance(value, Mapping):
         return {key: _field_value(str(key), inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:

@@ -28,6 +28,8 @@ class Type(ABC):
     """Types that YAML may resolve a value to. A number meant as text is refused: YAML may have changed it."""
     lists: bool = False
     """Whether one value already stands for several, so that a file may have it without a list."""
+    pattern = r"\S"
+    """A regular expression that texts match, valid in both Python and JSON Schema."""
 
     @property
     @abstractmethod
@@ -49,7 +51,7 @@ class Type(ABC):
 
     def schema(self) -> dict[str, Any]:
         """Return the type as JSON Schema."""
-        return {"type": "string", "pattern": r"\S"}
+        return {"type": "string", "pattern": self.pattern}
 
 
 def _one_line(text: str) -> str:
@@ -66,17 +68,12 @@ class Text(Type):
     expected: str = "a string"
     metavar: str = "TEXT"
     pattern: str = r"\S"
-    """A regular expression that matches it, valid in both Python and JSON Schema."""
 
     @override
     def parse(self, text: str) -> str:
         if not re.search(self.pattern, _one_line(text)):
             raise ValueError
         return text
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": self.pattern}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +92,6 @@ class Parsed(Type):
     @override
     def parse(self, text: str) -> Any:
         return self.read(text if self.any_lines else _one_line(text))
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": self.pattern}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +150,12 @@ class Seconds(Type):
 
     low: int = 0
     scalars = frozenset({"int", "float"})
+    metavar = "SECONDS"
 
     @property
     @override
     def expected(self) -> str:
         return f"a number of seconds, {self.low} or more" if self.low else "a number of seconds above 0"
-
-    metavar = "SECONDS"
 
     @override
     def parse(self, text: str) -> float:

@@ -83,15 +83,9 @@ def option(  # noqa: PLR0913 - everything that describes an option
         value = many(type_.parse(text) for text in shown)
     else:
         value = unset if default is None else type_.parse(default)
+    flags = flags or (() if in_file_only else ("",))
     declared = Option(
-        type=type_,
-        help=help_,
-        flags=flags or (() if in_file_only else ("",)),
-        many=many,
-        default=shown,
-        only=only,
-        reaches=reaches,
-        variable=variable,
+        type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
     )
     metadata = {"option": declared}
     # dataclasses refuse a mutable mapping as the default itself.

@@ -15,17 +15,9 @@ from fabbench.model.patterns import lazy
 SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))
 """Size suffixes, largest first. 1024-based, written as the published tables write them."""
 
+_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE_UNITS = {
-    "B/s": 1.0,
-    "KB/s": 1e3,
-    "MB/s": 1e6,
-    "GB/s": 1e9,
-    "TB/s": 1e12,
-    "b/s": 1 / 8,
-    "Kb/s": 1e3 / 8,
-    "Mb/s": 1e6 / 8,
-    "Gb/s": 1e9 / 8,
-    "Tb/s": 1e12 / 8,
+    f"{prefix}{unit}/s": factor / parts for unit, parts in (("B", 1), ("b", 8)) for prefix, factor in _PREFIXES.items()
 }
 """Bytes per second in one of each unit; `Gb/s` (bits) is not `GB/s`."""
 
