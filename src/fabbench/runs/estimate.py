@@ -21,11 +21,8 @@ _RUNS = 50
 
 def longest_s(planned: Plan) -> float:
     """Return the number of seconds after which the last execution is aborted at the latest."""
-    return sum(
-        max(limits) if execution.together else sum(limits)
-        for execution in planned.executions
-        for limits in [[step.timeout_s for step in execution.steps]]
-    )
+    limits = ((each, [step.timeout_s for step in each.steps]) for each in planned.executions)
+    return sum(max(seconds) if execution.together else sum(seconds) for execution, seconds in limits)
 
 
 def estimated_s(request: RunRequest, planned: Plan) -> float | None:

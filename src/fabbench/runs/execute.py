@@ -91,9 +91,8 @@ class CounterSampler:
         taken = self._take_snapshots()
         pairs = self.counters.hosts
         before = {name: pairs[name].before if name in pairs else None for name in self._all(taken, pairs)}
-        self.counters = replace(
-            self.counters, hosts={name: Pair(first, taken.get(name)) for name, first in before.items()}
-        )
+        hosts = {name: Pair(first, taken.get(name)) for name, first in before.items()}
+        self.counters = replace(self.counters, hosts=hosts)
         return self.counters
 
     def _all(self, *by_host: Mapping[str, object]) -> Sequence[str]:

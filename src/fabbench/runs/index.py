@@ -113,12 +113,11 @@ class StoreIndex:
     def _runs(self, database: sqlite3.Connection) -> tuple[IndexedRun, ...]:
         setups = {number: RunSetup.from_json(text) for number, text in database.execute(_SETUPS)}
         rows, read = database.execute(_RUNS).fetchall(), cache(json.loads)
-        known = {
-            path: IndexedRun(
-                *(path, run, name, created, setups[setup], sizes, peak, gate, read(outcomes), read(damaged))
-            )
+        runs = (
+            IndexedRun(path, run, name, created, setups[setup], sizes, peak, gate, read(outcomes), read(damaged))
             for path, run, name, created, setup, sizes, peak, gate, outcomes, damaged in rows
-        }
+        )
+        known = {run.path: run for run in runs}
         return tuple(known[path] for path in self._folders.paths if path in known)
 
 

@@ -192,8 +192,7 @@ def _measured(run: "StoredRun") -> Iterator[IndexedMetric]:
         column = Column(label=configuration.label, logs=logs, source="")
         for fields, rows in column_rows(column, placement="out-of-place").rows.items():
             key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=False) if value)
-            metrics = dict.fromkeys(name for row in rows for name in row.point.metrics if name != "wrong")
-            for name in metrics:
+            for name in dict.fromkeys(name for row in rows for name in row.point.metrics if name != "wrong"):
                 figures = pooled_figures(rows, METRICS[name], run.benchmark)
                 yield IndexedMetric(
                     configuration=configuration.label,

@@ -286,8 +286,7 @@ class StoredRun:
     @property
     def max_repeats(self) -> int | None:
         """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
-        request = self.document.get("request")
-        limit = request.get("most_repeats") if isinstance(request, Mapping) else None
+        limit = self.request.get("most_repeats")
         return limit if isinstance(limit, int) and limit >= FIRST_LOOK else None
 
     def variant(self, configuration: Configuration) -> Variant | None:
@@ -366,25 +365,21 @@ class StoredRun:
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
-        proof: Proof | None = None
-        planned: tuple[int, ...] = ()
-        damage = ""
+        plan, damage = _StoredPlan(), ""
         try:
             plan = decode(_StoredPlan, read(path / "plan.json"), f"exec/{path.name}/plan.json")
-            proof, planned = plan.proof, plan.planned_sizes
-            ending = Ending(stopped=STOPPED, planned_sizes=planned)
+            ending = Ending(stopped=STOPPED, planned_sizes=plan.planned_sizes)
             if finished:
-                where = f"exec/{path.name}/run.json"
-                ending = decode(_StoredEnding, read(path / "run.json"), where).ending
+                ending = decode(_StoredEnding, read(path / "run.json"), f"exec/{path.name}/run.json").ending
         except MachineError as error:
             damage = str(error)
-            ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=planned)
+            ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=plan.planned_sizes)
         output = path / "output.log"
         try:
-            logs = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
+            logs = tuple(parse_file(output, proof=plan.proof, ending=ending)) if output.is_file() else ()
         except MachineError as error:
             logs, damage = (), str(error)
-        return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
+        return logs or (nothing_read(self.benchmark, output, plan.proof, ending),), damage
 
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:

@@ -42,11 +42,8 @@ def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[L
 
 def stored_columns(run: StoredRun) -> list[Column]:
     """Return the configurations of a run with results."""
-    return [
-        stored_column(run, configuration, logs)
-        for configuration in run.configurations
-        if (logs := run.logs(configuration.label))
-    ]
+    measured = ((each, run.logs(each.label)) for each in run.configurations)
+    return [stored_column(run, configuration, logs) for configuration, logs in measured if logs]
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
@@ -65,12 +62,8 @@ def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
 def nic_tables(run: StoredRun) -> Iterator[Table]:
     """Yield a table of NIC traffic per configuration; none without counters."""
     for configuration in run.configurations:
-        counters = [
-            counters_of(run, execution.id)
-            for execution in run.executions
-            if execution.configuration == configuration.label
-        ]
-        known = [each for each in counters if each]
+        own = [each.id for each in run.executions if each.configuration == configuration.label]
+        known = [counters for execution in own if (counters := counters_of(run, execution))]
         moved, notes = total(known)
         if moved:
             several = f", {len(known)} executions" if len(known) > 1 else ""
@@ -123,8 +116,7 @@ def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparis
     """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
     usual = stored_comparison(columns, metric)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
-    kinds = {each.unit for each in usual.metrics}
-    rate = "B/s" in kinds
+    rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
     return [usual, *(stored_comparison(columns, name) for name in other[:1])]
 
@@ -150,11 +142,8 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
-    versions = [
-        (column.label, name, "/".join(map(str, column.facts[name])))
-        for column in columns
-        for name in versions_of(column)
-    ]
+    stated = ((column, name) for column in columns for name in versions_of(column))
+    versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
         title = "Versions, as the logs state them"
         yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
