@@ -82,7 +82,8 @@ def try_connections(peers: Sequence[Peer]) -> dict[tuple[str, str], ConnectionAt
     def attempt(peer: Peer) -> dict[str, ConnectionAttempt]:
         to = targets[peer.name]
         requests = [f"{n} {by_name[b].address} {ports[b].port} {tokens[b]}\n" for n, b in enumerate(to)]
-        return _attempt(peer, to, "".join(requests))
+        peer.sh.send("".join(requests))
+        return dict(_read(to, peer.sh.until("tried ", _TRY_S, count=len(to))))
 
     attempts = map_hosts(listening, attempt, workers)
     return {pair: _outcome(pair, ports, attempts) for pair in requested}
@@ -108,21 +109,14 @@ def _listen(peer: Peer, token: str) -> _Listening:
     return _Listening(why=f"{peer.name} did not start to listen")
 
 
-def _attempt(peer: Peer, to: Sequence[str], requests: str) -> dict[str, ConnectionAttempt]:
-    """Connect one host to its targets: name of the target → result."""
-    peer.sh.send(requests)
-    return dict(_read(to, peer.sh.until("tried ", _TRY_S, count=len(to))))
-
-
 def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, ConnectionAttempt]]:
+    """Yield the names of a host's targets, and whether it could connect to them."""
     for line in lines:
         word, _, rest = line.partition(" ")
         number, _, why = rest.partition(" ")
         if word == "tried" and number.isdecimal() and int(number) < len(to):
-            yield (
-                to[int(number)],
-                ConnectionAttempt(result=ConnectionResult.FAILED if why else ConnectionResult.OK, why=why),
-            )
+            result = ConnectionResult.FAILED if why else ConnectionResult.OK
+            yield to[int(number)], ConnectionAttempt(result=result, why=why)
 
 
 def _outcome(

@@ -228,8 +228,9 @@ def _remember(settings: SshSettings, kind: str, key: str) -> None:
                 fcntl.flock(opened, fcntl.LOCK_EX)
                 plain = [known for known in _entries(settings) if not known.marker]
                 if not any((known.kind, known.key) == (kind, key) for known in plain):
+                    ended = not path.is_file() or path.read_bytes()[-1:] in {b"", b"\n"}
                     line = f"{name} {kind} {key}\n".encode()
-                    os.write(opened, line if _ends_with_newline(path) else b"\n" + line)
+                    os.write(opened, line if ended else b"\n" + line)
             finally:
                 os.close(opened)
     except OSError as error:
@@ -237,7 +238,3 @@ def _remember(settings: SshSettings, kind: str, key: str) -> None:
             f"The host key of {settings} cannot be added to {path}: {error.strerror}.",
             hint="Connect once by hand, or make the file writable.",
         ) from error
-
-
-def _ends_with_newline(path: Path) -> bool:
-    return not path.is_file() or path.read_bytes()[-1:] in {b"", b"\n"}

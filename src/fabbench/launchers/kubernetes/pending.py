@@ -112,9 +112,7 @@ def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]
 
 def _amount(node: Node, resource: str) -> Amount:
     known = {GPU: node.gpus, HUGE_PAGES: node.huge_pages, "memory": node.memory, "cpu": node.cpus}
-    if resource == node.resource:
-        return node.fabric
-    return known.get(resource, Amount())
+    return node.fabric if resource == node.resource else known.get(resource, Amount())
 
 
 def _quantity(resource: str, number: int) -> str:

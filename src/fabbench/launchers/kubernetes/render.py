@@ -101,9 +101,7 @@ def _default_resources(profile: Profile | None, instance_type: str, *, gpus: boo
         resources = resources_of_profile(profile) if profile else PodResources()
         return resources if gpus else replace(resources, gpus=0)
     resources = resources_of_type(instance_type, gpus=gpus)
-    if profile is None:
-        return resources
-    return replace(resources, resource="", devices=0, declared=profile)
+    return replace(resources, resource="", devices=0, declared=profile) if profile else resources
 
 
 def pod_inventory(target: Target, needs: Needs) -> Inventory:

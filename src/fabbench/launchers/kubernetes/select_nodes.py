@@ -45,13 +45,10 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     """
     needed = _count_needed(criteria, nodes)
     left_out: dict[str, list[Node]] = defaultdict(list)
-    usable = []
+    usable: list[Node] = []
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
         why = next(chain(_mismatches(node, criteria), _obstacles(node, criteria)), "")
-        if why:
-            left_out[why].append(node)
-        else:
-            usable.append(node)
+        (left_out[why] if why else usable).append(node)
     groups = _groups(usable, named=bool(criteria.names))
     large = [group for group in groups if len(group) >= needed]
     if not large:
@@ -203,9 +200,8 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness of nodes."""
     node = nodes[0]
-    depth = next(
-        (depth for depth in range(len(node.layers), 0, -1) if len({each.layers[:depth] for each in nodes}) == 1), 0
-    )
+    depths = range(len(node.layers), 0, -1)
+    depth = next((depth for depth in depths if len({each.layers[:depth] for each in nodes}) == 1), 0)
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
         not node.fabric.allocatable,

@@ -127,24 +127,19 @@ def _oom(subject: str, pod: Mapping[str, Any]) -> Explanation:
 
 
 def _exit(code: int, message: str, known: Mapping[str, str]) -> Explanation:
-    pod, image = known["pod"], known["image"]
-    exited = f"The pod {pod} exited with status {code}"
-    text = f"{exited}: {message}." if message else f"{exited}."
-    if code == LEASE_ENDED:
-        advice = "fabbench or its connection to the cluster stalled for too long: run it again."
-        return Explanation(code="lease", text=text, advice=advice)
-    if code in {NOT_RUNNABLE, NO_PROGRAM}:
-        if not message:
-            text = f"{exited}: a program is missing from the image {image}, or cannot be executed."
-        advice = "Use an image with sshd and mpirun; --on kubernetes --mpi-agent exec needs no sshd."
-        return Explanation(code="no-program", text=text, advice=advice)
-    if code == TERMINATED:
-        advice = "It was deleted from outside: check the events of the Job and of the node."
-        return Explanation(code="deleted", text=text, advice=advice)
-    if code == KILLED:
-        advice = f"It was killed from outside: check the events of {known['node']}, and its memory."
-        return Explanation(code="killed", text=text, advice=advice)
-    return Explanation(code="ended", text=text, advice="Check the pod's log.")
+    no_program = "no-program", "Use an image with sshd and mpirun; --on kubernetes --mpi-agent exec needs no sshd."
+    causes = {
+        LEASE_ENDED: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
+        NOT_RUNNABLE: no_program,
+        NO_PROGRAM: no_program,
+        TERMINATED: ("deleted", "It was deleted from outside: check the events of the Job and of the node."),
+        KILLED: ("killed", f"It was killed from outside: check the events of {known['node']}, and its memory."),
+    }
+    cause, advice = causes.get(code, ("ended", "Check the pod's log."))
+    if cause == "no-program" and not message:
+        message = f"a program is missing from the image {known['image']}, or cannot be executed"
+    exited = f"The pod {known['pod']} exited with status {code}"
+    return Explanation(code=cause, text=f"{exited}: {message}." if message else f"{exited}.", advice=advice)
 
 
 _LEVEL = "The namespace admits only pods of the level {level}: {why}."
@@ -189,9 +184,6 @@ def explain_refusal(message: str) -> Explanation | None:
     where = f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"
     found = match_message(_TABLE, message, where=where)
     if found is None and "forbidden" in message.lower():
-        return Explanation(
-            code="forbidden",
-            text=f"The cluster forbids it: {shorten(message)}.",
-            advice="Ask the cluster's administrators.",
-        )
+        text = f"The cluster forbids it: {shorten(message)}."
+        return Explanation(code="forbidden", text=text, advice="Ask the cluster's administrators.")
     return found

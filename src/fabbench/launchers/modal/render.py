@@ -103,9 +103,8 @@ def _app(inherited: Sequence[str]) -> str:
     option = "secrets=[modal.Secret.from_local_environ(list(INHERITED))]"
     text = text.replace("timeout=TIMEOUT_S)", f"timeout=TIMEOUT_S, {option})", 1)
     kept = 'not name.startswith("NCCL_")'
-    return f"INHERITED = ({_words(inherited)},)\n\n\n" + text.replace(
-        f"if {kept}", f"if name in INHERITED or {kept}", 1
-    )
+    text = text.replace(f"if {kept}", f"if name in INHERITED or {kept}", 1)
+    return f"INHERITED = ({_words(inherited)},)\n\n\n{text}"
 
 
 def _docstring(plan: Plan) -> str:

@@ -63,14 +63,9 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
         base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)
     except FabbenchError:
         return planned
-    executions = (
-        _numbered(execution, number) for number, execution in enumerate(base.executions, start=len(planned.executions))
-    )
-    return replace(
-        planned,
-        configurations=(*planned.configurations, *base.configurations),
-        executions=(*planned.executions, *executions),
-    )
+    more = (_numbered(each, number) for number, each in enumerate(base.executions, start=len(planned.executions)))
+    configurations = (*planned.configurations, *base.configurations)
+    return replace(planned, configurations=configurations, executions=(*planned.executions, *more))
 
 
 def case_of_execution(planned: Plan) -> str:
@@ -81,11 +76,8 @@ def case_of_execution(planned: Plan) -> str:
 def _numbered(execution: Execution, number: int) -> Execution:
     """Return an execution with another number in its id and in those of its steps."""
     name = f"{number:03}-{execution.configuration.label}-r{execution.repeat}"
-    return replace(
-        execution,
-        id=name,
-        steps=tuple(replace(step, id=f"{name}/{step.id.partition('/')[2]}") for step in execution.steps),
-    )
+    steps = (replace(step, id=f"{name}/{step.id.partition('/')[2]}") for step in execution.steps)
+    return replace(execution, id=name, steps=tuple(steps))
 
 
 Task = dict[str, Any]

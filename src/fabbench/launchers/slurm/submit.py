@@ -197,8 +197,7 @@ class SubmittedJob:
 
     def _update(self, poll: _Poll, waited_s: float) -> None:
         """Update the job's state and report it to the user. Raise MachineError if the job cannot start."""
-        if poll.unknown:
-            self._unknown = True
+        self._unknown = self._unknown or poll.unknown
         if poll.job is None:
             return
         before, self.job = self.job, poll.job
