@@ -6,7 +6,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.past_command import rerun_words
+from fabbench.cli.host_options import rerun_words
 from fabbench.model.errors import RequestError
 
 

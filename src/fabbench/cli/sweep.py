@@ -122,7 +122,7 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
 
 
 def _resume(ctx: click.Context, ref: str, store: Path) -> None:
-    from fabbench.cli.past_command import rerun_words
+    from fabbench.cli.host_options import rerun_words
     from fabbench.runs.sweep_store import open_sweep
 
     run = open_sweep(ref, store)

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.launchers.kubernetes.kubeconfig import current_context
+from fabbench.launchers.kubernetes import current_context
 from fabbench.model.errors import MachineError
 
-MODULES = (
-    "import sys; from fabbench.launchers.kubernetes.kubeconfig import current_context as c; c(%r); print(*sys.modules)"
-)
+MODULES = "import sys; from fabbench.launchers.kubernetes import current_context as c; c(%r); print(*sys.modules)"
 
 
 def config(folder: Path, name: str, text: str) -> str:
