@@ -67,7 +67,7 @@ def test_a_run_needs_the_variable_and_a_launcher_that_hides_it() -> None:
 
 @pytest.mark.local
 def test_a_run_here_keeps_the_value_to_itself(tmp_path: Path) -> None:
-    words = ("run", "pingpong", "--fabric", "tcp", "--size", "64", "--on", "local", "--env", NAME)
+    words = ("run", "pingpong", "--fabric", "tcp", "--size", "64", "--iterations", "10", "--on", "local", "--env", NAME)
     done = fabbench(*words, "--env", "DB_URL=postgres://me:s3cr@host/x", "--store", str(tmp_path))
     assert done.exit_code == 0, done.stderr
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

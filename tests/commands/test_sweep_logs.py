@@ -42,7 +42,7 @@ def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> Non
     document = json.loads(done.stdout)
     (suspect,) = document["suspects"]
     assert (suspect["kind"], suspect["name"]) == ("node", "node-5")
-    assert suspect["evidence"] == "node-5 is in 7 of 7 slow pairs (31 GB/s; others 77–78)."
+    assert suspect["evidence"] == "node-5 is slow in 7 of 7 pairs (31 GB/s; others 77–78)."
     assert [Path(each["source"]).name for each in document["left_out"]] == ["README.txt"]
     assert "README.txt: It has no output" in done.stderr
 
@@ -50,19 +50,50 @@ def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> Non
 def test_healthy_nodes_are_fine(tmp_path: Path) -> None:
     done = sweep("--from", str(pair_logs(tmp_path / "logs", {})))
     assert done.exit_code == 0
-    assert done.stdout.startswith("Nothing is bad. 28 tests of 8 nodes, typically 77")
+    assert done.stdout.startswith("No bad nodes found. 28 tests of 8 nodes, typically 77")
 
 
 @pytest.mark.parametrize("own_names", [True, False])
-@pytest.mark.parametrize("text", ["ssh: connect to host node-2 port 22: Connection refused\n", ""])
-def test_a_log_without_a_result_is_a_failed_pair(tmp_path: Path, text: str, own_names: bool) -> None:
+def test_a_log_that_shows_a_failure_is_evidence(tmp_path: Path, own_names: bool) -> None:
     """Also where no log with a result knows the node."""
     folder = pair_logs(tmp_path / "logs", {}, own_names=own_names)
     for path in folder.glob("*node-2*"):
-        path.write_text(text)
+        path.write_text("ssh: connect to host node-2 port 22: Connection refused\n")
     done = sweep("--from", str(folder), "--format", "json")
     assert [each["name"] for each in json.loads(done.stdout)["suspects"]] == ["node-2"]
     assert done.exit_code == 1
+
+
+@pytest.mark.parametrize("letters", [False, True])
+def test_logs_that_show_nothing_leave_their_node_and_link_undecided(tmp_path: Path, letters: bool) -> None:
+    """Names with letters are known by how files of other pairs are named."""
+    folder = pair_logs(tmp_path / "logs", {})
+    (folder / "nccl_node-0_node-1.log").write_text("nothing\n")
+    for path in folder.glob("*node-2*"):
+        path.write_text("")
+    for path in folder.iterdir() if letters else ():
+        text = path.read_text()
+        path.unlink()
+        named_after = re.sub(r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", path.name)
+        (folder / named_after).write_text(re.sub(r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", text))
+    done = sweep("--from", str(folder), "--format", "json")
+    document = json.loads(done.stdout)
+    expected = ["node-c", "node-a – node-b"] if letters else ["node-2", "node-0 – node-1"]
+    assert [each["name"] for each in document["undecided"]] == expected
+    assert (document["suspects"], document["links"], done.exit_code) == ([], {"tested": 20, "all": 28}, 4)
+
+
+def test_islands_are_groups_and_nobody_is_accused(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    island = dict(zip(EIGHT, "aaaaabbb", strict=True))
+    for a, b in combinations(EIGHT, 2):
+        if island[a] != island[b]:
+            text = nccl_text([(1 << 20, 10), (1 << 30, 19)]).replace("node0", a).replace("node1", b)
+            (folder / f"nccl_{a}_{b}.log").write_text(text)
+    document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
+    assert [each["kind"] for each in document["suspects"]] == ["group"]
+    assert [each["nodes"] for each in document["groups"]] == [EIGHT[:5], EIGHT[5:]]
+    assert sweep("--from", str(folder), "--print-cordon", "kubectl").stdout.startswith("# group ")
 
 
 def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path) -> None:
@@ -71,7 +102,8 @@ def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path)
         path = folder / f"nccl_node-0_{other}.log"
         path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
     document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
-    assert (document["suspects"], document["undecided"], document["tests"]) == ([], [], 25)
+    assert [(each["kind"], each["nodes"][0]) for each in document["undecided"]] == [("link", "node-0")] * 3
+    assert (document["suspects"], document["tests"]) == ([], 25)
     assert ["altered" in each["reason"] for each in document["left_out"]] == [True] * 3
 
 
@@ -82,9 +114,7 @@ def test_a_node_whose_logs_say_nothing_is_undecided(tmp_path: Path) -> None:
         path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
     done = sweep("--from", str(folder), "--format", "json")
     document = json.loads(done.stdout)
-    assert [(each["name"], each["evidence"]) for each in document["undecided"]] == [
-        ("node-0", "node-0 was not tested.")
-    ]
+    assert [each["name"] for each in document["undecided"]] == ["node-0"]
     assert (document["suspects"], len(document["left_out"]), done.exit_code) == ([], 7, 4)
 
 

@@ -1,9 +1,10 @@
-"""Clusters with known faults, whose tests are drawn: for sweeps."""
+"""Clusters with known faults, whose tests are drawn, by rules other than those that `fabbench.sweep` assumes."""
 
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
@@ -19,6 +20,12 @@ def named(count: int) -> list[str]:
     return [f"node-{number:0{len(str(count - 1))}}" for number in range(count)]
 
 
+def blocks(nodes: Sequence[str], *sizes: int) -> dict[str, str]:
+    """Put nodes into groups of these sizes, one after another."""
+    letters = [chr(ord("a") + group) for group, size in enumerate(sizes) for _ in range(size)]
+    return dict(zip(nodes, letters, strict=True))
+
+
 @dataclass
 class Cluster:
     """Faults say by which part a test is slower; 1: it fails."""
@@ -30,12 +37,26 @@ class Cluster:
     bad_uplinks: Mapping[str, float] = field(default_factory=dict)
     """Group → how much slower tests with other groups are."""
     group_of: Mapping[str, str] = field(default_factory=dict)
+    """What the planner and the analysis are told."""
+    islands: Mapping[str, str] = field(default_factory=dict)
+    """What nobody tells them: node → its switch."""
+    between: float = 0.0
+    """By which part tests between islands are slower."""
+    types: Mapping[str, float] = field(default_factory=dict)
+    """Node → its speed, of 1."""
     flaky: float = 1.0
     """The part of tests in which a fault shows."""
     noise: float = 0.05
     """The standard deviation of the logarithm, between executions."""
-    outliers: float = 0.0
-    """The part of healthy tests that are 30 % slower by chance."""
+    tails: Literal["normal", "t3", "skewed"] = "normal"
+    spread: float = 0.0
+    """The standard deviation of the logarithm between healthy nodes."""
+    congestion: float = 0.0
+    """The part of tests that are 20 to 70 % slower by chance."""
+    failures: float = 0.0
+    """The part of tests that fail by chance."""
+    sums: bool = False
+    """Whether a test takes the mean of its nodes' times, and not the time of the slowest."""
     seed: int = 0
     nics: Sequence[str] = ()
     """NICs that a test without a rail measures one by one; none: tests have one figure."""
@@ -43,29 +64,48 @@ class Cluster:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.tests = 0
+        self._speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
         self.tests += 1
-        chance = self.chance
-        faults = [self.bad_nodes.get(node, 0.0) for node in test.nodes]
-        faults.append(self.bad_links.get(frozenset(test.nodes), 0.0))
-        faults += [self.bad_nics.get((node, test.rail), 0.0) for node in test.nodes]
-        groups = {self.group_of.get(node, "") for node in test.nodes}
-        if len(groups) > 1:
-            faults += [self.bad_uplinks.get(group, 0.0) for group in groups]
-        fault = max(fault if chance.random() < self.flaky else 0.0 for fault in faults)
-        if fault >= 1:
+        faults = [self._shown(self.bad_nodes.get(node, 0.0)) for node in test.nodes]
+        path = self._shown(self._path(test))
+        if max(*faults, path) >= 1 or self.chance.random() < self.failures:
             return SweepResult(test, SweepOutcome.FAILED, round=number, reason="The test failed.")
-        if chance.random() < self.outliers:
-            fault = max(fault, 0.3)
-        figure = TYPICAL * (1 - fault) * math.exp(chance.gauss(0.0, self.noise))
+        pairs = zip(test.nodes, faults, strict=True)
+        speeds = [self._speed[node] * self.types.get(node, 1.0) * (1 - fault) for node, fault in pairs]
+        slowest = len(speeds) / sum(1 / speed for speed in speeds) if self.sums else min(speeds)
+        figure = TYPICAL * min(slowest, 1 - path) * math.exp(self.noise * self._deviation())
+        if self.chance.random() < self.congestion:
+            figure *= 1 - self.chance.uniform(0.2, 0.7)
         if self.nics and not test.rail:
-            each = {nic: figure * (1 - self._nic_fault(test, nic)) for nic in self.nics}
+            each = {nic: figure * (1 - self._nic(test, nic)) for nic in self.nics}
             return SweepResult(test, SweepOutcome.OK, min(each.values()), number, nics=each)
-        return SweepResult(test, SweepOutcome.OK, figure, number)
+        return SweepResult(test, SweepOutcome.OK, figure * (1 - self._nic(test, test.rail)), number)
 
-    def _nic_fault(self, test: SweepTest, nic: str) -> float:
+    def slow(self) -> set[str]:
+        """Return healthy nodes that are more than 9 % slower than the median by nature."""
+        median = sorted(self._speed.values())[len(self._speed) // 2]
+        return {node for node, speed in self._speed.items() if speed < 0.91 * median}
+
+    def _shown(self, fault: float) -> float:
+        return fault if not fault or self.flaky == 1 or self.chance.random() < self.flaky else 0.0
+
+    def _path(self, test: SweepTest) -> float:
+        """Return how much slower what is between the nodes makes a test."""
+        faults = [self.bad_links.get(frozenset(test.nodes), 0.0)]
+        faults += [self.between] if len({self.islands.get(node) for node in test.nodes}) > 1 else []
+        groups = {self.group_of.get(node, "") for node in test.nodes}
+        return max(faults + [self.bad_uplinks.get(group, 0.0) for group in groups if len(groups) > 1])
+
+    def _nic(self, test: SweepTest, nic: str) -> float:
         return max(self.bad_nics.get((node, nic), 0.0) for node in test.nodes)
+
+    def _deviation(self) -> float:
+        gauss = self.chance.gauss
+        if self.tails == "t3":
+            return gauss(0, 1) / math.sqrt(sum(gauss(0, 1) ** 2 for _ in range(3)) / 3)
+        return 1 - self.chance.expovariate(1) if self.tails == "skewed" else gauss(0, 1)
 
     def readings(self, rounds: Iterable[Round]) -> Readings:
         """Results of fixed rounds."""

@@ -131,6 +131,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
         width = terminal.width()
         text = render_sweep(report, how.form, color=width is not None, width=width)
     terminal.write_drawn(text)
-    if diagnosis.bad:
+    if len(diagnosis.suspects) > diagnosis.slow_path:
         return Exit.BAD_ANSWER
-    return Exit.UNTRUSTED if diagnosis.unconfirmed or diagnosis.undecided or unfinished else Exit.FINE
+    open_ends = (diagnosis.undecided, diagnosis.contradiction, unfinished)
+    return Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE

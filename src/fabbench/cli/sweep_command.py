@@ -213,9 +213,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     left = "" if whole else unfinished(sweep)
-    results, metric = [each.result for each in tests], METRICS[document.metric]
-    groups = document.group_of
-    answer = print_answer(results, metric, document.nodes, how, group_of=groups, unfinished=left)
+    metric, groups = METRICS[document.metric], document.group_of
+    answer = print_answer(sweep.results, metric, document.nodes, how, group_of=groups, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
         terminal.notify(f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}.")

@@ -6,7 +6,7 @@ before it (``ubuntu@node1``).
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fabbench.model.patterns import lazy
 
@@ -16,6 +16,7 @@ MAX_HOSTS = 1 << 16
 _PIECES = lazy(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = lazy(r"(\d{1,18})(?:-(\d{1,18}))?")
 _NAME = lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
+_NUMBERED = lazy(r"(.*?)(\d{1,9})")
 _WITH_PORT = lazy(r"[^:]+:\d+")
 _IN_FILE = lazy(r"(?:\[[^\]]*\]|[^\s:\[\]])+")
 _RANKS = lazy(r"(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*|:\d+")
@@ -36,6 +37,28 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
             if len(names) > MAX_HOSTS:
                 raise ValueError(f"{text!r} expands to more than {MAX_HOSTS} hosts")
     return tuple(names)
+
+
+def compress_hostlist(names: Iterable[str]) -> str:
+    """Return names as one list, ``node[01-03,07],gpu1``: numbers at the end of names become ranges."""
+    numbers: dict[tuple[str, int], list[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        prefix, digits = (match[1], match[2]) if match else (name, "")
+        # Without leading zeros, numbers of any length are one range.
+        numbers.setdefault((prefix, len(digits) if digits.startswith("0") else 0), []).append(int(digits or -1))
+    for prefix, width in [key for key in numbers if key[1]]:
+        numbers[prefix, width] += [each for each in numbers.get((prefix, 0), ()) if len(str(each)) == width]
+        numbers[prefix, 0] = [each for each in numbers.get((prefix, 0), ()) if len(str(each)) != width]
+    return ",".join(_compressed(prefix, width, sorted(some)) for (prefix, width), some in numbers.items() if some)
+
+
+def _compressed(prefix: str, width: int, numbers: list[int]) -> str:
+    starts = [index for index, number in enumerate(numbers) if not index or number != numbers[index - 1] + 1]
+    ends = [*(start - 1 for start in starts[1:]), len(numbers) - 1]
+    texts = [f"{number:0{width}}" if number >= 0 else "" for number in numbers]
+    ranges = [texts[a] if a == b else f"{texts[a]}-{texts[b]}" for a, b in zip(starts, ends, strict=True)]
+    return f"{prefix}{texts[0]}" if len(numbers) == 1 else f"{prefix}[{','.join(ranges)}]"
 
 
 def read_hostfile(text: str) -> tuple[str, ...]:

@@ -114,6 +114,8 @@ class Inventory:
     """Of the containers or machines, unless a variant has its own; empty: none is known."""
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
     """Variant → the hosts as it sees them: its programs, providers, interface, mpirun."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Requested hosts that did not answer, and are left out if hosts are tested in parts → why."""
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""

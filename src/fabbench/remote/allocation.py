@@ -92,6 +92,12 @@ def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
     return {name: result for name, result in results.items() if not isinstance(result, MachineError)}
 
 
+def answering(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Return the results of hosts that answer, where two are enough; raise as `require_all` does if fewer do."""
+    known = {name: result for name, result in results.items() if not isinstance(result, MachineError)}
+    return known if len(known) > 1 else require_all(results)
+
+
 def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
     by_machine: dict[str, list[str]] = {}

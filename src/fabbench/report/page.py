@@ -14,7 +14,7 @@ from fabbench.report.comparison_tables import tables_of_comparison
 from fabbench.report.heat_map import heat_map_svg
 from fabbench.report.html import bullet_list, document, figure, grid, table, text
 from fabbench.report.plots import left_out, section_plots
-from fabbench.report.sweep_report import SweepReport, suspects_table
+from fabbench.report.sweep_report import SweepReport, nodes_table, sweep_tables
 from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
 
@@ -137,11 +137,12 @@ def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
 
 
 def _sweep(report: SweepReport) -> Iterator[str]:
-    suspects = replace(suspects_table(report), title="Suspects", headline="")
-    yield from _titled("Suspects", [table(suspects)] if suspects.header else [])
-    drawn = heat_map_svg(report.matrix, sweep_headline(report))
+    for title, each in zip(("Suspects", "Groups"), reversed(sweep_tables(report)), strict=False):
+        yield from _titled(title, [table(each)] if each.header else [bullet_list(each.notes)])
+    drawn = heat_map_svg(report.matrix, sweep_headline(report), standalone=False)
     region = '<div class="scroll" role="region" tabindex="0" aria-label="Heat map">'
-    yield from _titled("Pairs", [f"{region}\n{drawn}</div>\n"])
+    nodes = f"<details>\n<summary>Nodes as a table</summary>\n{table(nodes_table(report))}</details>\n"
+    yield from _titled("Pairs", [f"{region}\n{drawn}</div>\n{nodes}"])
 
 
 def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:

@@ -3,24 +3,29 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
+from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, scale
+from fabbench.report.heat_map import heat_map_svg, heat_map_text
 from fabbench.report.json_contract import to_json
+from fabbench.report.svg import cut
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, to_csv, to_markdown, to_terminal
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
     from fabbench.sweep.matrix import Matrix
-    from fabbench.sweep.values import Diagnosis
+    from fabbench.sweep.values import Diagnosis, NodeGroup
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
 _FEW = 4
 """Maximum number of typical figures in the headline."""
+_LONGEST = 40
+"""Maximum length of the nodes of a group."""
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
@@ -44,49 +49,45 @@ def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = F
     if form in CSV_FORMATS:
         return to_csv(suspects_table(report), raw=form == RAW_CSV)
     if form == "svg":
-        from fabbench.report.heat_map import heat_map_svg
-
         return heat_map_svg(report.matrix, headline(report))
-    if form == "markdown":
-        return f"{to_markdown(suspects_table(report))}\n```text\n{_heat_map(report)}```\n"
+    if form not in FORMATS:
+        raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    first, *others = sweep_tables(report)
+    tables = [replace(first, headline=headline(report)), *others]
+    drawn = heat_map_text(report.matrix)
     if form == "terminal":
-        table = to_terminal([suspects_table(report)], color=color, width=width)
-        return f"{table}\n{_heat_map(report)}"
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+        return f"{to_terminal(tables, color=color, width=width)}\n{drawn}"
+    return f"{chr(10).join(map(to_markdown, tables))}\n```text\n{drawn}```\n"
 
 
 def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
     diagnosis = report.diagnosis
     measured = f"{counted(diagnosis.tests, 'test')} of {counted(len(diagnosis.nodes), 'node')}"
-    if diagnosis.typical is not None:
-        figure = scale(report.metric.unit, diagnosis.typical).quantity(float(f"{diagnosis.typical:.3g}"))
-        measured += f", typically {figure} ± {format_decimal(100 * diagnosis.spread, 0)}%"
-    elif 0 < len(diagnosis.typicals) <= _FEW:
-        best = max(each.figure for each in diagnosis.typicals)
-        unit = scale(report.metric.unit, best)
+    if 0 < len(diagnosis.typicals) <= _FEW:
+        unit = scale(report.metric.unit, max(diagnosis.typicals.values()))
         figures = [
-            f"{unit.quantity(float(f'{each.figure:.3g}'))}{f' {each.of}' if each.of else ''}"
-            for each in diagnosis.typicals
+            f"{unit.quantity(float(f'{figure:.3g}'))}{f' {kind}' if kind else ''}"
+            for kind, figure in diagnosis.typicals.items()
         ]
-        measured += f", typically {', '.join(figures)} (± {format_decimal(100 * diagnosis.spread, 0)}%)"
+        spread = f"± {format_decimal(100 * diagnosis.spread, 0)}%"
+        measured += f", typically {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
     left_out = f"{counted(len(report.left_out), 'file')} left out" if report.left_out else ""
     gaps = "; ".join(filter(None, (report.unfinished, left_out)))
     return f"{_verdict(diagnosis, gaps)} {f'Not tested: {gaps}. ' if gaps else ''}{measured}."
 
 
 def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
-    if diagnosis.suspects:
-        return f"Bad: {_counts(diagnosis.suspects)}."
-    if diagnosis.bad:
-        return "Something is bad, but these tests do not show which node or link."
-    if diagnosis.unconfirmed:
-        return f"Suspect: {_counts(diagnosis.unconfirmed)}."
+    path = f"The path between {len(diagnosis.groups)} groups is slow. " if diagnosis.slow_path else ""
+    if diagnosis.contradiction:
+        return f"No node is called bad: {diagnosis.contradiction}"
+    if bad := diagnosis.suspects[diagnosis.slow_path :]:
+        return f"{path}Bad: {_counts(bad)}."
     if diagnosis.undecided:
-        return "Nothing is shown to be bad, but not all nodes are decided."
+        return f"{path}No bad nodes found, but undecided: {_counts(diagnosis.undecided)}."
     if len(diagnosis.nodes) == 2:
-        return "No test failed, but two nodes alone cannot be compared with others."
-    return "Nothing bad found so far." if gaps else "Nothing is bad."
+        return "No test failed; two nodes are too few to compare."
+    return f"{path}{'No bad nodes found so far.' if gaps else 'No bad nodes found.'}"
 
 
 def _counts(suspects: Sequence[Suspect]) -> str:
@@ -97,18 +98,71 @@ def _counts(suspects: Sequence[Suspect]) -> str:
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
 
 
+def sweep_tables(report: SweepReport) -> Sequence[Table]:
+    """Return the groups, if there are several, and the suspects with the next step."""
+    return [*([_groups_table(report)] if report.diagnosis.groups else []), suspects_table(report)]
+
+
+def _groups_table(report: SweepReport) -> Table:
+    groups = report.diagnosis.groups
+    unit = scale(report.metric.unit, max((each.inside or each.between or 0.0 for each in groups), default=1.0))
+    rows = [
+        (
+            each.name,
+            cut(compress_hostlist(each.nodes), _LONGEST),
+            str(len(each.nodes)),
+            *(unit.quantity(float(f"{figure:.3g}")) if figure else "-" for figure in (each.inside, each.between)),
+            _factor(each, report.metric),
+        )
+        for each in groups
+    ]
+    return Table(header=("group", "nodes", "count", "inside", "to others", "factor"), rows=rows, align="llrrrr")
+
+
+def _factor(group: "NodeGroup", metric: "Metric") -> str:
+    """Return how many times better the group's own pairs are."""
+    if not group.inside or not group.between:
+        return "-"
+    ratio = group.between / group.inside if metric.lower_is_better else group.inside / group.between
+    return f"{format_decimal(ratio, 1)}x"
+
+
 def suspects_table(report: SweepReport) -> Table:
-    """Return suspects, the most certain first, and then what is undecided."""
+    """Return suspects, the most certain first, then what is undecided, and what to do next."""
     diagnosis = report.diagnosis
     rows = [_row("bad", each) for each in diagnosis.suspects]
-    rows += [_row("suspect", each) for each in diagnosis.unconfirmed]
     rows += [_row("undecided", each) for each in diagnosis.undecided]
-    notes = ["Suspect: not slow or failed often enough to rule out chance. Test these pairs again."]
-    notes = notes if diagnosis.unconfirmed else []
-    notes += ["Undecided: test these nodes again, with other partners."] if diagnosis.undecided else []
-    return Table(
-        header=_HEADER if rows else (), rows=rows, align="lllrl" if rows else "", headline=headline(report), notes=notes
-    )
+    header, align = (_HEADER, "lllrl") if rows else ((), "")
+    return Table(header=header, rows=rows, align=align, notes=list(_notes(diagnosis)))
+
+
+def nodes_table(report: SweepReport) -> Table:
+    """Return the table behind the heat map."""
+    rows = [
+        (each.name, each.group, str(each.tests), str(each.slow), "-" if each.median is None else f"{each.median:.0%}")
+        for each in report.matrix.nodes
+    ]
+    return Table(header=("node", "group", "tests", "slow or failed", "median, of typical"), rows=rows, align="llrrr")
+
+
+def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
+    """Yield what was not tested, and the next step."""
+    tested, links = diagnosis.links
+    if diagnosis.misgrouped:
+        yield "The tests do not fit --groups: the groups above explain them better."
+    if tested < links and len(diagnosis.nodes) > 2:
+        yield f"Links: {tested} of {links} were tested. Test all pairs to judge the others."
+    if any(each.kind in _WITH_NODES and each.nodes for each in diagnosis.suspects):
+        yield "Next: take bad nodes out of service. --print-cordon kubectl (or scontrol) prints the commands."
+    if diagnosis.slow_path:
+        yield "Next: check the links between these groups, or name the groups with --groups if this is their speed."
+    if diagnosis.contradiction:
+        yield "Next: test all pairs with --mode pairs, and name racks and types with --groups."
+    elif diagnosis.undecided:
+        yield "Undecided: chance is not ruled out, or no test counts. Next: test these again, with other partners."
+
+
+_WITH_NODES = {SuspectKind.NODE, SuspectKind.NIC, SuspectKind.GROUP}
 
 
 def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
@@ -116,8 +170,13 @@ def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
 
 
 def confidence_text(chance: float) -> str:
-    """Format a confidence; never 100 %."""
-    return f"{format_decimal(min(100 * chance, 99.99), 2 if chance >= 0.99 else 0)}%"
+    """Format a confidence; nothing above 99 % was calibrated, and below 2 % nothing was shown."""
+    if chance < _LEAST:
+        return "-"
+    return f"> {_MOST:.0%}" if chance >= _MOST else f"{min(chance, _MOST - 0.01):.0%}"
+
+
+_LEAST, _MOST = 0.02, 0.99
 
 
 def sweep_document(report: SweepReport) -> dict[str, object]:
@@ -129,15 +188,18 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "unit": report.metric.unit,
         "nodes": list(diagnosis.nodes),
         "tests": diagnosis.tests,
-        "typical": diagnosis.typical,
-        "typicals": [{"of": each.of, "figure": each.figure, "tests": each.tests} for each in diagnosis.typicals],
+        "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
+        "typical": diagnosis.typicals.get(""),
+        "typicals": [{"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind],
         "spread": diagnosis.spread,
         "required_confidence": diagnosis.required,
-        "bad": diagnosis.bad,
-        "suspects": [
-            *(_record("bad", each) for each in diagnosis.suspects),
-            *(_record("suspect", each) for each in diagnosis.unconfirmed),
+        "groups": [
+            {"name": each.name, "nodes": list(each.nodes), "inside": each.inside, "between": each.between}
+            for each in diagnosis.groups
         ],
+        "groups_found": diagnosis.found,
+        "contradiction": diagnosis.contradiction,
+        "suspects": [_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
         "unfinished": report.unfinished,
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
@@ -150,15 +212,9 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
         "kind": suspect.kind.value,
         "name": suspect.name,
         "nodes": list(suspect.nodes),
-        "confidence": round(suspect.confidence, 6),
+        "confidence": min(round(suspect.confidence, 2), _MOST),
         "evidence": suspect.evidence,
     }
-
-
-def _heat_map(report: SweepReport) -> str:
-    from fabbench.report.heat_map import heat_map_text
-
-    return heat_map_text(report.matrix)
 
 
 CORDON = ("kubectl", "scontrol")
@@ -168,11 +224,11 @@ _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
-    """Yield shell commands that take bad nodes out of service; a bad link gets a comment."""
+    """Yield shell commands that take bad nodes out of service; what is between nodes gets a comment."""
     seen: set[str] = set()
     for suspect in diagnosis.suspects:
-        if suspect.kind is SuspectKind.LINK:
-            yield f"# link {one_line(suspect.name)}: no command; its nodes are fine with others"
+        if suspect.kind is SuspectKind.LINK or not suspect.nodes:
+            yield f"# {suspect.kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
             continue
         for node in suspect.nodes:
             if node not in seen:

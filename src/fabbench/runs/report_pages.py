@@ -17,7 +17,6 @@ from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
-from fabbench.runs.summary import summary
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -38,7 +37,7 @@ def sweep_page(run: StoredRun) -> RunPage:
         about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {document.fabric}",
         created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in outcomes.items()) or "none",
-        gates=summary(run).gate,
+        gates="",
         damage=[*run.damage, *sweep.damage],
         command=run.command_line,
         programs={},
@@ -48,7 +47,7 @@ def sweep_page(run: StoredRun) -> RunPage:
 
 def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
     """Return the result of a sweep; None if no test has a figure."""
-    document, results = sweep.document, [each.result for each in sweep.tests]
+    document, results = sweep.document, sweep.results
     if not any(each.figure for each in results):
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)

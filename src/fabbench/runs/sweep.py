@@ -181,6 +181,8 @@ def _measure(
     inventory, run = allocation.inventory, request.run
     reason = f": {run.target_reason}" if run.target_reason else ""
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
+    for name, why in inventory.unreachable.items():
+        notify(f"{why} {name} is left out.")
     run, document, whole = _planned(request, stored, inventory)
     nodes = tuple(host.name for host in inventory.hosts)
     writer = _open_sweep(stored, document, run, allocation, whole)
@@ -266,13 +268,14 @@ def _planned(
     run = replace(run, fabrics=(whole.configurations[0].fabric,))
     nodes = tuple(host.name for host in inventory.hosts)
     nics = nics_of(request.mode, run, inventory)
-    document = _document(request, run, nodes, nics) if stored is None else stored.document
+    document = _document(request, run, inventory, nics) if stored is None else stored.document
     _require_same(document, run.fabrics[0], nodes)
     return run, document, whole
 
 
-def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]) -> SweepDocument:
+def _document(request: SweepRequest, run: RunRequest, inventory: Inventory, nics: tuple[str, ...]) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
+    nodes = tuple(host.name for host in inventory.hosts)
     missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
     if missing:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
@@ -288,6 +291,7 @@ def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], ni
         partners=request.partners,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
         nics=nics,
+        unreachable=inventory.unreachable,
     )
 
 

@@ -1,15 +1,17 @@
 """Existing logs of pairs → the results of a sweep.
 
-The nodes of a log are named in the log itself (NCCL, MPI), or in its file name. A file that names two nodes
-and has no result is a failed test of that pair.
+The nodes of a log are named in the log itself (NCCL, MPI), or in its file name. A log that shows why it failed is a
+failed test of its nodes; a file that names two nodes and shows nothing is a test of which nothing is known.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.findings import MISMATCH
@@ -21,7 +23,7 @@ from fabbench.model.units import format_size
 from fabbench.runs.log_files import expand
 from fabbench.runs.parse_file import parse_source
 from fabbench.runs.sweep_store import MEASURED, values_of
-from fabbench.sweep.node_names import known_in, pair_in
+from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
@@ -49,15 +51,17 @@ def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLog
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric)
     hosts = {host for log in logs for host in log.hosts}
-    hosts |= {name for log in logs for name in _named(log.source, log.hosts, hosts)}
+    known = _Known(hosts | {name for log in logs for name in _named(log.source, log.hosts, _Known(hosts, ()))}, ())
+    templates = {template_of(log.source, _named(log.source, log.hosts, known)): None for log in logs}
+    known = known._replace(templates=[each for each in templates if each])
     left_out: list[tuple[str, str]] = []
-    results = [result for entry in entries for result in _result(entry, chosen, hosts, left_out)]
+    results = [result for entry in entries for result in _result(entry, chosen, known, left_out)]
     if not any(result.figure for result in results):
         raise MachineError(
             f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be identified.",
             hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
         )
-    nodes = sorted({node for entry in entries for node in _nodes(entry, hosts)}, key=natural_order)
+    nodes = sorted({node for result in results for node in result.test.nodes}, key=natural_order)
     return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out)
 
 
@@ -74,22 +78,32 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
     return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
 
 
+class _Known(NamedTuple):
+    """What other logs say of nodes."""
+
+    hosts: AbstractSet[str]
+    templates: Sequence[Template]
+    """How their files are named."""
+
+
 def _result(
-    entry: Log | Unread, metric: Metric, hosts: set[str], left_out: list[tuple[str, str]]
+    entry: Log | Unread, metric: Metric, known: _Known, left_out: list[tuple[str, str]]
 ) -> Iterator[SweepResult]:
-    nodes = _nodes(entry, hosts)
+    hosts = entry.hosts if isinstance(entry, Log) else frozenset[str]()
+    nodes = _named(entry.source, hosts, known)
     if isinstance(entry, Unread):
-        if nodes:
-            yield SweepResult(SweepTest(nodes), SweepOutcome.FAILED, reason=entry.reason)
-        else:
-            left_out.append((entry.source, entry.reason))
-        return
+        # Both names of a pair have the same form: if one is a node, so is the other.
+        nodes = () if len(nodes) < 2 or known.hosts.isdisjoint(nodes) else nodes
+        unusable = entry.reason
+    else:
+        # An altered log is a problem of the file, not of the nodes.
+        unusable = next((finding.meaning for finding in entry.findings if finding.code == MISMATCH), "")
     if not nodes:
-        left_out.append((entry.source, "Neither the log nor its file name names its nodes."))
+        left_out.append((entry.source, unusable or "Neither the log nor its file name names its nodes."))
         return
-    altered = [finding.meaning for finding in entry.findings if finding.code == MISMATCH]
-    if altered:  # a problem of the file, not of the nodes
-        left_out.append((entry.source, altered[0]))
+    if unusable or isinstance(entry, Unread):
+        left_out.append((entry.source, unusable))
+        yield SweepResult(SweepTest(nodes), SweepOutcome.UNUSABLE, reason=unusable)
         return
     if entry.outcome not in MEASURED:
         outcome = SweepOutcome.HUNG if entry.outcome is Outcome.TIMEOUT else SweepOutcome.FAILED
@@ -101,6 +115,7 @@ def _result(
     rows = [row for row in rows if row[0].labels.get("side") == "client"] or rows
     if not rows:
         left_out.append((entry.source, f"It has no {metric.name}."))
+        yield SweepResult(SweepTest(nodes), SweepOutcome.UNUSABLE, reason=left_out[-1][1])
         return
     size = max(point.size for point, _ in rows)
     worst = max if metric.lower_is_better else min
@@ -108,23 +123,14 @@ def _result(
     yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
 
 
-def _nodes(entry: Log | Unread, known: set[str]) -> tuple[str, ...]:
-    """Return the nodes of a file; of one without a result, the pair that its name gives."""
-    if isinstance(entry, Log):
-        return _named(entry.source, entry.hosts, known)
-    named = _named(entry.source, frozenset(), known)
-    # Both names of a pair have the same form: if one is a node, so is the other.
-    return () if len(named) < 2 or known.isdisjoint(named) else named
-
-
-def _named(source: str, hosts: frozenset[str], known: set[str]) -> tuple[str, ...]:
+def _named(source: str, hosts: AbstractSet[str], known: _Known) -> tuple[str, ...]:
     """Return the nodes of a log: from the log, else known from other logs, else from its file name."""
     if len(hosts) > 1:
         return tuple(sorted(hosts, key=natural_order))
-    names = known_in(source, known)
+    names = known_in(source, known.hosts)
     if len(names) > 1:
         return names
-    return pair_in(source) or tuple(hosts)
+    return pair_in(source) or other_in(source, known.hosts, known.templates) or tuple(hosts)
 
 
 def _series(log: Log, point: Point | None) -> str:

@@ -13,7 +13,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import StoredSweep, SweepDocument
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
-from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, rails, single
+from fabbench.sweep.planner import Planner, all_pairs, rails, single
 
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
@@ -25,7 +25,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
     if sweep.mode == "rails":
         partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
-        return FixedPlanner(rounds, max_rounds=partners * len(sweep.nics))
+        return Planner(rounds, max_rounds=partners * len(sweep.nics))
     # What is tested first. Outliers are then tested again: one slow test may be chance.
     screening = all_pairs(nodes) if sweep.mode == "pairs" else single(nodes) if sweep.mode == "single" else None
     return DiagnosePlanner(

@@ -57,6 +57,8 @@ class SweepDocument:
     """Node → its rack or other group, if known."""
     nics: tuple[str, ...] = ()
     """NICs that every node has, if they are tested one by one."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Requested nodes that did not answer at the start, and are left out → why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,13 @@ class StoredSweep:
     tests: Sequence[TestResult]
     """The tests that have ended, in order."""
     damage: Sequence[str] = ()
+
+    @property
+    def results(self) -> list[SweepResult]:
+        """Return the tests, and nodes that did not answer, of which nothing is known."""
+        silent = self.document.unreachable.items()
+        unknown = [SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why) for name, why in silent]
+        return [*(each.result for each in self.tests), *unknown]
 
 
 def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:

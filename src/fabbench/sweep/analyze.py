@@ -1,23 +1,28 @@
 """Results of a sweep → suspects, with evidence in words."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from fabbench.model.fabrics import natural_order
+from fabbench.model.messages import quoted
+from fabbench.sweep.chance import DOUBTED
 from fabbench.sweep.evidence import EvidenceWriter
-from fabbench.sweep.fit import TOLERANCE, Fit, fit
+from fabbench.sweep.fit import SURE, TOLERANCE, Fit, fit
+from fabbench.sweep.groups import FEW
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind, Typical
+from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind
 
 CONFIDENCE = 0.99
 """From this confidence on, something counts as bad."""
 _REPORTABLE = 0.1
 """From this chance on, something may be bad."""
+_REPORTABLE_LINK = 0.03
+"""The same of a link that is slow in most of its tests: one test rarely shows more."""
 _ONE_OF_MANY = 0.5
 """From this chance on, one of a test's nodes may be bad, although no single one is worth reporting."""
-_LEAST = 0.01
-"""Below this chance, a node is not among them."""
+_PARTLY, _FEW_FLAKY = 0.3, 0.05
+"""More nodes than this, with so many tests that are not slow, are not flaky."""
 
 
 def analyze(readings: Readings, *, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Diagnosis:
@@ -28,53 +33,91 @@ def analyze(readings: Readings, *, tolerance: float = TOLERANCE, confidence: flo
 def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE) -> Diagnosis:
     """Name what a fit shows to be bad, or possibly bad."""
     everything = sorted(_suspects(readings, fitted, confidence), key=lambda each: -each.confidence)
-    sure = [each for each in everything if each.confidence >= confidence]
-    suspects = _grouped(sure, readings.group_of)
-    in_groups = {node for each in suspects if each.kind is SuspectKind.GROUP for node in each.nodes}
-    unsure = [each for each in everything if each.confidence < confidence]
-    rest = [each for each in unsure if not in_groups.issuperset(each.nodes)]
-    doubtful = {node for each in rest if each.kind is not SuspectKind.LINK for node in each.nodes}
-    unconfirmed = [each for each in rest if each.kind is SuspectKind.LINK and doubtful.isdisjoint(each.nodes)]
-    typicals = list(_typicals(readings, fitted))
+    contradiction = _contradiction(fitted, confidence)
+    path = [] if contradiction else list(_slow_path(readings, fitted, confidence))
+    suspects = [] if contradiction else [*path, *(each for each in everything if each.confidence >= confidence)]
+    explained = {node for each in suspects if each.kind is SuspectKind.GROUP for node in each.nodes}
+    rest = [each for each in everything if each not in suspects and not explained.issuperset(each.nodes)]
+    found, count = fitted.groups is not None and not fitted.groups.given, len(fitted.nodes)
     return Diagnosis(
+        groups=list(_groups(readings, fitted)),
+        found=found,
+        misgrouped=bool(readings.group_of) and found,
+        slow_path=bool(path),
+        contradiction=contradiction,
         suspects=suspects,
-        unconfirmed=unconfirmed,
-        undecided=[each for each in rest if each not in unconfirmed],
-        bad=bool(sure) or _anything_bad(fitted, confidence),
+        undecided=rest,
         required=confidence,
-        typical=typicals[0].figure if len(typicals) == 1 else None,
-        typicals=typicals if len(typicals) > 1 else (),
+        typicals=_typicals(readings, fitted),
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
+        links=(len(np.unique(np.sort(fitted.pairs.members) @ np.array([count, 1]))), count * (count - 1) // 2),
     )
 
 
-def _typicals(readings: Readings, fitted: Fit) -> Iterator[Typical]:
-    """Yield the typical figure of each kind of test, if figures of one kind can be compared."""
-    known = [each for each in fitted.classes if not np.isnan(each.tests.values).all()]
-    if any(len(each.tests.known_series()) > 1 for each in known):
+def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
+    """Yield the path between found groups as a suspect, if it is slower than the slowest of them is by itself."""
+    groups, medians = fitted.groups, {True: list[float](), False: list[float]()}
+    if groups is None or groups.given:
         return
-    grouped = len({each.tests.between for each in known}) > 1
-    for each in known:
-        where = ("between groups" if each.tests.between else "within groups") if grouped else ""
-        yield Typical(
-            of=", ".join(filter(None, (each.tests.rail, where))),
-            figure=readings.figure(float(each.typical[each.tests.series[0]])),
-            tests=len(each.tests.values),
-        )
-
-
-def _anything_bad(fitted: Fit, confidence: float) -> bool:
-    """Return whether something in any pair is bad, whether it is known what or not."""
     for each in fitted.classes:
-        chance = fitted.bad[each.pairs].sum(axis=1) + each.link
-        if each.tests.rail:
-            nics = [sum(fitted.nics.get((node, each.tests.rail), 0.0) for node in pair) for pair in each.pairs.tolist()]
-            chance = chance + np.array(nics)
-        if (chance >= confidence).any():
-            return True
-    return False
+        fine = ~each.failed & (fitted.bad[each.tests.members] < DOUBTED).all(axis=1) & (each.tests.size == 2)
+        for series in each.tests.known_series():
+            if (chosen := fine & (each.tests.series == series)).any():
+                medians[each.tests.between].append(float(np.median(each.tests.values[chosen])))
+    if all(medians.values()) and max(medians[True]) < min(medians[False]) + np.log1p(-TOLERANCE):
+        name = " – ".join(groups.names) if len(groups.names) < 4 else f"{groups.names[0]} … {groups.names[-1]}"
+        evidence = EvidenceWriter(readings, fitted, confidence).of_path()
+        yield Suspect(SuspectKind.GROUP, name, (), max(confidence, 1 - np.exp(-SURE)), evidence)
+
+
+def _contradiction(fitted: Fit, confidence: float) -> str:
+    """Return why those who look bad cannot all be bad, as a sentence; empty if they can."""
+    accused, pairs, count = fitted.bad >= confidence, fitted.pairs, len(fitted.nodes)
+    number, fast = int(accused.sum()), pairs.slower >= fitted.slow
+    if number > max(1, FEW * count):
+        what = "more than a quarter are not bad nodes, but a type, a switch or a setting of their own"
+        return f"{number} of {count} nodes are slow with the others: {what}."
+    among = accused[pairs.members].all(axis=1)
+    if 2 * fast[among].sum() > among.sum():
+        tests = f"{fast[among].sum()} of {among.sum()} pairs"
+        return f"{tests} among the {number} nodes that look bad are fast: the path to others is slow."
+    nodes, own = pairs.members[~pairs.between].reshape(-1), np.repeat(fast[~pairs.between], 2)
+    fine = np.bincount(nodes, own, count) > _PARTLY * np.bincount(nodes, minlength=count)
+    if (partly := int((accused & fine).sum())) > max(2, _FEW_FLAKY * count):
+        slow = f"{partly} of {count} nodes are slow with some partners and fast with others"
+        return f"{slow}: a path between them is slow."
+    return ""
+
+
+def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
+    """Yield the groups with their figures, if figures of one kind can be compared."""
+    groups, pairs = fitted.groups, fitted.pairs
+    if groups is None:
+        return
+    known = ~np.isnan(pairs.values)
+    healthy = known & (fitted.bad[pairs.members] < DOUBTED).all(axis=1)
+    measured = np.bincount(pairs.members[known].reshape(-1), minlength=len(fitted.nodes)) > 0
+    for number, name in enumerate(groups.names):
+        mine = healthy & (groups.of[pairs.members] == number).any(axis=1)
+        inside, between = (
+            readings.figure(float(np.median(pairs.values[side]))) if side.any() else None
+            for side in (mine & ~pairs.between, mine & pairs.between)
+        )
+        members = np.flatnonzero((groups.of == number) & (measured | groups.given)).tolist()
+        yield NodeGroup(name, sorted((fitted.nodes[node] for node in members), key=natural_order), inside, between)
+
+
+def _typicals(readings: Readings, fitted: Fit) -> Mapping[str, float]:
+    """Return the typical figure of each kind of test, if figures of one kind can be compared."""
+    known = [each for each in fitted.classes if not each.failed.all()]
+    if any(len(each.tests.known_series()) > 1 for each in known):
+        return {}
+    where = ("within groups", "between groups") if len({each.tests.between for each in known}) > 1 else ("", "")
+    kinds = [", ".join(filter(None, (each.tests.rail, where[each.tests.between]))) for each in known]
+    figures = [readings.figure(float(each.typical[each.tests.series[0]])) for each in known]
+    return dict(zip(kinds, figures, strict=True))
 
 
 def _ones_of_many(fitted: Fit) -> Iterator[int]:
@@ -82,82 +125,36 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
     for each in fitted.classes:
         chances = fitted.bad[each.pairs]
         rows = (chances.sum(axis=1) >= _ONE_OF_MANY) & (chances.max(axis=1, initial=0.0) < _REPORTABLE)
-        yield from each.pairs[rows][chances[rows] >= _LEAST].tolist()
+        yield from each.pairs[rows].reshape(-1).tolist()
 
 
 def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
-    writer = EvidenceWriter(readings, fitted, confidence)
+    writer, names = EvidenceWriter(readings, fitted, confidence), fitted.nodes
     likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()
-    succeeded = [np.unique(each.tests.members[~np.isnan(each.tests.values)]).tolist() for each in fitted.classes]
-    without_figure = set(range(len(fitted.nodes))).difference(*succeeded)
+    succeeded = [np.unique(each.tests.members[~each.failed]).tolist() for each in fitted.classes]
+    without_figure = set(range(len(names))).difference(*succeeded)
     for node in sorted({*likely, *_ones_of_many(fitted), *without_figure}):
-        name = fitted.nodes[node]
-        yield Suspect(
-            kind=SuspectKind.NODE,
-            name=name,
-            nodes=(name,),
-            confidence=float(fitted.bad[node]),
-            evidence=writer.of_node(node),
-        )
+        chance = float(fitted.bad[node])
+        yield Suspect(SuspectKind.NODE, names[node], (names[node],), chance, writer.of_node(node))
     for (node, rail), chance in fitted.nics.items():
         if chance >= _REPORTABLE:
-            name = fitted.nodes[node]
-            yield Suspect(
-                kind=SuspectKind.NIC,
-                name=f"{name}:{rail}",
-                nodes=(name,),
-                confidence=chance,
-                evidence=writer.of_nic(node, rail),
-            )
+            name = f"{names[node]}:{rail}"
+            yield Suspect(SuspectKind.NIC, name, (names[node],), chance, writer.of_nic(node, rail))
     for group, chance in fitted.uplinks.items():
-        if chance >= _REPORTABLE:
-            yield Suspect(
-                kind=SuspectKind.GROUP,
-                name=group,
-                nodes=tuple(node for node in fitted.nodes if readings.group_of.get(node, "") == group),
-                confidence=chance,
-                evidence=writer.of_uplink(group),
-            )
-    yield from _links(fitted, writer)
-
-
-def _links(fitted: Fit, writer: EvidenceWriter) -> Iterator[Suspect]:
+        # Of found groups, the path between them is a suspect.
+        nodes = tuple(node for node in names if readings.group_of.get(node, "") == group)
+        if chance >= _REPORTABLE and nodes:
+            yield Suspect(SuspectKind.GROUP, group, nodes, chance, writer.of_uplink(group))
     for each in fitted.classes:
-        for row in np.flatnonzero(each.link >= _REPORTABLE).tolist():
-            nodes = tuple(fitted.nodes[node] for node in each.pairs[row].tolist())
-            yield Suspect(
-                kind=SuspectKind.LINK,
-                name=" – ".join(nodes) + (f" ({each.tests.rail})" if each.tests.rail else ""),
-                nodes=nodes,
-                confidence=float(each.link[row]),
-                evidence=writer.of_link(each, row),
-            )
-
-
-_LEAST_GROUP = 3
-"""A group is bad if all of its nodes are, and it has at least so many."""
-
-
-def _grouped(suspects: Sequence[Suspect], group_of: Mapping[str, str]) -> Sequence[Suspect]:
-    """Name a group instead of its nodes if all of them are bad."""
-    sizes: dict[str, int] = {}
-    for group in group_of.values():
-        sizes[group] = sizes.get(group, 0) + 1
-    bad: dict[str, list[Suspect]] = {}
-    for each in suspects:
-        if each.kind is SuspectKind.NODE and each.name in group_of:
-            bad.setdefault(group_of[each.name], []).append(each)
-    whole = {group: nodes for group, nodes in bad.items() if sizes[group] == len(nodes) >= _LEAST_GROUP}
-    replaced = {each.name for nodes in whole.values() for each in nodes}
-    rest = [each for each in suspects if each.kind is not SuspectKind.NODE or each.name not in replaced]
-    groups = [
-        replace(
-            min(nodes, key=lambda each: each.confidence),
-            kind=SuspectKind.GROUP,
-            name=group,
-            nodes=tuple(each.name for each in nodes),
-            evidence=f"All {len(nodes)} nodes of {group} are bad. {nodes[0].evidence}",
-        )
-        for group, nodes in whole.items()
-    ]
-    return [*groups, *rest]
+        slow = np.bincount(each.factor_of, ~(each.slower >= fitted.slow), len(each.pairs))
+        mostly = 2 * slow > np.bincount(each.factor_of, minlength=len(each.pairs))
+        for row in np.flatnonzero(each.link >= np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)).tolist():
+            nodes = tuple(names[node] for node in each.pairs[row].tolist())
+            name = " – ".join(nodes) + (f" ({each.tests.rail})" if each.tests.rail else "")
+            yield Suspect(SuspectKind.LINK, name, nodes, float(each.link[row]), writer.of_link(each, row))
+    known = {tuple(sorted(pair)) for each in fitted.classes for pair in each.pairs.tolist()}
+    for members, reason in readings.unusable.items():
+        if members not in known and without_figure.isdisjoint(members):
+            nodes = tuple(names[node] for node in members)
+            evidence = f"Its only log says nothing: {quoted(reason)}"
+            yield Suspect(SuspectKind.LINK, " – ".join(nodes), nodes, 0.0, evidence)

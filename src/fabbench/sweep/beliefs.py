@@ -11,7 +11,7 @@ members a message about its state, given what other tests show about the other m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,19 +25,17 @@ FLAKY = 0.5
 """The fraction of its tests in which something bad does not show."""
 FLAKY_IN_GROUPS = 0.35
 """The same in tests of more than two nodes, as logs may have."""
-_OUTLIER = 0.004
-"""The fraction of healthy tests that are slow by chance; a quarter as many fail by chance."""
 _MILD_PRIOR = 0.05
 """The chance that something is a little slower, within the tolerance."""
 _SLOWEST = 3.2
 """The largest slowdown, as a logarithm: a factor of 25."""
-_FREEDOM = 6.0
+FREEDOM = 6.0
 """Degrees of freedom of Student's t, for the tails of noise."""
-_STEP = 1.4
-_ROUNDS = 30
-_DAMPING = 0.4
-_SETTLED = 1e-4
-_LEAST = 1e-30
+_STEP, _LEAST, _ROUNDS, _DAMPING, _SETTLED = 1.4, 1e-30, 30, 0.4, 1e-4
+OUTLIERS, _FAILURES, USUAL = 0.01, 0.0025, 50
+"""How often healthy tests are slow, or fail, by chance, before any test; and as how many tests that counts."""
+USUAL_NOISE = 0.05
+"""The noise between executions that is assumed before any test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +44,32 @@ class States:
 
     levels: Floats
     """The logarithm by which tests are slower, for each state but the last, which fails."""
+    tolerated: float
+    """The logarithm by which healthy nodes may be slower; negative."""
     healthy: int = 2
     """How many states count as healthy."""
+    outliers: float = OUTLIERS
+    """The fraction of healthy tests that are slow by chance, such as congestion; learned from the tests."""
+    failures: float = _FAILURES
+    """The fraction of healthy tests that fail by chance; learned too."""
+    noise: float = USUAL_NOISE
+    """The standard deviation of the logarithm between executions of healthy tests; learned too."""
 
     @classmethod
     def of(cls, tolerance: float) -> "States":
         """Return the states for a tolerance: the fraction by which healthy nodes may be slower."""
-        slow, level = [], 1.5 * -np.log1p(-tolerance)
+        tolerated = float(np.log1p(-tolerance))
+        slow, level = [], -1.5 * tolerated
         while level < _SLOWEST:
             slow.append(-level)
             level *= _STEP
-        return cls(np.array([0.0, slow[0] / 3, *slow]))
+        return cls(np.array([0.0, slow[0] / 3, *slow]), tolerated)
+
+    def learned(self, healthy: Floats) -> "States":
+        """Return the states with the rates at which tests of healthy nodes are slow, or failed (NaN), by chance."""
+        known, slow = len(healthy) + USUAL, (healthy < min(self.levels[self.healthy], -3 * self.noise)).sum()
+        outliers, failures = slow + USUAL * OUTLIERS, np.isnan(healthy).sum() + USUAL * _FAILURES
+        return replace(self, outliers=float(outliers / known), failures=float(failures / known))
 
     @property
     def count(self) -> int:
@@ -69,23 +82,24 @@ class States:
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         return np.concatenate((fine, np.full(slow, 0.7 * bad / slow), [0.3 * bad]))
 
-    def likelihood(self, slower: Floats, noise: float, flaky: float = FLAKY) -> Floats:
+    def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.
 
-        `slower` is the logarithm of the figure relative to that of healthy tests; NaN: the test failed.
+        `slower` is the logarithm of the figure relative to that of healthy tests; NaN: the test failed. `path` is by
+        how much the path between groups slows these tests: it hides members that are no slower.
         """
         failed = np.isnan(slower)
         known = np.where(failed, 0.0, slower)
-        spread = np.maximum(noise, 0.25 * np.abs(self.levels))
-        spread[0] = noise
-        deviation = (known[:, None] - self.levels) / spread
-        density = (1 + deviation**2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2) * (0.383 / spread)
-        density = (1 - _OUTLIER) * density + _OUTLIER / (_SLOWEST + 0.5)
+        levels = np.minimum(self.levels - path, 0.0)
+        spread = np.maximum(self.noise, 0.25 * np.abs(levels))
+        deviation = (known[:, None] - levels) / spread
+        density = (1 + deviation**2 / FREEDOM) ** (-(FREEDOM + 1) / 2) * (0.383 / spread)
+        density = (1 - self.outliers) * density + self.outliers / (_SLOWEST + 0.5)
         fine = density[:, :1]
         bad = slice(self.healthy, None)
         density[:, bad] = (1 - flaky) * density[:, bad] + flaky * fine
         fails = np.full(self.count, 0.03)
-        fails[: self.healthy], fails[-1] = _OUTLIER / 4, 1 - flaky
+        fails[: self.healthy], fails[-1] = self.failures, 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
         return np.asarray(np.where(failed[:, None], fails, whole))
 
@@ -156,13 +170,11 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
 
 def _kernel(factors: Factors, states: States) -> Floats:
     """Return factor × state of the worst member → likelihood, marginalized over the link's state."""
-    likelihood: Floats = np.asarray(
-        np.exp(factors.evidence - factors.evidence.max(axis=1, keepdims=True, initial=-np.inf))
-    )
-    if not factors.link_prior:
-        return np.asarray(np.maximum(likelihood, _LEAST))
-    link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
-    return np.asarray(np.maximum(_likelihood_given(link, likelihood), _LEAST))
+    likelihood = np.exp(factors.evidence - factors.evidence.max(axis=1, keepdims=True, initial=-np.inf))
+    if factors.link_prior:
+        link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
+        likelihood = _likelihood_given(link, likelihood)
+    return np.asarray(np.maximum(likelihood, _LEAST))
 
 
 def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:

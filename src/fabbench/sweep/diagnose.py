@@ -1,6 +1,6 @@
 """The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
 
-Screening puts every node into four random pairs, half of them within groups where these are known; or it is
+Screening puts every node into eight random pairs, half of them within groups where these are known; or it is
 any requested rounds, such as all pairs. After that, each round tests what is undecided: nodes that may be
 bad, each with a healthy one, and again pairs whose link may be bad. It ends when every node and link is
 either bad or healthy with the requested confidence, or when further tests of the rest no longer help.
@@ -8,42 +8,46 @@ either bad or healthy with the requested confidence, or when further tests of th
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fabbench.model.messages import counted
 from fabbench.sweep.analyze import CONFIDENCE
+from fabbench.sweep.chance import DOUBTED
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
-from fabbench.sweep.planner import grouped, matchings
-from fabbench.sweep.readings import Ints, Readings
+from fabbench.sweep.planner import Planner, grouped, matchings
+from fabbench.sweep.readings import Flags, Ints, Readings
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
 
-SCREENING = 4
+SCREENING = 8
 """Pairs of each node before anything is judged, unless another number is requested.
 
 A node that is slow in a fraction p of its tests shows in k tests with the chance 1 − (1 − p)^k: if p is half,
 4 pairs miss 6 nodes in 100, and 7 miss 8 in 1,000.
 """
 _CLEAR = 0.008
-"""Below this chance, a node is healthy."""
+"""Below this chance, a node or a link is healthy."""
 _SHOWN = 0.001
 """Below this chance, an end of a link was shown to be fine: the link itself is tested again."""
-_OPEN_LINK = 0.008
-_LIKELY_LINK = 0.5
-_MAX_ROUNDS = 20
+_FLAKY = -1.0
+"""Above this, a node may be one that is slow now and then."""
+_MAX_ROUNDS = 40
 """Maximum number of rounds after screening."""
 _MAX_REPEATS = 8
 """Maximum number of tests of one pair."""
-_MAX_TESTS = 20
+_TELLING = 3
+"""Tests that mostly tell what is bad from chance: of a pair, of a node after screening; and of a group from others."""
+_AMONG = 2
+"""Other bad nodes that a bad node is tested with."""
+_MAX_TESTS = 40
 """Maximum number of tests of an undecided node after screening."""
 
 
-class DiagnosePlanner:
+class DiagnosePlanner(Planner):
     """Plans rounds from the results of earlier ones."""
 
     def __init__(  # noqa: PLR0913 - what is known, and what is requested
@@ -59,70 +63,31 @@ class DiagnosePlanner:
         partners: int | None = None,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size` is the number of nodes per test: 1 or 2.
+        """`size`: nodes per test, 1 or 2. `screening`: the first rounds; else each node meets `partners` at random."""
+        if screening is None and group_of and len({*group_of.values()}) > 1:
+            screening = grouped(group_of, partners or SCREENING, seed=seed)
+        elif screening is None:
+            screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
+        super().__init__(self._planned(screening))
+        self.readings = Readings(metric, nodes, group_of=group_of)
+        self.size = min(size, len(nodes))
+        self.confidence, self._tolerance = confidence, tolerance
+        self.random = random.Random(seed)  # noqa: S311 - no secret
+        self.screened = 0
 
-        `screening` are the first rounds; without them, each node meets `partners` random partners;
-        default: 4, or as many as there are.
-        """
-        self._readings = Readings(metric, nodes, group_of=group_of)
-        self._size = min(size, len(nodes))
-        self._confidence, self._tolerance = confidence, tolerance
-        self._random = random.Random(seed)  # noqa: S311 - no secret
-        self._screening = iter(_screening(nodes, group_of or {}, partners, seed) if screening is None else screening)
-        self._number = self._screened = self._rounds = 0
-        self._purpose = ""
-        self._pending: dict[SweepTest, None] = {}
-        self._results: dict[int, list[SweepResult]] = {}
-        """Results by round, until the round is over."""
+    def _close(self, results: Sequence[SweepResult]) -> None:
+        for result in results:
+            self.readings.add(result)
 
-    def add(self, result: SweepResult) -> None:
-        """Add the result of a test, also of a round that has not started here."""
-        self._results.setdefault(result.round, []).append(result)
-        if result.round == self._number:
-            self._pending.pop(result.test, None)
-
-    def next_round(self) -> Round | None:
-        """Return the tests of the current round that have no result yet; None: everything is decided."""
-        while not self._pending:
-            self._close()
-            planned = self._plan()
-            if planned is None:
-                return None
-            self._number, self._purpose = planned.number, planned.purpose
-            done = {result.test for result in self._results.get(self._number, ())}
-            self._pending = dict.fromkeys(test for test in planned.tests if test not in done)
-        return Round(number=self._number, tests=tuple(self._pending), purpose=self._purpose)
-
-    @property
-    def max_rounds(self) -> int | None:
-        """None: it depends on the results."""
-        return None
-
-    def _close(self) -> None:
-        """Add the results of the finished round, in an order that does not depend on time."""
-        for result in sorted(self._results.pop(self._number, ()), key=lambda each: each.test.nodes):
-            self._readings.add(result)
-
-    def _plan(self) -> Round | None:
-        if (screened := next(self._screening, None)) is not None:
-            self._screened += 1
-            return screened
-        self._rounds += 1
-        if self._rounds > _MAX_ROUNDS or len(self._readings.nodes) < 2:
-            return None
-        fitted = fit(self._readings, tolerance=self._tolerance)
-        tests = list(_Plan(self, fitted).tests())
-        if not tests:
-            return None
-        purpose = f"{counted(len(tests), 'test')} of suspects"
-        return Round(number=self._number + 1, tests=tuple(tests), purpose=purpose)
-
-
-def _screening(nodes: Sequence[str], group_of: Mapping[str, str], partners: int | None, seed: int) -> Iterator[Round]:
-    """Return the first rounds, which do not depend on results."""
-    if len({*group_of.values()}) > 1:
-        return grouped(group_of, partners or SCREENING, seed=seed)
-    return matchings(nodes, partners or SCREENING, seed, again=partners is not None)
+    def _planned(self, screening: Iterable[Round]) -> Iterator[Round]:
+        for self.screened, each in enumerate(screening, 1):
+            yield each
+        rounds = _MAX_ROUNDS if len(self.readings.nodes) > 1 else 0
+        for number in range(self.screened + 1, self.screened + 1 + rounds):
+            tests = tuple(_Plan(self, fit(self.readings, tolerance=self._tolerance)).tests())
+            if not tests:
+                return
+            yield Round(number=number, tests=tests, purpose=f"{counted(len(tests), 'test')} of suspects")
 
 
 class _History:
@@ -130,107 +95,113 @@ class _History:
 
     def __init__(self, fitted: Fit) -> None:
         self._count = len(fitted.nodes)
-        self.tested: Ints = np.zeros(self._count, dtype=np.int64)
-        """Node → number of its tests: several NICs of one test count once."""
-        self._pairs: list[tuple[Ints, Ints]] = []
-        kinds: dict[tuple[int, bool], Ints] = {}
-        for each in fitted.classes:
-            tested: Ints = np.bincount(each.tests.members.reshape(-1), minlength=self._count)
-            kind = each.tests.size, each.tests.between
-            kinds[kind] = np.maximum(kinds.get(kind, tested), tested)
-            if each.tests.size == 2:
-                # Ascending, as the pairs of a class are.
-                keys = each.pairs.astype(np.int64) @ np.array([self._count, 1])
-                self._pairs.append((keys, np.bincount(each.factor_of, minlength=len(keys))))
-        for tested in kinds.values():
-            self.tested += tested
+        keys = [each.pairs[:, [0, -1]].astype(np.int64) @ np.array([self._count, 1]) for each in fitted.classes]
+        times = [np.bincount(each.factor_of, minlength=len(each.pairs)) for each in fitted.classes]
+        # Several NICs of one test count once.
+        self._keys, where = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
+        self._times: Ints = np.zeros(len(self._keys), dtype=np.int64)
+        np.maximum.at(self._times, where, np.concatenate([np.zeros(0, np.int64), *times]))
+        first, second = np.divmod(self._keys, self._count)
+        ends, counts = np.concatenate((first, second[second != first])), [self._times, self._times[second != first]]
+        self.tested: Ints = np.bincount(ends, np.concatenate(counts), self._count)
+        """Node → number of its tests."""
 
     def partners(self, node: int) -> Mapping[int, int]:
         """Return the nodes that a node was tested with, and how often."""
-        partners: dict[int, int] = {}
-        for keys, counts in self._pairs:
-            first, second = np.divmod(keys, self._count)
-            for ends, others in ((first, second), (second, first)):
-                mask = ends == node
-                for other, count in zip(others[mask].tolist(), counts[mask].tolist(), strict=True):
-                    partners[other] = max(partners.get(other, 0), count)
-        return partners
+        first, second = np.divmod(self._keys, self._count)
+        mine = (first == node) | (second == node)
+        return dict(zip((first + second - node)[mine].tolist(), self._times[mine].tolist(), strict=True))
 
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
-        key, highest = min(pair) * self._count + max(pair), 0
-        for keys, counts in self._pairs:
-            index = int(np.searchsorted(keys, key))
-            if index < len(keys) and keys[index] == key:
-                highest = max(highest, int(counts[index]))
-        return highest
+        key = min(pair) * self._count + max(pair)
+        index = int(np.searchsorted(self._keys, key))
+        return int(self._times[index]) if self._keys[index : index + 1] == key else 0
 
 
 class _Plan:
     """One round of tests of what is undecided."""
 
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
-        self._fit = fitted
-        self._size, self._confidence = planner._size, planner._confidence  # noqa: SLF001 - a part of it
-        bad = fitted.bad
+        self._fit, self._alone = fitted, planner.size == 1
         self._history = _History(fitted)
-        self._met = self._history.met
-        self._max_tests = planner._screened + _MAX_TESTS  # noqa: SLF001
-        self._open = {
-            node
-            for node in np.flatnonzero((bad >= _CLEAR) & (bad < self._confidence)).tolist()
-            if self._history.tested[node] < self._max_tests
-        }
-        self._open |= self._ends() | {
-            node
-            for (node, _), chance in fitted.nics.items()
-            if _CLEAR <= chance < self._confidence and self._history.tested[node] < self._max_tests
-        }
-        self._free = set(np.flatnonzero(bad < self._confidence).tolist())
+        bad, tested, count = fitted.bad, self._history.tested, len(fitted.nodes)
+        self._bad: Flags = bad >= planner.confidence
+        doubted: Flags = (bad >= _CLEAR) | (fitted.flaky > _FLAKY) | self._unplaced()
+        nics = [node for (node, _), chance in fitted.nics.items() if _CLEAR <= chance < planner.confidence]
+        doubted[nics] = True
+        # A link can be bad only where its ends are fine elsewhere: that must be shown.
+        self._open_links: list[tuple[list[int], float]] = []
+        for each in fitted.classes:
+            rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < planner.confidence) & (each.tests.size == 2))
+            self._open_links += zip(each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True)
+        for pair, chance in self._open_links:
+            if chance >= DOUBTED and self._history.met(pair) > 1:
+                doubted[pair] |= bad[pair] > _SHOWN
+        doubted &= ~self._bad & (tested < planner.screened + _MAX_TESTS)
+        # Nobody is accused for the tests by which it stood out: more of them decide.
+        self._open: Flags = doubted | self._bad & (tested < planner.screened + _TELLING)
+        self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
-        healthy = np.flatnonzero(bad < _CLEAR).tolist()
-        planner._random.shuffle(healthy)  # noqa: SLF001
-        self._healthy: list[int] = healthy
-        self._ranks = (bad >= _CLEAR).tolist()
+        self._group_of = np.zeros(count, dtype=np.int64) if fitted.groups is None else fitted.groups.of
+        self._order = np.array(planner.random.sample(range(count), count))
+        """Of nodes that are equally good partners."""
 
-    def _ends(self) -> set[int]:
-        """Return the ends of repeatedly slow links: it must be shown that they are fine elsewhere."""
-        ends: set[int] = set()
-        for each in self._fit.classes:
-            likely = (each.link >= _LIKELY_LINK) & (each.link < self._confidence)
-            for pair in each.pairs[likely & (each.tests.size == 2)].tolist():
-                if self._met(pair) > 1:
-                    ends.update(node for node in pair if _SHOWN < self._fit.bad[node] < self._confidence)
-        return {node for node in ends if self._history.tested[node] < self._max_tests}
+    def _unplaced(self) -> Flags:
+        """Return the nodes of which too few tests show that they are as fast as others of their group."""
+        groups, count = self._fit.groups, len(self._fit.nodes)
+        if groups is None or groups.apart or groups.given:
+            return np.zeros(count, dtype=np.bool_)
+        pairs = self._fit.pairs
+        fast_pairs = np.unique(pairs.members[(pairs.slower >= self._fit.slow) & ~pairs.between], axis=0)
+        fast = np.bincount(fast_pairs.reshape(-1), minlength=count)
+        return np.asarray(fast < np.minimum(_TELLING, np.bincount(groups.of)[groups.of] - 1))
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""
-        bad = self._fit.bad
-        for node in sorted(self._open, key=lambda each: (-bad[each], each)):
-            partners = self._partners(node, self._size - 1) if node in self._free else []
-            if node in self._free and len(partners) == self._size - 1:
-                self._free -= {node, *partners}
-                yield SweepTest(tuple(sorted(self._fit.nodes[each] for each in (node, *partners))))
-        yield from self._links()
+        yield from self._among()
+        # They may clear nodes.
+        yield from self._links(_TELLING)
+        for node in sorted(np.flatnonzero(self._open).tolist(), key=lambda node: (-self._fit.bad[node], node)):
+            if self._free[node]:
+                partners = [] if self._alone else self._partners(node)
+                if partners or self._alone:
+                    yield self._test(node, *partners[:1])
+        yield from self._links(_MAX_REPEATS)
 
-    def _links(self) -> Iterator[SweepTest]:
-        """Yield pairs again whose link may be bad."""
-        names = self._fit.nodes
-        for each in self._fit.classes:
-            likely = (each.link >= _OPEN_LINK) & (each.link < self._confidence)
-            for row in np.flatnonzero(likely if each.tests.size == 2 else likely & False).tolist():
-                pair = each.pairs[row].tolist()
-                nodes = tuple(names[node] for node in pair)
-                if self._free.issuperset(pair) and self._met(pair) < _MAX_REPEATS:
-                    self._free -= set(pair)
-                    yield SweepTest(nodes)
+    def _test(self, *nodes: int) -> SweepTest:
+        self._free[[*nodes]] = False
+        return SweepTest(tuple(sorted(self._fit.nodes[node] for node in nodes)))
 
-    def _partners(self, suspect: int, needed: int) -> list[int]:
-        """Return healthy nodes, those first that the suspect has not met; if too few are left, others."""
-        nodes = [node for node in self._healthy if node in self._free and node != suspect]
-        if len(nodes) < needed:
-            bad = self._fit.bad
-            nodes += sorted(self._free - {*nodes, suspect}, key=lambda node: (bad[node], node))
-        met = self._history.partners(suspect)
-        fresh = (node for node in nodes if met.get(node, 0) < _MAX_REPEATS)
-        return nsmallest(needed, fresh, key=lambda node: (self._ranks[node], met.get(node, 0)))
+    def _among(self) -> Iterator[SweepTest]:
+        """Yield pairs of bad nodes, each with two others: if they are fast, not these nodes are slow, but a path."""
+        bad = [] if self._alone else np.flatnonzero(self._bad).tolist()
+        met, used = {node: self._history.partners(node).keys() & {*bad} for node in bad}, set[int]()
+        for node in bad:
+            fresh = [other for other in bad if other != node and other not in used | met[node]]
+            if node not in used and fresh and len(met[node]) < _AMONG:
+                used |= {node, fresh[0]}
+                yield self._test(node, fresh[0])
+
+    def _links(self, repeats: int) -> Iterator[SweepTest]:
+        """Yield pairs again whose link may be bad, and that have met less often than `repeats`."""
+        for pair, _ in self._open_links:
+            if self._free[pair].all() and self._history.met(pair) < repeats:
+                yield self._test(*pair)
+
+    def _partners(self, suspect: int) -> Sequence[int]:
+        """Return its best partner: one that is fine, and that it has not met; none if all met it often enough.
+
+        It meets nodes of its own group first, then those of groups that it has met least: it may be one of these.
+        """
+        met, bad, groups = np.zeros(len(self._order), dtype=np.int64), self._fit.bad, self._group_of
+        for node, times in self._history.partners(suspect).items():
+            met[node] = times
+        often = np.bincount(groups, met)
+        if often[groups[suspect]] < _TELLING:
+            often[groups[suspect]] = -1
+        free = self._free & (met < _MAX_REPEATS)
+        free[suspect] = False
+        doubt = np.where(bad < _CLEAR, 0.0, bad)
+        best = np.lexsort((self._order, often[groups], met, doubt))
+        return [int(node) for node in best[free[best]][:1]]

@@ -1,143 +1,126 @@
 """Why something is suspected, in a sentence: "node-05 is in 7 of 7 slow pairs (31 GB/s; others 76–78)"."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from fabbench.model.messages import counted, quoted
-from fabbench.model.units import Scale, scale
+from fabbench.model.units import scale
+from fabbench.sweep.chance import DOUBTED
 from fabbench.sweep.fit import Fit, FittedClass
-from fabbench.sweep.readings import Flags, Floats, Readings
+from fabbench.sweep.readings import Flags, Floats, Ints, Readings
 
-_LONGEST = 90
-"""Maximum length of the reason why a test failed."""
+_LONGEST = 90  # reason why a test failed
+Array = TypeVar("Array", Floats, Ints, Flags)
 
 
 class EvidenceWriter:
     """Describes the evidence against a node, a NIC or a link."""
 
     def __init__(self, readings: Readings, fitted: Fit, confidence: float) -> None:
-        self._readings = readings
-        self._fit = fitted
-        self._bad = fitted.bad >= confidence
-        self._scale = figures_scale(readings, fitted)
+        self._readings, self._fit, self._bad = readings, fitted, fitted.bad >= confidence
+        # All tests, of one class after another.
+        self._values = self._all(lambda each: each.tests.values)
+        self._slower = np.nan_to_num(self._all(lambda each: each.slower), nan=-np.inf)
+        self._kinds = np.cumsum(self._all(lambda each: np.arange(len(each.slower)) == 0)) << 16
+        self._kinds += self._all(lambda each: each.tests.series).astype(np.int64)
+        self._slow: Flags = self._slower < fitted.slow
+        self._failed: Flags = np.isnan(self._values)
+        best = float(np.max(self._values, initial=-np.inf, where=~self._failed))
+        self._scale = scale(readings.metric.unit, readings.figure(best) if np.isfinite(best) else 1.0)
 
     def of_node(self, node: int) -> str:
         """Return the evidence against a node."""
-        name, classes = self._fit.nodes[node], self._fit.classes
-        masks = [(each, (each.tests.members == node).any(axis=1)) for each in classes]
-        if not any(mask.any() for _, mask in masks):
-            return f"{name} was not tested."
-        pairs = [(each, mask) for each, mask in masks if each.tests.size == 2 and mask.any()]
-        if not pairs:
-            alone = any(each.tests.size == 1 and mask.any() for each, mask in masks)
-            return f"{name} {self._how(masks)} {'alone' if alone else 'in groups'}{self._figures(masks)}."
-        count, total = self._count(pairs), sum(int(self._slow(each).sum()) for each, _ in pairs)
-        if count == total and not self._bad[np.arange(len(self._bad)) != node].any():
-            fine = sum(int(mask.sum()) for _, mask in pairs) - count
-            rest = f", and in {counted(fine, 'other')}" if fine else ""
-            what = "failed" if self._how(pairs) == "fails" else "slow"
-            return f"{name} is in {count} of {total} {what} pairs{rest}{self._figures(pairs)}."
-        partners = ((each, mask, np.where(each.tests.members == node, -1, each.tests.members)) for each, mask in pairs)
-        healthy = [(each, mask & ~self._bad[others.max(axis=1)]) for each, mask, others in partners]
-        tested = sum(int(mask.sum()) for _, mask in healthy)
-        how = f"{self._how(healthy)} in {self._count(healthy)} of {tested} pairs with healthy nodes"
-        return f"{name} {how}{self._figures(healthy)}."
+        name, mine = self._fit.nodes[node], self._tests_of(node)
+        if not mine.any():
+            reasons = [reason for members, reason in self._readings.unusable.items() if node in members]
+            return f"{name} has no usable test{f': {quoted(reasons[0])}' if reasons else '.'}"
+        sizes = self._all(lambda each: np.full(len(each.slower), each.tests.size))
+        if not (pairs := mine & (sizes == 2)).any():
+            return (
+                f"{name} {self._how(mine)} {'alone' if (sizes[mine] == 1).any() else 'in groups'}{self._figures(mine)}."
+            )
+        others = self._bad.copy()
+        others[node] = False
+        healthy = pairs & ~self._all(lambda each: np.asarray(others[each.tests.members].any(axis=1)))
+        return f"{name} {self._often(healthy, 'pairs with healthy nodes' if others.any() else 'pairs')}."
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""
-        name = self._fit.nodes[node]
-        masks = [(each, (each.tests.members == node).any(axis=1)) for each in self._fit.classes]
-        pairs = [(each, mask) for each, mask in masks if each.tests.rail == rail and mask.any()]
-        tested = sum(int(mask.sum()) for _, mask in pairs)
-        others = [
-            each for each, mask in masks if each.tests.rail != rail and mask.any() and not self._count([(each, mask)])
-        ]
+        rails = np.array([each.tests.rail for each in self._fit.classes])
+        rail_of, mine = np.repeat(rails, [len(each.slower) for each in self._fit.classes]), self._tests_of(node)
+        others = {*rail_of[mine].tolist()} - {rail, *rail_of[mine & self._slow].tolist()}
         rest = f"; its other {counted(len(others), 'NIC')} are fine" if len(others) > 1 else ""
-        how = f"{self._how(pairs)} in {self._count(pairs)} of {tested} pairs"
-        return f"{rail} of {name} {how}{rest}{self._figures(pairs)}."
+        return f"{rail} of {self._fit.nodes[node]} {self._often(mine & (rail_of == rail), 'pairs', rest)}."
 
     def of_uplink(self, group: str) -> str:
         """Return the evidence against the uplink of a group."""
-        inside = [self._readings.group_of.get(node, "") == group for node in self._fit.nodes]
-        flags = np.array(inside, dtype=bool)
-        masks = [(each, flags[each.tests.members].sum(axis=1) == 1) for each in self._fit.classes if each.tests.between]
-        tested = sum(int(mask.sum()) for _, mask in masks)
-        how = f"{self._how(masks)} in {self._count(masks)} of {tested} pairs with other groups"
-        return f"{group} {how}{self._figures(masks)}."
+        assert self._fit.groups is not None  # noqa: S101 - one of them is bad
+        inside = self._fit.groups.of == list(self._fit.groups.names).index(group)
+        tests = self._all(
+            lambda each: (inside[each.tests.members].sum(axis=1) == 1) if each.tests.between else each.failed & False
+        )
+        return f"{group} {self._often(tests, 'pairs with other groups')}."
+
+    def of_path(self) -> str:
+        """Return the evidence against the path between found groups."""
+        pairs = self._fit.pairs
+        fine = ~np.isnan(pairs.values) & (self._fit.bad[pairs.members] < DOUBTED).all(axis=1)
+        across, inside = (pairs.values[fine & side] for side in (pairs.between, ~pairs.between))
+        between = f"{counted(len(across), 'pair')} between groups: {self._range(across)} {self._scale.unit}"
+        return f"{between}; {len(inside)} within: {self._range(inside)}."
 
     def of_link(self, each: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""
-        masks = [(each, each.factor_of == row)]
-        a, *rest = (self._fit.nodes[node] for node in each.pairs[row].tolist())
-        nodes = f"{a} and {rest[0]}" if len(rest) == 1 else f"{a} and {len(rest)} others"
-        succeeded = each.tests.members[~self._slow(each)]
-        fine = "; each is fine with others" if np.isin(each.pairs[row], succeeded).all() else ""
-        how = {"is slow": "are slow", "fails": "fail"}.get(self._how(masks), "are slow or fail")
-        count = f"{self._count(masks)} of {counted(int(masks[0][1].sum()), 'test')}"
-        return f"{nodes} {how} together in {count}{fine}{self._figures(masks)}."
+        pair = each.pairs[row].tolist()
+        nodes = [self._fit.nodes[node] for node in pair]
+        name = " – ".join(nodes) if len(nodes) == 2 else f"{nodes[0]} and {len(nodes) - 1} others"
+        fine = all((self._tests_of(node) & ~self._slow).any() for node in pair)
+        tests = self._all(lambda other: np.full(len(other.slower), other is each) & (other.factor_of == row))
+        return f"{name} {self._often(tests, 'tests', '; each node is fine with others' if fine else '')}."
 
-    def _count(self, masks: Sequence[tuple[FittedClass, Flags]]) -> int:
-        """Return how many tests are slow or failed."""
-        return sum(int((self._slow(each) & mask).sum()) for each, mask in masks)
+    def _all(self, values: Callable[[FittedClass], Array]) -> Array:
+        """Return the values of all tests."""
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *map(values, self._fit.classes)])
 
-    def _how(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        failed = sum(int((np.isnan(each.slower) & mask).sum()) for each, mask in masks)
-        if not failed:
-            return "is slow"
-        return "fails" if failed == self._count(masks) else "is slow or fails"
+    def _tests_of(self, node: int) -> Flags:
+        return self._all(lambda each: np.asarray((each.tests.members == node).any(axis=1)))
 
-    def _slow(self, each: FittedClass) -> Flags:
-        return np.asarray(np.isnan(each.slower) | (np.nan_to_num(each.slower) < self._fit.slow))
+    def _often(self, tests: Flags, what: str, rest: str = "") -> str:
+        count = (tests & self._slow).sum()
+        return f"{self._how(tests)} in {count} of {tests.sum()} {what}{rest}{self._figures(tests)}"
 
-    def _figures(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
+    def _how(self, tests: Flags) -> str:
+        failed = (tests & self._failed).sum()
+        how = "fails" if failed == (tests & self._slow).sum() else "is slow or fails"
+        return how if failed else "is slow"
+
+    def _figures(self, tests: Flags) -> str:
         """Return, in parentheses, the figures of these tests, and those of others."""
-        words = []
-        failed = sum(int((np.isnan(each.slower) & mask).sum()) for each, mask in masks)
-        values = [each.tests.values[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
-        known = np.concatenate(values) if values else np.zeros(0)
+        words, unit = [], f" {self._scale.unit}"
         # Figures of different things cannot be compared.
-        several = sum(len(np.unique(each.tests.series[mask & ~np.isnan(each.slower)])) for each, mask in masks) > 1
-        if len(known):
-            words.append(self._slowdown(masks) if several else f"{self._range(known)} {self._scale.unit}")
-        if failed:
-            words.append(f"{failed} failed{self._reason(masks)}")
-        if words and not several:
-            rest = np.concatenate([each.tests.values[~mask & ~self._slow(each)] for each, mask in masks])
-            unit = "" if len(known) else f" {self._scale.unit}"
-            words += [f"others {self._range(rest)}{unit}"] if len(rest) else []
+        several = len(np.unique(self._kinds[tests & ~self._failed])) > 1
+        if (slow := tests & self._slow & ~self._failed).any():
+            ends = [f"{np.exp(end(self._slower[slow])):.0%}".rstrip("%") for end in (np.min, np.max)]
+            part = f"{'–'.join(dict.fromkeys(ends))}% of the typical figure"
+            words, unit = [part if several else f"{self._range(self._values[slow])}{unit}"], ""
+        if (tests & self._failed).any():
+            words.append(f"{(tests & self._failed).sum()} failed{self._reason(tests)}")
+        if words and not several and (rest := ~tests & ~self._slow).any():
+            words.append(f"others {self._range(self._values[rest])}{unit}")
         return f" ({'; '.join(words)})" if words else ""
 
-    def _slowdown(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        values = [each.slower[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
-        parts = np.exp(np.quantile(np.concatenate(values), (0.0, 1.0)))
-        low, high = (f"{part:.0%}".rstrip("%") for part in parts)
-        return f"{low if low == high else f'{low}–{high}'}% of the typical figure"
-
-    def _reason(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        for each, mask in masks:
-            for members in each.tests.members[mask & np.isnan(each.slower)].tolist():
-                if reason := quoted(self._readings.reasons.get(tuple(members), "")).rstrip("."):
-                    short = f"{reason[:_LONGEST].rpartition(' ')[0]} …"
-                    return f": {reason if len(reason) <= _LONGEST else short}"
+    def _reason(self, tests: Flags) -> str:
+        names = [tuple(row) for each in self._fit.classes for row in each.tests.members.tolist()]
+        for test in np.flatnonzero(tests & self._failed).tolist():
+            if reason := quoted(self._readings.reasons.get(names[test], "")).rstrip("."):
+                cut = f"{reason[:_LONGEST].rpartition(' ')[0]} …"
+                return f": {reason if len(reason) <= _LONGEST else cut}"
         return ""
 
     def _range(self, values: Floats) -> str:
-        """Return the range of figures (of many, of 90 % of them), or one figure if both ends look the same."""
+        """Return the range of figures (of many, of 90 % of them) to the two digits that noise allows."""
         ends = np.quantile(values, (0.05, 0.95)) if len(values) > 20 else (values.min(), values.max())
-        low, high = sorted(self._readings.figure(float(end)) for end in ends)
-        texts = [rounded(self._scale, figure) for figure in (low, high)]
-        return texts[0] if texts[0] == texts[1] else "–".join(texts)
-
-
-def rounded(scale: Scale, figure: float) -> str:
-    """Format a figure with no more digits than noise allows: whole numbers from 10 on."""
-    number = figure / scale.factor
-    return f"{number:.0f}" if number >= 10 else scale.text(float(f"{figure:.2g}"))
-
-
-def figures_scale(readings: Readings, fitted: Fit) -> Scale:
-    """Return the scale for the figures of a sweep."""
-    tops = [np.nanmax(each.tests.values) for each in fitted.classes if not np.isnan(each.tests.values).all()]
-    largest = max((readings.figure(float(top)) for top in tops), default=1.0)
-    return scale(readings.metric.unit, largest)
+        figures = sorted(self._readings.figure(float(end)) for end in ends)
+        return "–".join(dict.fromkeys(self._scale.text(float(f"{each:.2g}")) for each in figures))

@@ -1,40 +1,67 @@
 """Results → the typical figures, their noise, and how likely each node, NIC and link is bad."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log1p
 
 import numpy as np
 
-from fabbench.sweep.beliefs import FLAKY, FLAKY_IN_GROUPS, LINK_PRIOR, Beliefs, Factors, States, links, propagate
+from fabbench.sweep.beliefs import (
+    FLAKY,
+    FLAKY_IN_GROUPS,
+    LINK_PRIOR,
+    NODE_PRIOR,
+    USUAL_NOISE,
+    Beliefs,
+    Factors,
+    States,
+    links,
+    propagate,
+)
+from fabbench.sweep.chance import DOUBTED, PairTests, flakiness, links_not_by_chance, nodes_not_by_chance
+from fabbench.sweep.groups import Grouping, given, proposals
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
 """The fraction by which a healthy node may be slower than others."""
-_LEAST_NOISE = 0.01
-_USUAL_NOISE = 0.05
-_USUAL_WEIGHT = 4
-"""The noise between executions that is assumed before any results, and how many results it counts as."""
+_LEAST_NOISE, _USUAL_WEIGHT = 0.01, 4
+"""The least noise, and how many results the usual one counts as."""
 _MAX_FACTORS = 80_000
 """Beliefs about nodes come from a sample of at most so many pairs: with 4,096 nodes, each has forty."""
-_PASSES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class FittedClass:
-    """Tests of one class, compared with their typical figures."""
+    """Tests of one class, compared with their typical figures. It changes while it is fitted."""
 
     tests: TestClass
-    typical: Floats
-    """Series → the value of healthy tests."""
-    slower: Floats
-    """Test → the logarithm of its figure relative to the typical one; NaN: it failed."""
+    pairs: Ints
+    """Distinct sets of nodes that were tested, ascending: each is one factor."""
     factor_of: Ints
     """Test → row of `pairs`."""
-    pairs: Ints
-    """Distinct sets of nodes that were tested, ascending."""
+    members: Ints
+    """Factor × slot → a node, its NIC, or its group's uplink."""
+    order: Ints
+    """Tests by factor."""
+    first: Ints
+    """Factor → its first test in `order`; plus one element for the end of the last one."""
     link: Floats
-    """Row of `pairs` → the chance that the link between its nodes is bad."""
+    """Factor → the chance that the link between its nodes is bad."""
+    typical: Floats
+    """Series → the value of healthy tests."""
+    slower: Floats = field(default_factory=lambda: np.zeros(0))
+    """Test → the logarithm of its figure relative to the typical one; NaN: it failed."""
+    path: float = 0.0
+    """The logarithm by which the path between groups makes these tests slower; negative."""
+
+    def measure(self) -> None:
+        """Compare each test with the typical figure."""
+        self.slower = self.tests.values - self.typical[self.tests.series]
+
+    @property
+    def failed(self) -> Flags:
+        """Test → whether it failed or hung."""
+        return np.isnan(self.tests.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,126 +71,147 @@ class Fit:
     nodes: Sequence[str]
     bad: Floats
     """Node → the chance that it is bad."""
-    state: Ints
-    """Node → its likeliest state."""
+    flaky: Floats
+    """Node → how much better its tests fit one that is slow in a quarter of them than one that is slow by chance."""
     nics: Mapping[tuple[int, str], float]
     """Node and rail → the chance that this NIC is bad."""
     uplinks: Mapping[str, float]
     """Group → the chance that its uplink to others is bad."""
+    groups: Grouping | None
+    """The groups, named by the user or found; None: one."""
+    score: float
+    """How well this explains the tests: the logarithm of their likelihood in the likeliest states, less the cost."""
     classes: Sequence[FittedClass]
     noise: float
     slow: float
     """Tests with a logarithm below this count as slow; negative."""
 
-
-@dataclass(slots=True)
-class _Class:
-    """A class while it is fitted."""
-
-    tests: TestClass
-    pairs: Ints
-    factor_of: Ints
-    members: Ints
-    order: Ints
-    """Tests by factor."""
-    first: Ints
-    """Factor → its first test in `order`; plus one element for the end of the last one."""
-    typical: Floats = field(default_factory=lambda: np.zeros(0))
-    slower: Floats = field(default_factory=lambda: np.zeros(0))
-
-    def measure(self) -> None:
-        """Compare each test with the typical figure."""
-        self.slower = self.tests.values - self.typical[self.tests.series]
+    @property
+    def pairs(self) -> PairTests:
+        """Return all tests of two nodes."""
+        return _pairs(self.classes)
 
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
-    """Return the beliefs from all results."""
+    """Return the beliefs from all results, with the groups that explain them best: none, those given, or found ones."""
+    named = given(readings.nodes, readings.group_of)
+    best = _fit(readings, named, tolerance)
+    plain = best if named is None else _fit(readings, None, tolerance)
+    proposed = proposals(plain.pairs, plain.slow, -1.5 * log1p(-tolerance), plain.bad >= DOUBTED)
+    found = [_fit(readings, each, tolerance) for each in proposed if named is None or not each.merges(named)]
+    return max([best, *(each for each in found if each.score > best.score + SURE)], key=lambda each: each.score)
+
+
+SURE = 4.6
+"""By how much groups must explain tests better than what is known without: a hundred times as likely."""
+
+
+def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
+    """Return the beliefs from all results, with these groups."""
     states, count = States.of(tolerance), len(readings.nodes)
-    parts = _Parts(readings)
-    classes = [_class(tests, parts) for tests in readings.classes()]
+    own = None if groups is None else groups.of
+    tested = readings.classes(own, apart=groups is not None and groups.apart)
+    rails = sorted({each.rail for each in tested if each.rail})
+    classes = [_class(each, rails, groups, count) for each in tested]
     for each in classes:
-        each.typical = _first_typical(each.tests)
         each.measure()
-    total = parts.count
-    noise, rails = _noise(classes, None), len({each.tests.rail for each in classes})
-    for _ in range(_PASSES):
-        beliefs = propagate([_factors(each, states, noise, rails) for each in classes], total, states)
+    _measure_paths(classes)
+    total = count * (1 + len(rails)) + (0 if groups is None else len(groups.names))
+    states, kinds = replace(states, noise=_noise(classes, None)), len({each.rail for each in tested})
+    for _ in range(3):
+        beliefs = propagate([_factors(each, states, kinds) for each in classes], total, states)
         chances = beliefs.chances()
         bad = chances[:, states.healthy :].sum(axis=1)
         shift = max((_center(each, bad) for each in classes), default=0.0)
-        noise, before = _noise(classes, bad), noise
-        if shift < 0.1 * noise and abs(noise - before) < 0.1 * before:
+        _measure_paths(classes)
+        before, states = states.noise, replace(states, noise=_noise(classes, bad))
+        fine = [each.slower[(bad[each.members] < DOUBTED).all(axis=1)[each.factor_of]] for each in classes]
+        states = states.learned(np.concatenate([np.zeros(0), *fine]))
+        if shift < 0.1 * states.noise and abs(states.noise - before) < 0.1 * before:
             break
+    state, slow = chances.argmax(axis=1), min(states.tolerated, -2.5 * states.noise)
+    parts = {part for each in classes for part in np.unique(each.members[:, each.tests.size :]).tolist()}
+    last = count * (1 + len(rails))
+    names = [] if groups is None else groups.names
+    uplinks = {names[part - last]: float(bad[part]) for part in sorted(parts) if part >= last}
+    # Through a slow uplink, tests show nothing of nodes.
+    judging = _pairs(each for each in classes if not each.tests.between or max(uplinks.values(), default=0.0) < DOUBTED)
+    levels = np.append(states.levels, states.levels[-1])[state[:count]]
+    found, cost = False, 0.0
+    if groups is not None:
+        found, cost = not groups.given, groups.cost(sum(len(each.slower) for each in classes))
+    known = nodes_not_by_chance(judging, bad[:count], levels, states, found=found)
+    for each, messages in zip(classes, beliefs.messages, strict=True):
+        link, healthy = _links(each, beliefs, messages, states), (known[each.tests.members] < DOUBTED).all(axis=1)
+        each.link = links_not_by_chance(link, each.factor_of, each.slower, np.asarray(healthy), states)
     return Fit(
         nodes=readings.nodes,
-        bad=bad[:count],
-        state=chances[:count].argmax(axis=1),
-        nics={key: float(bad[index]) for key, index in parts.nics.items()},
-        uplinks={key: float(bad[index]) for key, index in parts.uplinks.items()},
-        classes=[_fitted(each, beliefs, beliefs.messages[index], states, noise) for index, each in enumerate(classes)],
-        noise=noise,
-        slow=min(1.5 * float(np.log1p(-tolerance)), -2.5 * noise),
+        bad=known,
+        flaky=flakiness(judging, bad[:count], states, slow),
+        nics={(part % count, rails[part // count - 1]): float(bad[part]) for part in sorted(parts) if part < last},
+        uplinks=uplinks,
+        groups=groups,
+        score=max(_joint(classes, states, state, flaky) for flaky in (FLAKY, _STEADY)) - cost,
+        classes=classes,
+        noise=states.noise,
+        slow=slow,
     )
 
 
-_Key = TypeVar("_Key")
+def _pairs(classes: Iterable[FittedClass]) -> PairTests:
+    chosen = [each for each in classes if each.tests.size == 2]
+    counts = [len(each.slower) for each in chosen]
+    return PairTests(
+        np.concatenate([np.zeros((0, 2), np.int64), *(each.tests.members for each in chosen)]),
+        np.concatenate([np.zeros(0), *(each.tests.values for each in chosen)]),
+        np.nan_to_num(np.concatenate([np.zeros(0), *(each.slower for each in chosen)]), nan=-np.inf),
+        np.repeat(np.array([each.tests.between for each in chosen], dtype=np.bool_), counts),
+        np.repeat(np.array([each.path for each in chosen], dtype=np.float64), counts),
+    )
 
 
-class _Parts:
-    """Numbers the parts that can be bad besides nodes and links: NICs, and uplinks of groups."""
-
-    def __init__(self, readings: Readings) -> None:
-        self.count = self._nodes = len(readings.nodes)
-        self.nics: dict[tuple[int, str], int] = {}
-        self.uplinks: dict[str, int] = {}
-        self._groups = [readings.group_of.get(node, "") for node in readings.nodes]
-
-    def of(self, pairs: Ints, tests: TestClass) -> Ints:
-        """Return set of nodes × slot → number of a node, of its NIC, of its group's uplink."""
-        members = [pairs]
-        across = tests.between and tests.size == 2
-        nodes = np.unique(pairs).tolist() if tests.rail or across else []
-        if tests.rail:
-            members.append(self._numbered(self.nics, {node: (node, tests.rail) for node in nodes})[pairs])
-        if across:
-            members.append(self._numbered(self.uplinks, {node: self._groups[node] for node in nodes})[pairs])
-        return np.concatenate(members, axis=1)
-
-    def _numbered(self, numbers: dict[_Key, int], parts: Mapping[int, _Key]) -> Ints:
-        """Return node → number of its part, after numbering new parts."""
-        table = np.zeros(self._nodes, dtype=np.int64)
-        for node, part in parts.items():
-            number = table[node] = numbers.setdefault(part, self.count)
-            self.count = max(self.count, number + 1)
-        return table
+_STEADY = 0.05
+"""The fraction of its tests in which something steadily bad does not show."""
 
 
-def _class(tests: TestClass, parts: _Parts) -> _Class:
-    # Compact types matter here: there may be millions of pairs.
-    if tests.size <= 2:
-        kind = np.int32 if parts.count**2 <= np.iinfo(np.int32).max else np.int64
-        radix: Ints = np.array([parts.count, 1][-tests.size :], dtype=kind)
-        members: Ints = tests.members.astype(kind, copy=False)
-        key = members @ radix
-        order = np.argsort(key).astype(np.int32)
-        begins = np.diff(key[order], prepend=-1) != 0
-        del key
-    else:
-        order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
-        ordered = tests.members[order]
-        begins = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
+def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: float) -> float:
+    """Return the logarithm of the likelihood of all tests and of the likeliest states of all parts."""
+    total = float(np.log(states.prior(NODE_PRIOR))[state].sum())
+    link = np.log(states.prior(LINK_PRIOR))
+    for each in classes:
+        chosen = _sample(len(each.pairs))
+        evidence = _evidence(each, states, chosen, flaky)
+        worst = state[each.members[chosen]].max(axis=1)
+        # The link is healthy, or in a worse state than its nodes.
+        healthy = np.take_along_axis(evidence, worst[:, None], axis=1)[:, 0]
+        possible = np.arange(states.count) > np.maximum(worst, states.healthy - 1)[:, None]
+        worse = np.where(possible, evidence + link, -np.inf)
+        total += float(np.maximum(healthy, worse.max(axis=1)).sum()) * len(each.pairs) / max(len(chosen), 1)
+    return total
+
+
+def _class(tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int) -> FittedClass:
+    order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
+    ordered = tests.members[order]
+    begins = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
     first = np.append(np.flatnonzero(begins), len(order)).astype(np.int32)
     factor_of = np.empty(len(order), dtype=np.int32)
     factor_of[order] = np.cumsum(begins, dtype=np.int32) - 1
-    pairs = tests.members[order[first[:-1]]]
-    return _Class(tests, pairs, factor_of, parts.of(pairs, tests), order, first)
+    pairs = ordered[first[:-1]]
+    members, links = [pairs], np.zeros(len(pairs))
+    # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.
+    if tests.rail:
+        members.append(pairs + nodes * (1 + rails.index(tests.rail)))
+    if groups is not None and tests.between and tests.size == 2:
+        members.append(groups.of[pairs] + nodes * (1 + len(rails)))
+    parts = np.concatenate(members, axis=1)
+    return FittedClass(tests, pairs, factor_of, parts, order, first, links, _first_typical(tests))
 
 
 def _first_typical(tests: TestClass) -> Floats:
-    """Return series → the value of healthy tests, before it is known which tests those are.
+    """Return series → the value of the median node, before it is known which tests are healthy.
 
-    It is that of the median node. A node's value is its upper quartile, or its best test if it has few:
-    faults make tests slower, never faster, and a healthy node has had some healthy partner.
+    A node's value is its upper quartile, or its best test if it has few: faults make tests slower, never faster.
     """
     typical = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
     for series in tests.known_series():
@@ -174,9 +222,8 @@ def _first_typical(tests: TestClass) -> Floats:
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
-    if len(measured) > _MAX_FACTORS:
-        chosen = np.random.default_rng(0).choice(len(measured), _MAX_FACTORS, replace=False)
-        members, measured = members[chosen], measured[chosen]
+    chosen = _sample(len(measured))
+    members, measured = members[chosen], measured[chosen]
     nodes, values = members.T.reshape(-1), np.tile(measured, members.shape[1])
     order = np.lexsort((values, nodes))
     nodes, values = nodes[order], values[order]
@@ -188,7 +235,15 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     return float(np.median(near)) if len(near) else typical
 
 
-def _center(each: _Class, bad: Floats) -> float:
+def _sample(count: int) -> Ints:
+    """Return all numbers below a count, or a sample of them, ascending."""
+    every = np.arange(count)
+    return (
+        every if count <= _MAX_FACTORS else np.sort(np.random.default_rng(0).choice(every, _MAX_FACTORS, replace=False))
+    )
+
+
+def _center(each: FittedClass, bad: Floats) -> float:
     """Update the typical figures of a class from its healthy tests; return how far they moved."""
     fine, moved = _healthy(each, bad), 0.0
     for series in each.tests.known_series():
@@ -201,29 +256,46 @@ def _center(each: _Class, bad: Floats) -> float:
     return moved
 
 
-def _healthy(each: _Class, bad: Floats | None) -> Flags:
+def _measure_paths(classes: Sequence[FittedClass]) -> None:
+    """Set how much slower tests between groups are than those within the fastest one."""
+    for each in classes:
+        if each.tests.between:
+            slower = best_typical(each, [other for other in classes if not other.tests.between])
+            known = slower[each.tests.known_series()]
+            each.path = min(-float(np.median(known)), 0.0)
+
+
+def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
+    """Return series → by how much the best typical figure of the same measurement, of any group, is better."""
+    better = np.zeros(len(each.typical))
+    alike = [other for other in others if (other.tests.size, other.tests.rail) == (each.tests.size, each.tests.rail)]
+    for series in each.tests.known_series():
+        for other in alike:
+            same = [number for number in other.tests.known_series() if (number - series) % each.tests.kinds == 0]
+            best = max((other.typical[number] for number in same), default=-np.inf)
+            better[series] = max(better[series], best - each.typical[series])
+    return better
+
+
+def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests have only members that are likely healthy, and are not far from typical."""
     near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
-    if bad is None:
-        return np.asarray(near)
-    healthy = np.asarray((bad[each.members] < 0.5).all(axis=1))
-    return np.asarray(near & healthy[each.factor_of])
+    healthy = True if bad is None else np.asarray((bad[each.members] < DOUBTED).all(axis=1))[each.factor_of]
+    return np.asarray(near & healthy)
 
 
-def _noise(classes: Sequence[_Class], bad: Floats | None) -> float:
-    """Return the spread of healthy tests, from the faster half only, which faults do not affect."""
-    deviations = [np.abs(each.slower[(each.slower >= 0) & _healthy(each, bad)]) for each in classes]
-    values = np.concatenate(deviations) if deviations else np.zeros(0)
-    spread = float(np.median(values)) * 1.4826 if len(values) else _USUAL_NOISE
-    known = (len(values) * spread**2 + _USUAL_WEIGHT * _USUAL_NOISE**2) / (len(values) + _USUAL_WEIGHT)
-    return max(float(np.sqrt(known)), _LEAST_NOISE)
+def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
+    """Return the spread of healthy tests: the shortest interval with half of them, which faults do not affect."""
+    values = np.sort(np.concatenate([each.slower[_healthy(each, bad)] for each in classes] or [np.zeros(0)]))
+    count, half = len(values), (len(values) + 1) // 2
+    spread = (values[half - 1 :] - values[: count - half + 1]).min(initial=np.inf) / 1.349 * (1 + 2 / max(count, 1))
+    known = (count * spread**2 if count else 0.0) + _USUAL_WEIGHT * USUAL_NOISE**2
+    return max(float(np.sqrt(known / (count + _USUAL_WEIGHT))), _LEAST_NOISE)
 
 
-def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
+def _factors(each: FittedClass, states: States, rails: int) -> Factors:
     """Return the factors of a class, or a sample. For nodes, all NICs of one test count as one test."""
-    chosen = np.arange(len(each.pairs))
-    if len(chosen) > _MAX_FACTORS:
-        chosen = np.sort(np.random.default_rng(0).choice(chosen, _MAX_FACTORS, replace=False))
+    chosen = _sample(len(each.pairs))
     size = each.tests.size
     # The NICs of a test share its noise.
     weights: Floats = np.full(each.members.shape[1], 1 / rails)
@@ -231,41 +303,34 @@ def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
         weights[size : 2 * size] = 1.0
     return Factors(
         members=each.members[chosen],
-        evidence=_evidence(each, states, noise, chosen),
+        evidence=_evidence(each, states, chosen),
         link_prior=min(LINK_PRIOR * (size - 1), 0.05),  # of some link among so many nodes
         weights=weights,
     )
 
 
-def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Floats:
+def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FLAKY) -> Floats:
     """Return factor × state → the logarithm of the likelihood of the tests of chosen factors, ascending."""
     starts, stops = each.first[chosen], each.first[chosen + 1]
     counts = stops - starts
     rows = np.repeat(np.arange(len(chosen)), counts)
     tests = each.order[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
-    flaky = FLAKY if each.tests.size <= 2 else FLAKY_IN_GROUPS
-    logs = np.log(states.likelihood(each.slower[tests], noise, flaky))
+    flaky = flaky if each.tests.size <= 2 else min(flaky, FLAKY_IN_GROUPS)
+    logs = np.log(states.likelihood(each.slower[tests], flaky, each.path))
     evidence = np.zeros((len(chosen), states.count))
     np.add.at(evidence, rows, logs)
     return evidence
 
 
-def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, noise: float) -> FittedClass:
-    """Judge links. If only a sample of pairs judged the nodes, the contribution of one pair is negligible."""
+def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
+    """Return factor → the chance of its link. If only a sample of pairs judged the nodes, one pair is negligible."""
     chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
     # Links without a test that is slow or failed, or nearly so, are fine.
-    slow = np.isnan(each.slower) | (each.slower < -max(-states.levels[states.healthy] / 2, noise))
+    slow = each.failed | (each.slower < -max(-states.levels[states.healthy] / 2, states.noise))
     likely = np.unique(each.factor_of[slow & (each.tests.size > 1)])
     for start in range(0, len(likely), step):
         chosen = likely[start : start + step]
         contributed = messages[chosen] if len(messages) == len(each.pairs) else None
         others = beliefs.without(each.members[chosen], contributed)
-        chances[chosen] = links(_evidence(each, states, noise, chosen), others, states)
-    return FittedClass(
-        tests=each.tests,
-        typical=each.typical,
-        slower=each.slower,
-        factor_of=each.factor_of,
-        pairs=each.pairs,
-        link=chances,
-    )
+        chances[chosen] = links(_evidence(each, states, chosen), others, states)
+    return chances

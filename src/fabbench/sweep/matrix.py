@@ -1,20 +1,31 @@
-"""Results as a matrix of nodes by nodes, readable with thousands of them: nodes that stand out come first.
+"""Results as a matrix of nodes by nodes, readable with thousands of them: by group, nodes that stand out first.
 
 Suspects and the ends of bad links have a row each. If there are many others, they share rows, in order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
-from fabbench.sweep.fit import Fit
+from fabbench.sweep.fit import Fit, best_typical
 from fabbench.sweep.readings import Floats, Ints, Readings
 from fabbench.sweep.values import Diagnosis
 
 FAILED = 0.0
 """The value of a cell in which a quarter of the tests or more failed."""
+
+
+class NodeFigure(NamedTuple):
+    """One node in the table behind the matrix."""
+
+    name: str
+    group: str  # empty: there is one
+    tests: int
+    slow: int  # or failed
+    median: float | None  # the fraction of the typical figure; None: no test succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,49 +36,71 @@ class Matrix:
     """A node, or the first and the last of several."""
     sizes: Sequence[int]
     """How many nodes a row has."""
+    groups: Sequence[int]
+    """Row → number of its group, ascending."""
     cells: Floats
-    """The fraction of the typical figure (lower quartile of the tests); `FAILED`; NaN: not tested."""
-    suspects: int
-    """How many of the first rows are suspects."""
+    """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`; NaN: not tested."""
+    suspects: Sequence[bool]
+    """Which rows are suspects, or ends of a bad link."""
+    nodes: Sequence[NodeFigure]
 
 
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
     """Return the matrix with about `max_rows` rows, or fewer."""
-    named = {
-        node: None
-        for each in (*diagnosis.suspects, *diagnosis.unconfirmed, *diagnosis.undecided)
-        for node in each.nodes
-    }
-    worst = [readings.index(node) for node in named][: max(max_rows // 2, 1)]
-    groups, names = readings.group_of, readings.nodes
-    rest = sorted(
-        set(range(len(names))) - set(worst),
-        key=lambda node: (natural_order(groups.get(names[node], "")), natural_order(names[node])),
-    )
-    shared = max(-(-len(rest) // max(max_rows - len(worst), 1)), 1)
-    rows = [[node] for node in worst] + [rest[start : start + shared] for start in range(0, len(rest), shared)]
-    row_of = np.zeros(len(fitted.nodes), dtype=np.int64)
+    names, groups = readings.nodes, fitted.groups
+    of = [0] * len(names) if groups is None else groups.of.tolist()
+    suspects = (*diagnosis.suspects, *diagnosis.undecided)
+    worst = {readings.index(node): None for each in suspects for node in each.nodes}
+    alone = [*worst][: max(max_rows // 2, 1)]
+    rest = sorted(set(range(len(names))) - {*alone}, key=lambda node: (of[node], natural_order(names[node])))
+    shared = max(-(-len(rest) // max(max_rows - len(alone), 1)), 1)
+    rows: list[list[int]] = []
+    for group in sorted({*of}):
+        rows += [[node] for node in alone if of[node] == group]
+        members = [node for node in rest if of[node] == group]
+        rows += [members[start : start + shared] for start in range(0, len(members), shared)]
+    row_of = np.zeros(len(names), dtype=np.int64)
     for row, nodes in enumerate(rows):
         row_of[nodes] = row
+    # Relative to the best typical figure of any group.
+    slower = [each.slower - best_typical(each, fitted.classes)[each.tests.series] for each in fitted.classes]
     return Matrix(
-        names=[" … ".join(dict.fromkeys((fitted.nodes[nodes[0]], fitted.nodes[nodes[-1]]))) for nodes in rows],
+        names=[" … ".join(dict.fromkeys((names[nodes[0]], names[nodes[-1]]))) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
-        cells=_cells(fitted, row_of, len(rows)),
-        suspects=len(worst),
+        groups=[of[nodes[0]] for nodes in rows],
+        cells=_cells(fitted, slower, row_of, len(rows)),
+        suspects=[nodes[0] in worst for nodes in rows],
+        nodes=list(_nodes(fitted, slower)),
     )
 
 
-def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
+def _nodes(fitted: Fit, slower: Sequence[Floats]) -> Iterator[NodeFigure]:
+    counts, names = len(fitted.nodes), fitted.groups.names if fitted.groups is not None else [""]
+    nodes = np.concatenate([np.zeros(0, np.int64), *(each.tests.members.reshape(-1) for each in fitted.classes)])
+    order, ends = np.argsort(nodes), np.cumsum(np.bincount(nodes, minlength=counts))[:-1]
+    own, best = (
+        np.split(np.concatenate([np.zeros(0), *map(np.repeat, values, sizes)])[order], ends)
+        for sizes in [[each.tests.size for each in fitted.classes]]
+        for values in ([each.slower for each in fitted.classes], slower)
+    )
+    for node in sorted(range(counts), key=lambda node: natural_order(fitted.nodes[node])):
+        group = names[0 if fitted.groups is None else fitted.groups.of[node]]
+        slow, known = (~(own[node] >= fitted.slow)).sum(), best[node][~np.isnan(best[node])]
+        median = float(np.exp(np.median(known))) if len(known) else None
+        yield NodeFigure(fitted.nodes[node], group, len(own[node]), int(slow), median)
+
+
+def _cells(fitted: Fit, slower: Sequence[Floats], row_of: Ints, count: int) -> Floats:
     """Return the lower quartile of each cell's tests, so that intermittent faults show.
 
     A failed test counts as the slowest of all.
     """
     keys, values = [], []
-    for each in fitted.classes:
+    for each, figures in zip(fitted.classes, slower, strict=True):
         if each.tests.size <= 2:
             ends = np.sort(row_of[each.tests.members[:, [0, -1]]], axis=1)
             keys.append(ends[:, 0] * count + ends[:, 1])
-            values.append(np.nan_to_num(each.slower, nan=-np.inf))
+            values.append(np.nan_to_num(figures, nan=-np.inf))
     cells = np.full((count, count), np.nan)
     if not keys:
         return cells

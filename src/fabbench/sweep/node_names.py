@@ -1,8 +1,9 @@
 """Nodes in names of files (``nccl_node-01_node-02.log``), and the groups that a file puts them in. Pure."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePath
+from typing import TypeAlias
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import expand_hostlist
@@ -32,17 +33,40 @@ def pair_in(path: str) -> tuple[str, str] | None:
     Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4 addresses.
     """
     text = _stem(path)
-    best: tuple[str, str] | None = None
-    for first, second in _candidates(text):
-        if best is None or len(first) > len(best[0]):
-            best = first, second
-    return best
+    return max(_candidates(text), key=lambda pair: len(pair[0]), default=None)
+
+
+Template: TypeAlias = tuple[str, str, str]
+"""What stands before, between and after the two nodes of a pair in the name of a file."""
+
+
+def template_of(path: str, nodes: Collection[str]) -> Template | None:
+    """Return how a file is named after the two nodes of its log; None if it is not."""
+    text = _stem(path)
+    found = sorted((text.find(node), node) for node in nodes if node in text)
+    if len(found) != 2 or found[0][0] + len(found[0][1]) > found[1][0]:
+        return None
+    (start, first), (middle, second) = found
+    return text[:start], text[start + len(first) : middle], text[middle + len(second) :]
+
+
+def other_in(path: str, known: Collection[str], templates: Iterable[Template]) -> tuple[str, str] | None:
+    """Return the nodes of a file that is named like others, of which one is in `known`; the longest of these."""
+    text = _stem(path)
+    for before, between, after in templates:
+        if text.startswith(before) and text.endswith(after):
+            inner = text[len(before) : len(text) - len(after)]
+            for node in sorted(known, key=len, reverse=True):
+                other = inner.removeprefix(node + between)
+                other = inner.removesuffix(between + node) if other == inner else other
+                if other not in {inner, node, ""}:
+                    return node, other
+    return None
 
 
 def _candidates(text: str) -> Iterator[tuple[str, str]]:
-    between = [(match.start(), match.end()) for match in _BETWEEN.finditer(text)]
-    starts = [0, *(end for _, end in between)]
-    ends = [*(start for start, _ in between), len(text)]
+    between = [match.span() for match in _BETWEEN.finditer(text)]
+    starts, ends = [0, *(end for _, end in between)], [*(start for start, _ in between), len(text)]
     for left, right in between:
         for start in starts:
             first = text[start:left]

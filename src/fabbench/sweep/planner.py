@@ -1,4 +1,4 @@
-"""The interface that tells a running sweep which tests are next, and plans that do not depend on results.
+"""Rounds of tests, carried out one after another, and those that do not depend on results.
 
 A planner is a pure function of the results added to it: with the stored results of an interrupted sweep, it
 continues where that one ended.
@@ -6,62 +6,45 @@ continues where that one ended.
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, cycle
-from typing import Protocol
 
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 
-class Planner(Protocol):
-    """Chooses which tests are next."""
-
-    def add(self, result: SweepResult) -> None:
-        """Add the result of a test."""
-
-    def next_round(self) -> Round | None:
-        """Return the tests of the current round that have no result yet; None: the sweep is done.
-
-        When all tests of a round have results, the next round begins.
-        """
-
-    @property
-    def max_rounds(self) -> int | None:
-        """The maximum number of rounds; None: unknown."""
-
-
-class FixedPlanner:
-    """Rounds that do not depend on results."""
+class Planner:
+    """Says which tests are next: when all tests of a round have results, the next round begins."""
 
     def __init__(self, rounds: Iterable[Round], *, max_rounds: int | None = None) -> None:
-        self._rounds: Iterator[Round] = iter(rounds)
-        self._most_rounds = max_rounds
-        self._current: Round | None = None
+        """`max_rounds` is the number of rounds, if known."""
+        self.max_rounds = max_rounds
+        self._rounds = iter(rounds)
+        self._current = Round(number=0, tests=(), purpose="")
         self._pending: dict[SweepTest, None] = {}
-        self._early: dict[int, set[SweepTest]] = {}
-        """Results of rounds that have not started here: those of the resumed sweep."""
+        self._results: dict[int, list[SweepResult]] = {}
+        """Results by round, until the round is over."""
 
     def add(self, result: SweepResult) -> None:
-        """Add the result of a test."""
-        if self._current is not None and result.round == self._current.number:
+        """Add the result of a test, also of a round that has not started here: of the resumed sweep."""
+        self._results.setdefault(result.round, []).append(result)
+        if result.round == self._current.number:
             self._pending.pop(result.test, None)
-        else:
-            self._early.setdefault(result.round, set()).add(result.test)
 
     def next_round(self) -> Round | None:
         """Return the tests of the current round that have no result yet; None: the sweep is done."""
         while not self._pending:
-            self._current = next(self._rounds, None)
-            if self._current is None:
+            # In an order that does not depend on time.
+            self._close(sorted(self._results.pop(self._current.number, ()), key=lambda each: each.test.nodes))
+            planned = next(self._rounds, None)
+            if planned is None:
                 return None
-            done = self._early.pop(self._current.number, set())
-            self._pending = dict.fromkeys(test for test in self._current.tests if test not in done)
-        assert self._current is not None  # noqa: S101 - it has pending tests
-        return Round(number=self._current.number, tests=tuple(self._pending), purpose=self._current.purpose)
+            self._current = planned
+            done = {result.test for result in self._results.get(planned.number, ())}
+            self._pending = dict.fromkeys(test for test in planned.tests if test not in done)
+        return replace(self._current, tests=tuple(self._pending))
 
-    @property
-    def max_rounds(self) -> int | None:
-        """The number of rounds, if known."""
-        return self._most_rounds
+    def _close(self, results: Sequence[SweepResult]) -> None:
+        """Take in the results of a round that is over."""
 
 
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
@@ -116,29 +99,17 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
 
     A node that has no such partner left is tested with any other.
     """
-    members: dict[str, list[str]] = {}
-    for node, group in group_of.items():
-        members.setdefault(group, []).append(node)
-    half = (rounds + 1) // 2
-    within = [list(matchings(nodes, half, seed)) for nodes in members.values()]
+    half, generator = (rounds + 1) // 2, random.Random(seed)  # noqa: S311 - no secret
+    groups = sorted({*group_of.values()})
+    members = [[node for node, group in group_of.items() if group == each] for each in groups]
+    within = [list(matchings(nodes, half, seed)) for nodes in members]
     for number in range(1, rounds + 1):
         tests = [test for each in within if number <= min(half, len(each)) for test in each[number - 1].tests]
         used = {node for test in tests for node in test.nodes}
-        left = [[node for node in nodes if node not in used] for nodes in members.values()]
-        tests += _between(left, random.Random(seed + number))  # noqa: S311 - no secret
+        rank = dict(zip(groups, generator.sample(range(len(groups)), len(groups)), strict=True))
+        left = generator.sample([node for node in group_of if node not in used], len(group_of) - len(used))
+        left.sort(key=lambda node: rank[group_of[node]])
+        # By group: half of them away is a node of another group, unless one group has more than half.
+        tests += map(SweepTest, zip(left, left[len(left) // 2 :], strict=False))
         where = "within" if number <= half else "between"
         yield Round(number=number, tests=tuple(tests), purpose=f"pairs {where} groups")
-
-
-def _between(members: Sequence[Sequence[str]], generator: random.Random) -> Iterator[SweepTest]:
-    """Pair nodes of different groups: repeatedly one of the largest remaining group with one of another.
-
-    What remains of the last group is paired within it.
-    """
-    left = [generator.sample(list(nodes), len(nodes)) for nodes in members]
-    generator.shuffle(left)
-    while len(left := sorted(filter(None, left), key=len, reverse=True)) > 1:
-        other = generator.randrange(1, len(left)) if len(left[0]) > len(left[1]) else 1
-        yield SweepTest((left[0].pop(), left[other].pop()))
-    for rest in left:
-        yield from map(SweepTest, zip(rest[::2], rest[1::2], strict=False))

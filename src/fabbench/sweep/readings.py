@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -20,10 +20,7 @@ Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestClass:
-    """Tests with the same number of nodes, on the same rail, within a group or not.
-
-    One row of `members`, `series` and `values` for each test.
-    """
+    """Tests with the same number of nodes, on the same rail, within a group or not: a row of each array per test."""
 
     size: int
     rail: str
@@ -33,6 +30,8 @@ class TestClass:
     """Test × role → index of the node, ascending in a row."""
     series: Ints
     """Test → the number of what was measured: figures of one series can be compared."""
+    kinds: int
+    """A series modulo this is the same measurement, of whatever group."""
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
@@ -41,31 +40,23 @@ class TestClass:
         return np.flatnonzero(np.bincount(self.series)).tolist()
 
 
-@dataclass(slots=True)
-class _Rows:
-    members: "array[int]" = field(default_factory=lambda: array("i"))
-    series: "array[int]" = field(default_factory=lambda: array("H"))
-    values: "array[float]" = field(default_factory=lambda: array("f"))
-
-
 class Readings:
     """Results, collected as they arrive."""
 
     def __init__(
         self, metric: "Metric", nodes: Iterable[str] = (), *, group_of: Mapping[str, str] | None = None
     ) -> None:
-        """`nodes` are those of the sweep; others are added when results name them.
-
-        `group_of` has the rack or spine of each node, as far as known.
-        """
+        """`nodes`: of the sweep; results may name others. `group_of`: node → its rack or spine, as far as known."""
         self.metric = metric
         self.group_of = group_of or {}
         self.nodes: list[str] = []
         self.count = 0
         self.reasons: dict[tuple[int, ...], str] = {}
         """Nodes → why their last failed test failed."""
+        self.unusable: dict[tuple[int, ...], str] = {}
+        """Nodes → why a result of them says nothing."""
         self._index: dict[str, int] = {}
-        self._rows: dict[tuple[int, str, bool], _Rows] = {}
+        self._rows: dict[tuple[int, str], tuple[array[int], array[int], array[float]]] = {}
         self._series: dict[str, int] = {}
         self._sign = -1.0 if metric.lower_is_better else 1.0
         for node in nodes:
@@ -73,41 +64,46 @@ class Readings:
 
     def index(self, node: str) -> int:
         """Return the number of a node."""
-        found = self._index.get(node)
-        if found is None:
-            found = self._index[node] = len(self.nodes)
+        if node not in self._index:
+            self._index[node] = len(self.nodes)
             self.nodes.append(node)
-        return found
+        return self._index[node]
 
     def add(self, result: SweepResult) -> None:
         """Add a result."""
         members = sorted(map(self.index, result.test.nodes))
-        groups = {self.group_of.get(node) for node in result.test.nodes} if self.group_of else ()
+        if result.outcome is SweepOutcome.UNUSABLE:
+            self.unusable[tuple(members)] = result.reason
+            return
         series = self._series.setdefault(result.series, len(self._series))
         figure = result.figure if result.outcome is SweepOutcome.OK else None
         figures = result.nics if figure and result.nics else {result.test.rail: figure}
         for rail, each in figures.items():
-            rows = self._rows.setdefault((len(members), rail, len(groups) > 1), _Rows())
-            rows.members.extend(members)
-            rows.series.append(series)
-            rows.values.append(self._sign * math.log(each) if each else math.nan)
+            rows = self._rows.setdefault((len(members), rail), (array("i"), array("H"), array("f")))
+            rows[0].extend(members)
+            rows[1].append(series)
+            rows[2].append(self._sign * math.log(each) if each else math.nan)
         if not figure:
             self.reasons[tuple(members)] = result.reason
         self.count += 1
 
-    def classes(self) -> Sequence[TestClass]:
-        """Return all tests, by class."""
-        return [
-            TestClass(
-                size=size,
-                rail=rail,
-                between=between,
-                members=np.array(rows.members, dtype=np.int32).reshape(-1, size),
-                series=np.array(rows.series, dtype=np.int32),
-                values=np.array(rows.values, dtype=np.float32),
-            )
-            for (size, rail, between), rows in self._rows.items()
-        ]
+    def classes(self, groups: Ints | None = None, *, apart: bool = False) -> Sequence[TestClass]:
+        """Return all tests, by class. `groups`: node → number of its group; `apart`: each has figures of its own."""
+        found = []
+        for (size, rail), rows in self._rows.items():
+            members: Ints = np.array(rows[0], dtype=np.int32).reshape(-1, size)
+            series: Ints = np.array(rows[1], dtype=np.int32)
+            values: Floats = np.array(rows[2], dtype=np.float32)
+            of = np.zeros_like(members) if groups is None else groups[members]
+            across, kinds = (of != of[:, :1]).any(axis=1), len(self._series)
+            if apart:
+                series = series + kinds * np.where(across, 0, of[:, 0]).astype(np.int32)
+            for between in (False, True):
+                chosen = across == between
+                if chosen.any():
+                    arrays = {"members": members[chosen], "series": series[chosen], "values": values[chosen]}
+                    found.append(TestClass(size=size, rail=rail, between=between, kinds=kinds, **arrays))
+        return found
 
     def figure(self, value: float) -> float:
         """Return the figure of a value."""

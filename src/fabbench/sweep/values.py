@@ -37,6 +37,8 @@ class SweepOutcome(StrEnum):
     FAILED = "failed"
     """It ended with an error, or its result does not count (corrupt, off-fabric)."""
     HUNG = "hung"
+    UNUSABLE = "unusable"
+    """Nothing is known of it: a log that cannot be read, or was altered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,10 @@ class SuspectKind(StrEnum):
     NIC = "nic"
     LINK = "link"
     GROUP = "group"
-    """All nodes of a rack, a spine, or any other group."""
+    """The path between a rack, a spine or any other group, and others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Suspect:
     """What seems bad, with what confidence, and why."""
 
@@ -79,35 +81,42 @@ class Suspect:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Typical:
-    """The typical figure of healthy tests of one kind."""
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that are equally fast among themselves, such as those behind one switch."""
 
-    of: str
-    """`within groups`, `between groups`, or a NIC."""
-    figure: float
-    """In the metric's base unit."""
-    tests: int
+    name: str
+    nodes: Sequence[str]
+    inside: float | None
+    """The typical figure of its own pairs, in the metric's base unit; None: none was measured."""
+    between: float | None
+    """The same of its pairs with other groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The conclusions from the results of a sweep."""
 
+    groups: Sequence[NodeGroup] = ()
+    """Those that the user named, or that the tests show; empty: one."""
+    found: bool = False
+    """Whether the tests show the groups, and not the user."""
+    misgrouped: bool = False
+    """Whether they contradict those that the user named."""
+    slow_path: bool = False
+    """Whether the path between found groups is slow, so that one of the suspects is this path."""
+    contradiction: str = ""
+    """Why nothing is called bad although tests are slow, as a sentence; empty: nothing contradicts itself."""
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the most certain first."""
-    unconfirmed: Sequence[Suspect]
-    """Bad, or slow by chance: links with too few tests, whose nodes are fine with others."""
     undecided: Sequence[Suspect]
     """What may be bad, the likeliest first; then nodes without a figure, of which nothing is known."""
-    bad: bool
-    """Whether something is bad with at least `required` confidence, even if it is unknown what."""
     required: float
-    typical: float | None
-    """The median figure of healthy tests, in the metric's base unit; None: several things were measured."""
-    typicals: Sequence[Typical] = ()
-    """The typical figure of each kind, if several were measured."""
+    typicals: Mapping[str, float]
+    """A kind of test (`within groups`, a NIC; empty: any) → the median of healthy ones, if they can be compared."""
     spread: float
     """The standard deviation of healthy figures between tests, as a fraction of the figure."""
     tests: int
     nodes: Sequence[str]
+    links: tuple[int, int]
+    """How many pairs of nodes were tested, and how many there are."""

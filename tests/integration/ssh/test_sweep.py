@@ -34,12 +34,14 @@ def fresh(lab: Lab) -> Lab:
 
 
 def test_mpirun_starts_on_any_host(lab: Labs) -> None:
-    """Pairs of NCCL: half of them begin on a host that is not the first."""
+    """Pairs of NCCL: half of them begin on a host that is not the first. One does not answer, and is left out."""
     site = fresh(lab(4, homes="own"))
     words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
     with nothing_left(site):
-        done = site.run([*words, "-e", "1M"], timeout=240)
-    assert done.returncode == 0, done.stderr
+        done = site.run([*words, "-e", "1M", "--host", "nowhere.invalid"], timeout=240)
+    assert done.returncode == 4, done.stderr
+    assert "nowhere.invalid is left out" in done.stderr
+    assert "nowhere.invalid has no usable test" in done.stdout
     found = kept_tests(site)
     assert {frozenset(each["nodes"]) for each in found} == pairs(site)
     assert {each["outcome"] for each in found} == {"ok"}
@@ -69,6 +71,25 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     }, (found, kept_tests(site))
     assert found["undecided"] == []
     assert "node5" in done.stderr.partition("suspects: ")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [set(), {"node2"}])
+def test_hosts_behind_two_switches_are_two_groups(lab: Labs, slow: set[str]) -> None:
+    """A slow path between switches of five and three hosts; then also one slow host."""
+    site = fresh(lab(8))
+    for host in site.hosts:
+        host.rate("1mbit" if host.name in slow else "16mbit")
+    site.second_switch([5, 6, 7], "6mbit")
+    own = ("--interface", "fab1", "--size", "64K", "--iterations", "6", "--tolerance", "30%", "--format", "json")
+    with nothing_left(site):
+        done = site.run(sweep(site, "pingpong", *own), timeout=500)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    assert {each["name"] for each in found["suspects"] if each["kind"] == "node"} == slow, found
+    assert [each["kind"] for each in found["suspects"]].count("group") == 1
+    groups = {frozenset(each["nodes"]) - slow for each in found["groups"]}
+    assert groups == {frozenset(f"node{n}" for n in some) - slow for some in ((0, 1, 2, 3, 4), (5, 6, 7))}
 
 
 @pytest.mark.slow

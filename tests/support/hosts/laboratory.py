@@ -185,6 +185,21 @@ class Lab:
         host.kill_sshd(sessions=False)
         host.start_sshd()
 
+    def second_switch(self, numbers: Sequence[int], rate: str) -> None:
+        """Put these hosts' fab1 behind a switch of their own; what is between both goes at a rate."""
+        self.touched = True
+        ports = [f"link set sw{number}.1 master br2" for number in numbers]
+        trunk = [f"link set trunk{end} master br{end} up" for end in (1, 2)]
+        made = [
+            "link add br2 type bridge forward_delay 0",
+            "link set br2 up",
+            "link add trunk1 type veth peer name trunk2",
+        ]
+        self.run(["ip", "-batch", "-"], given="\n".join([*made, *trunk, *ports]), check=True)
+        for end in (1, 2):
+            shape = ["tbf", "rate", rate, "burst", "16kb", "limit", "4mb"]
+            self.run(["tc", "qdisc", "replace", "dev", f"trunk{end}", "root", *shape], check=True)
+
     # -- what is left behind
 
     def _client_pids(self) -> list[int]:

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from fabbench.sweep.planner import FixedPlanner, all_pairs, grouped, matchings, rails, single
+from fabbench.sweep.planner import Planner, all_pairs, grouped, matchings, rails, single
 from fabbench.sweep.values import Round, SweepOutcome, SweepResult, SweepTest
 
 
@@ -95,7 +95,7 @@ def ran(test: SweepTest, each: Round) -> SweepResult:
 
 
 def test_a_fixed_plan_goes_on_where_another_was_cut_off() -> None:
-    first = FixedPlanner(all_pairs(named(6)))
+    first = Planner(all_pairs(named(6)))
     stored = []
     for _ in range(2):
         each = first.next_round()
@@ -106,7 +106,7 @@ def test_a_fixed_plan_goes_on_where_another_was_cut_off() -> None:
     third = first.next_round()
     assert third is not None
     stored.append(ran(third.tests[1], third))
-    resumed = FixedPlanner(all_pairs(named(6)))
+    resumed = Planner(all_pairs(named(6)))
     for result in reversed(stored):
         resumed.add(result)
     left = resumed.next_round()

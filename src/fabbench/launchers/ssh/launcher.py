@@ -3,6 +3,7 @@
 import contextlib
 import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import inventories
@@ -10,11 +11,21 @@ from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import Examined, Launcher
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
 from fabbench.remote import run_key
-from fabbench.remote.allocation import RemoteAllocation, agents, connected, distinct, host_names, probe, require_all
+from fabbench.remote.allocation import (
+    RemoteAllocation,
+    agents,
+    answering,
+    connected,
+    distinct,
+    host_names,
+    probe,
+    require_all,
+)
 from fabbench.remote.check_hosts import examine
 from fabbench.remote.connection import Connection
 from fabbench.remote.host import RemoteHost
@@ -35,8 +46,8 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = host_names(target)
         with connected(target, names) as results:
-            connections = require_all(results)
-            hosts = _inventory(target, needs, connections)
+            hosts = _inventory(target, needs, results)
+            connections = {name: each for name, each in results.items() if isinstance(each, Connection)}
             token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
             remotes = tuple(
                 RemoteHost(name, connection, token=token, lost_after_s=options.lost_after)
@@ -52,7 +63,7 @@ class SshLauncher(Launcher):
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
         with connected(target, host_names(target)) as results:
-            return _inventory(target, needs, require_all(results))
+            return _inventory(target, needs, results)
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
@@ -64,9 +75,12 @@ class SshLauncher(Launcher):
 LAUNCHER = SshLauncher()
 
 
-def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connection]) -> Inventory:
+def _inventory(target: Target, needs: Needs, results: Mapping[str, Connection | MachineError]) -> Inventory:
+    connections = answering(results) if needs.divided else require_all(results)
+
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
         probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
         return distinct(require_all(probes))
 
-    return inventories(target, needs, probe_all)
+    left_out = {name: str(error) for name, error in results.items() if isinstance(error, MachineError)}
+    return replace(inventories(target, needs, probe_all), unreachable=left_out)
