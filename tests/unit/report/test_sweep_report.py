@@ -58,7 +58,7 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
     for form in ("markdown", "terminal", "csv", "json"):
         assert "node-9 has no usable test." in render_sweep(untested, form)
     for each in (cut, untested, replace(healthy, unfinished=left)):
-        assert "Nothing is bad" not in "".join(render_sweep(each, form) for form in FORMATS)
+        assert "No bad nodes found. " not in "".join(render_sweep(each, form) for form in FORMATS)
 
 
 def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
