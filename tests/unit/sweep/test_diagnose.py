@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Round, SweepResult
 
 BUSBW = METRICS["busbw"]
+slow = pytest.mark.slow
 
 
 def found(cluster: Cluster, seed: int = 0) -> set[tuple[str, str]]:
@@ -29,29 +30,28 @@ def test_healthy_clusters_have_a_quick_answer(count: int) -> None:
     assert cluster.tests <= SCREENING * (count // 2)
 
 
-@pytest.mark.parametrize("racks", [0, 8])
+@pytest.mark.parametrize("racks", [0, 4])
 def test_several_bad_nodes_are_found_and_nobody_else(racks: int) -> None:
-    group_of = {name: f"rack-{index % racks}" for index, name in enumerate(named(64)) if racks}
-    bad = {"node-07": 0.4, "node-23": 1.0, "node-55": 0.6}
-    cluster = Cluster(named(64), bad, group_of=group_of)
+    group_of = {name: f"rack-{index % racks}" for index, name in enumerate(named(32)) if racks}
+    bad = {"node-07": 0.4, "node-23": 1.0, "node-29": 0.6}
+    cluster = Cluster(named(32), bad, group_of=group_of)
     assert found(cluster) == {("node", name) for name in bad}
-    assert cluster.tests < 600
+    assert cluster.tests < 300
 
 
 def test_groups_that_are_slow_with_others_are_found_and_nobody_else() -> None:
-    group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(64))}
-    cluster = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of)
+    group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(32))}
+    cluster = Cluster(named(32), bad_uplinks={"rack-3": 0.5}, group_of=group_of)
     assert found(cluster) == {("group", "rack-3")}
 
 
 def test_flaky_nodes_are_found_and_nobody_else() -> None:
     """Each is slow in half of its tests."""
-    for seed in range(2):
-        cluster = Cluster(named(64), {"node-23": 0.6}, flaky=0.5, congestion=0.002, seed=seed)
-        assert found(cluster, seed) == {("node", "node-23")}
+    cluster = Cluster(named(64), {"node-23": 0.6}, flaky=0.5, congestion=0.002)
+    assert found(cluster) == {("node", "node-23")}
 
 
-@pytest.mark.parametrize("sizes", [(9, 8), (5, 3), (6, 5, 4)])
+@pytest.mark.parametrize("sizes", [(5, 3), pytest.param((9, 8), marks=slow), pytest.param((6, 5, 4), marks=slow)])
 @pytest.mark.parametrize("bad", [{}, {"node-00": 0.6}])
 def test_nodes_behind_slow_paths_are_groups_and_not_bad(sizes: tuple[int, ...], bad: dict[str, float]) -> None:
     names = [f"node-{number:02}" for number in range(sum(sizes))]
@@ -75,8 +75,7 @@ def test_an_older_type_is_a_group_and_not_bad() -> None:
     "more", [{"congestion": 0.05}, {"failures": 0.03}, {"tails": "t3"}, {"tails": "skewed", "noise": 0.08}]
 )
 def test_nobody_is_accused_of_what_happens_to_all(more: dict[str, Any]) -> None:
-    for seed in range(2):
-        assert found(Cluster(named(17), seed=seed, **more), seed) == set()
+    assert found(Cluster(named(17), **more)) == set()
 
 
 def test_figures_of_nics_that_one_test_measured_share_its_noise() -> None:
