@@ -91,8 +91,8 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
 
 
 def _counts(suspects: Sequence[Suspect]) -> str:
-    kinds = {kind: sum(each.kind is kind for each in suspects) for kind in SuspectKind}
-    return ", ".join(counted(number, _NOUNS[kind]) for kind, number in kinds.items() if number)
+    kinds = [each.kind for each in suspects]
+    return ", ".join(counted(kinds.count(kind), noun) for kind, noun in _NOUNS.items() if kind in kinds)
 
 
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
@@ -130,8 +130,7 @@ def _factor(group: "NodeGroup", metric: "Metric") -> str:
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
     diagnosis = report.diagnosis
-    rows = [_row("bad", each) for each in diagnosis.suspects]
-    rows += [_row("undecided", each) for each in diagnosis.undecided]
+    rows = [*(_row("bad", x) for x in diagnosis.suspects), *(_row("undecided", x) for x in diagnosis.undecided)]
     header, align = (_HEADER, "lllrl") if rows else ((), "")
     return Table(header=header, rows=rows, align=align, notes=list(_notes(diagnosis)))
 
@@ -225,10 +224,11 @@ _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     """Yield shell commands that take bad nodes out of service; what is between nodes gets a comment."""
-    seen: set[str] = set()
+    seen = set[str]()
     for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK or not suspect.nodes:
-            yield f"# {suspect.kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
+            kind = "path" if suspect.kind is SuspectKind.GROUP else suspect.kind
+            yield f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
             continue
         for node in suspect.nodes:
             if node not in seen:
