@@ -93,7 +93,7 @@ def test_islands_are_groups_and_nobody_is_accused(tmp_path: Path) -> None:
     document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
     assert [each["kind"] for each in document["suspects"]] == ["group"]
     assert [each["nodes"] for each in document["groups"]] == [EIGHT[:5], EIGHT[5:]]
-    assert sweep("--from", str(folder), "--print-cordon", "kubectl").stdout.startswith("# group ")
+    assert sweep("--from", str(folder), "--print-cordon", "kubectl").stdout.startswith("# path ")
 
 
 def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path) -> None:
