@@ -108,12 +108,11 @@ def execution_lines(
 
 
 def _environment(step: "Step") -> str:
-    env = {name: value for command in step.commands for name, value in command.env.items()}
+    words = {name: f"{name}={shlex.quote(value)}" for each in step.commands for name, value in each.env.items()}
     unset = dict.fromkeys(name for command in step.commands for name in command.unset)
-    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
     more = [f"and {len(unset) - _MAX_UNSET} more"] if len(unset) > _MAX_UNSET else []
     names = [*islice(unset, _MAX_UNSET), *more]
-    return "; ".join(filter(None, (" ".join(words), f"unset {' '.join(names)}" if names else "")))
+    return "; ".join(filter(None, (" ".join(words.values()), f"unset {' '.join(names)}" if names else "")))
 
 
 def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
@@ -125,10 +124,11 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
         flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
         raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
     preview = preview_sweep(request)
-    target, document = request.run.target, preview.document
-    reason = f": {request.run.target_reason}" if request.run.target_reason else ""
-    terminal.write_line(f"Target:      {target.name} ({target.launcher}){reason}")
+    target, document, reason = request.run.target, preview.document, request.run.target_reason
+    terminal.write_line(f"Target:      {target.name} ({target.launcher}){f': {reason}' if reason else ''}")
     terminal.write_line(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
+    for why in document.unreachable.values():
+        terminal.write_line(f"Left out:    {why}")
     terminal.write_line(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
     if document.nics:
         terminal.write_line(f"NICs:        {', '.join(document.nics)}")

@@ -80,7 +80,7 @@ def headline(report: SweepReport) -> str:
 def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     path = f"The path between {len(diagnosis.groups)} groups is slow. " if diagnosis.slow_path else ""
     if diagnosis.contradiction:
-        return f"No node is called bad: {diagnosis.contradiction}"
+        return f"No node is called bad. {diagnosis.contradiction}"
     if bad := diagnosis.suspects[diagnosis.slow_path :]:
         return f"{path}Bad: {_counts(bad)}."
     if diagnosis.undecided:

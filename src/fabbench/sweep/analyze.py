@@ -58,15 +58,18 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
 
 def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
     """Yield the path between found groups as a suspect, if it is slower than the slowest of them is by itself."""
-    groups, medians = fitted.groups, {True: list[float](), False: list[float]()}
+    groups, inside, between = fitted.groups, dict[tuple[str, int], float](), dict[tuple[str, int], float]()
     if groups is None or groups.given:
         return
     for each in fitted.classes:
         fine = ~each.failed & (fitted.bad[each.tests.members] < DOUBTED).all(axis=1) & (each.tests.size == 2)
+        side, nearest = (between, max) if each.tests.between else (inside, min)
         for series in each.tests.known_series():
             if (chosen := fine & (each.tests.series == series)).any():
-                medians[each.tests.between].append(float(np.median(each.tests.values[chosen])))
-    if all(medians.values()) and max(medians[True]) < min(medians[False]) + np.log1p(-TOLERANCE):
+                kind, median = (each.tests.rail, series % each.tests.kinds), float(np.median(each.tests.values[chosen]))
+                side[kind] = nearest(median, side.get(kind, median))
+    kinds = inside.keys() & between.keys()
+    if kinds and all(between[kind] < inside[kind] + np.log1p(-TOLERANCE) for kind in kinds):
         name = " – ".join(groups.names) if len(groups.names) < 4 else f"{groups.names[0]} … {groups.names[-1]}"
         evidence = EvidenceWriter(readings, fitted, confidence).of_path()
         yield Suspect(SuspectKind.GROUP, name, (), max(confidence, 1 - np.exp(-SURE)), evidence)
@@ -77,32 +80,32 @@ def _contradiction(fitted: Fit, confidence: float) -> str:
     accused, pairs, count = fitted.bad >= confidence, fitted.pairs, len(fitted.nodes)
     number, fast = int(accused.sum()), pairs.slower >= fitted.slow
     if number > max(1, FEW * count):
-        what = "more than a quarter are not bad nodes, but a type, a switch or a setting of their own"
-        return f"{number} of {count} nodes are slow with the others: {what}."
+        return f"{number} of {count} nodes are slow with the others: so many are of another type, switch or setting."
     among = accused[pairs.members].all(axis=1)
     if 2 * fast[among].sum() > among.sum():
         tests = f"{fast[among].sum()} of {among.sum()} pairs"
-        return f"{tests} among the {number} nodes that look bad are fast: the path to others is slow."
+        return f"{tests} of the {number} nodes that look bad are fast: the path to others is slow."
     nodes, own = pairs.members[~pairs.between].reshape(-1), np.repeat(fast[~pairs.between], 2)
     fine = np.bincount(nodes, own, count) > _PARTLY * np.bincount(nodes, minlength=count)
     if (partly := int((accused & fine).sum())) > max(2, _FEW_FLAKY * count):
-        slow = f"{partly} of {count} nodes are slow with some partners and fast with others"
-        return f"{slow}: a path between them is slow."
+        return f"{partly} of {count} nodes are slow with some partners, fast with others: a path between them is slow."
     return ""
 
 
 def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
-    """Yield the groups with their figures, if figures of one kind can be compared."""
+    """Yield the groups, with their figures if these can be compared."""
     groups, pairs = fitted.groups, fitted.pairs
     if groups is None:
         return
+    # Figures of different things cannot be compared.
+    several = len({number % each.tests.kinds for each in fitted.classes for number in each.tests.known_series()}) > 1
     known = ~np.isnan(pairs.values)
     healthy = known & (fitted.bad[pairs.members] < DOUBTED).all(axis=1)
     measured = np.bincount(pairs.members[known].reshape(-1), minlength=len(fitted.nodes)) > 0
     for number, name in enumerate(groups.names):
         mine = healthy & (groups.of[pairs.members] == number).any(axis=1)
         inside, between = (
-            readings.figure(float(np.median(pairs.values[side]))) if side.any() else None
+            readings.figure(float(np.median(pairs.values[side]))) if side.any() and not several else None
             for side in (mine & ~pairs.between, mine & pairs.between)
         )
         members = np.flatnonzero((groups.of == number) & (measured | groups.given)).tolist()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 SCREENING = 8
 """Pairs of each node before anything is judged, unless another number is requested.
 
-A node that is slow in a fraction p of its tests shows in k tests with the chance 1 − (1 − p)^k: if p is half,
-4 pairs miss 6 nodes in 100, and 7 miss 8 in 1,000.
+A node that is slow in a fraction p of its tests shows in k tests with the chance 1 − (1 − p)^k: 8 pairs miss 4 nodes
+in 1,000 if p is half, and 10 in 100 if it is a quarter.
 """
 _CLEAR = 0.008
 """Below this chance, a node or a link is healthy."""

@@ -67,9 +67,10 @@ class EvidenceWriter:
         """Return the evidence against the path between found groups."""
         pairs = self._fit.pairs
         fine = ~np.isnan(pairs.values) & (self._fit.bad[pairs.members] < DOUBTED).all(axis=1)
-        across, inside = (pairs.values[fine & side] for side in (pairs.between, ~pairs.between))
-        between = f"{counted(len(across), 'pair')} between groups: {self._range(across)} {self._scale.unit}"
-        return f"{between}; {len(inside)} within: {self._range(inside)}."
+        several = len(np.unique(self._all(lambda each: each.tests.series % each.tests.kinds))) > 1
+        sides = [pairs.values[fine & side] for side in (pairs.between, ~pairs.between)]
+        figures = ["" if several else f": {self._range(values)} {self._scale.unit}" for values in sides]
+        return f"{counted(len(sides[0]), 'pair')} between groups{figures[0]}; {len(sides[1])} within{figures[1]}."
 
     def of_link(self, each: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""

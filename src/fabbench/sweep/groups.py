@@ -142,7 +142,7 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
     """Move nodes to the group that their tests fit best, until none moves."""
     of, count = groups.of.copy(), len(groups.names)
     ends, values = np.concatenate((pairs, pairs[:, ::-1])), np.tile(slower, 2)
-    for _ in range(_MOVES):
+    for _ in range(30):
         inside = of[ends[:, 0]] == of[ends[:, 1]]
         if inside.all() or not inside.any():
             break
@@ -161,9 +161,6 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
         moving = moving[np.argsort(-better[moving], kind="stable")][: max(len(moving) // 2, 1)]
         of[moving] = fits[moving].argmax(axis=1)
     return _grouping(of, apart=False)
-
-
-_MOVES = 30
 
 
 def _density(deviation: Floats, noise: float) -> Floats:

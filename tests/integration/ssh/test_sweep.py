@@ -38,7 +38,10 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     site = fresh(lab(4, homes="own"))
     words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
     with nothing_left(site):
-        done = site.run([*words, "-e", "1M", "--host", "nowhere.invalid"], timeout=240)
+        words += ["-e", "1M", "--host", "nowhere.invalid"]
+        dry = site.run([*words, "--dry-run"], timeout=240)
+        done = site.run(words, timeout=240)
+    assert "Left out:    nowhere.invalid " in dry.stdout
     assert done.returncode == 4, done.stderr
     assert "nowhere.invalid is left out" in done.stderr
     assert "nowhere.invalid has no usable test" in done.stdout

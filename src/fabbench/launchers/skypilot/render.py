@@ -117,7 +117,7 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the SkyPilot task of a plan, its keys in the order of SkyPilot's documentation. Raise RequestError."""
+    """Return a plan as a SkyPilot task, with keys in the order that SkyPilot documents. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
