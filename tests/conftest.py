@@ -34,8 +34,8 @@ settings.load_profile("ci")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many tests run concurrently: a third of them wait for the programs that they started."""
-    return min(2 * (os.cpu_count() or 1), 16)
+    """Return how many tests run concurrently: some wait for the programs that they started."""
+    return min((os.cpu_count() or 1) + 1, 16)
 
 
 def pytest_collection_finish() -> None:

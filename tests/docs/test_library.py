@@ -42,6 +42,7 @@ def test_the_page_names_every_function() -> None:
     assert named == set(fabbench.__all__) - {"__version__"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.name)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     cells = json.loads(notebook.read_text("utf-8"))["cells"]

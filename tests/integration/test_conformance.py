@@ -47,7 +47,7 @@ LONG_S = 90.0
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u", "a=b")
 
 
-@pytest.fixture(params=[Sessions, Script])
+@pytest.fixture(params=[pytest.param(Sessions, marks=pytest.mark.slow), Script])
 def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     """An executor of which nothing may be left, neither a program nor a file."""
     folder = tmp_path / "temporary"

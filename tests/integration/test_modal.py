@@ -44,9 +44,8 @@ def test_the_example_is_what_render_prints() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "benchmark", ["nccl", *(pytest.param(b, marks=pytest.mark.slow) for b in ("torch", "pingpong"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
 def test_modal_itself_reads_an_app(benchmark: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE, "--env", "MY_TOKEN").output)
     # It imports the file, makes the App with its functions, and reads the entry point: without an account.

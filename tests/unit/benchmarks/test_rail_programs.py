@@ -79,7 +79,8 @@ of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda
 
 
 @of_both
-@pytest.mark.parametrize("at_once", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [True, False])
 def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benchmark, at_once: bool) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=at_once)
     log = measured(execution, host)

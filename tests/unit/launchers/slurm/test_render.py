@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -50,20 +49,13 @@ def options(*words: str) -> dict[str, str]:
     return {name: value for name, _, value in found}
 
 
-@pytest.mark.parametrize(
-    ("benchmarks", "ways"),
-    [(EVERY[:1], WAYS[2:]), pytest.param(EVERY, WAYS, marks=pytest.mark.slow)],
-    ids=["few", "all"],
-)
-def test_bash_and_shellcheck_have_nothing_to_say(benchmarks: list[Any], ways: list[Any], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
     need("shellcheck")
-    for number, (words, way) in enumerate(itertools.product(benchmarks, ways)):
+    for number, (words, way) in enumerate(itertools.product(EVERY, WAYS)):
         done = render(*words, *way)
         assert (done.exit_code, done.stderr) == (0, "")
-        file = tmp_path / f"{number}.sbatch"
-        file.write_text(done.stdout)
-        read = subprocess.run(["bash", "-n", file], capture_output=True, text=True, check=False)
-        assert (read.returncode, read.stderr) == (0, "")
+        (tmp_path / f"{number}.sbatch").write_text(done.stdout)
     checked = subprocess.run(["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
 
