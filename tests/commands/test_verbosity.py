@@ -18,7 +18,7 @@ def test_quiet_leaves_results_and_errors() -> None:
 
 
 def test_actions_are_written_with_their_time(tmp_path: Path) -> None:
-    line = re.compile(r"(?m)^\d\d:\d\d:\d\d\.\d{3} ssh nosuch.invalid \(.*\): connect$")
+    line = re.compile(r"(?m)^\d\d:\d\d:\d\d\.\d{3} ssh nosuch.invalid: connect \(openssh\)$")
     assert line.search(runner().invoke(cli, [*CHECK, "-v"]).stderr)
     file = tmp_path / "log"
     done = runner().invoke(cli, [*CHECK, "--debug", str(file)])

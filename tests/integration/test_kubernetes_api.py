@@ -26,7 +26,7 @@ from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.mpijob.job import require_operator
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.remote.connection import LostError
+from fabbench.remote.transport import LostError
 from tests.support.clock import Clock
 from tests.support.hosts import processes
 from tests.support.pod_objects import node_object

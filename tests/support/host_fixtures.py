@@ -79,7 +79,7 @@ def lab(labs: Labs, request: pytest.FixtureRequest) -> Iterator[Labs]:
 
 
 BOTH_SSH_CLIENTS = pytest.mark.parametrize(
-    "lab", ["paramiko", pytest.param("openssh", marks=pytest.mark.slow)], indirect=True, scope="module"
+    "lab", ["openssh", pytest.param("paramiko", marks=pytest.mark.slow)], indirect=True, scope="module"
 )
 """What a test of a whole module does over ssh, it does with fabbench's own client and with the user's."""
 

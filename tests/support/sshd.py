@@ -5,11 +5,12 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from fabbench.remote.ssh_config import SshSettings
+from fabbench.remote.ssh_transport import SshHost
 from tests.support.local_runs import eventually
 from tests.support.needed import refuse, strict
 
@@ -47,25 +48,25 @@ class Sshd:
     def known(self, *, kind: str = "ed25519", name: str = "") -> str:
         return f"{name or f'[127.0.0.1]:{self.port}'} {' '.join(self.key(kind))}\n"
 
-    def settings(self, **changes: object) -> SshSettings:
-        """What the ssh configuration of a user might come to who knows this host and has its key."""
-        known = self.folder / "known_hosts"
-        if not known.exists():
-            known.write_text(self.known())
-        usual = SshSettings(
-            name="node1",
-            address="127.0.0.1",
-            port=self.port,
-            user=USER,
-            identities=(str(self.folder / "user"),),
-            jumps=(),
-            proxy_command=None,
-            known_hosts=(str(known),),
-            host_key_alias=None,
-            identities_only=True,
-            identity_agent="none",
-        )
-        return replace(usual, **changes)  # type: ignore[arg-type]
+    def host(self, *lines: str, name: str = "node1", known: str | None = None, accept_new: bool = False) -> SshHost:
+        """A host in the ssh configuration of a user who knows it and has its key; `lines` come first there."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        (folder / "known").write_text(self.known() if known is None else known)
+        usual = {
+            "HostName": "127.0.0.1",
+            "Port": self.port,
+            "User": USER,
+            "IdentityFile": self.folder / "user",
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            "UserKnownHostsFile": folder / "known",
+            "GlobalKnownHostsFile": "/dev/null",
+        }
+        given = {line.split()[0] for line in lines}
+        words = [*lines, *(f"{key} {value}" for key, value in usual.items() if key not in given)]
+        config = folder / "config"
+        config.write_text(f"Host {name}\n" + "".join(f"  {line}\n" for line in words))
+        return SshHost(name=name, config=str(config), accept_new=accept_new)
 
     def children(self) -> list[int]:
         """The processes that serve connections, and what they started."""

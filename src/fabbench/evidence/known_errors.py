@@ -181,6 +181,30 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         Severity.ERROR,
     ),
     _known(
+        "ssh-refused",
+        ("Permission denied (",),
+        r"Permission denied \((?:publickey|keyboard-interactive|password|gssapi|hostbased)",
+        "mpirun's ssh was refused by another host.",
+        "Where sshd takes keys from elsewhere than ~/.ssh/authorized_keys (AuthorizedKeysFile, AuthorizedKeysCommand), "
+        "pass --mpi-ssh existing: hosts must then reach each other by ssh themselves.",
+    ),
+    _known(
+        "cuda-driver-too-old",
+        ("CUDA driver version is insufficient",),
+        r"CUDA driver version is insufficient for CUDA runtime version",
+        "The node's NVIDIA driver is older than the program's CUDA needs.",
+        "Update the driver (CUDA 13 needs 580, CUDA 12 needs 525), or use an image or build with an older CUDA.",
+        Severity.ERROR,
+    ),
+    _known(
+        "gpu-not-supported",
+        ("no kernel image is available",),
+        r"no kernel image is available for execution on the device",
+        "The program was not built for this kind of GPU.",
+        "Use an image or build that has it: CUDA 13 dropped Volta (V100) and older, and new GPUs need a new CUDA.",
+        Severity.ERROR,
+    ),
+    _known(
         "peer-closed",
         ("Connection closed", "remote process exited"),
         r"Connection closed by remote peer|remote process exited or there was a network error",

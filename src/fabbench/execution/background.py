@@ -1,12 +1,13 @@
-"""Programs that run beside fabbench, from any thread: masters of OpenSSH connections, Slurm steps.
+"""Programs that run beside fabbench, from any thread: ssh and its masters, Slurm steps.
 
 What `fabbench.execution.process` starts ends with the thread that started it. These programs end with
 fabbench itself, however that ends: a shell waits for end of file on its standard input, which fabbench holds
-open, then ends the program and removes its folder.
+open, then ends the program and removes its folder. One with pipes needs no shell: they break.
 """
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -128,3 +129,79 @@ class BackgroundStream(BackgroundProcess):
             while chunk := os.read(out.fileno(), _CHUNK):
                 yield from decoder.feed(chunk)
         yield from decoder.rest()
+
+
+class PipedProcess:
+    """A program whose input and outputs are pipes, which any thread may use. Ctrl-C does not reach it."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start it with `env` added. Raise MachineError if it cannot be started."""
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, **env},
+            )
+        except OSError as error:
+            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+        stdin, out, err = self._popen.stdin, self._popen.stdout, self._popen.stderr
+        assert stdin and out and err  # noqa: PT018, S101 - pipes were requested
+        self._input = stdin
+        os.set_blocking(self._input.fileno(), False)
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._outputs = {out.fileno(): out, err.fileno(): err}
+        self._out, self._err = self._outputs
+        self._poll = select.poll()
+        for number in self._outputs:
+            self._poll.register(number, select.POLLIN)
+
+    def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        """Return what came on standard output and standard error, after a wait if necessary; None at the end."""
+        with self._reading:
+            if not self._outputs:
+                return None
+            received = {self._out: b"", self._err: b""}
+            for number, _ in self._poll.poll(timeout_s * 1000):
+                received[number] = os.read(number, _CHUNK)
+                if not received[number]:
+                    self._poll.unregister(number)
+                    self._outputs.pop(number).close()
+        return received[self._out], received[self._err]
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Write to its standard input. Raise TimeoutError, and OSError once it has ended."""
+        with self._writing:
+            writable = select.poll()
+            writable.register(self._input, select.POLLOUT)
+            while data:
+                if not writable.poll(timeout_s * 1000):
+                    raise TimeoutError(f"it accepted no input for {timeout_s:g} s")
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(self._input.fileno(), data[:_CHUNK]) :]
+
+    def end_input(self) -> None:
+        """Close its standard input."""
+        with self._writing:
+            self._input.close()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Return its status once it has ended: negative for a signal. Raise TimeoutError."""
+        try:
+            return self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(str(error)) from error
+
+    def kill(self) -> None:
+        """End it at once, and close its pipes: a thread that waits for its outputs gets their end."""
+        self._popen.kill()
+        self._popen.wait()
+        self.end_input()
+        with self._reading:
+            for number, output in self._outputs.items():
+                self._poll.unregister(number)
+                output.close()
+            self._outputs = {}

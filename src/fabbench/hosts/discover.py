@@ -92,19 +92,10 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
 
 
 def folders(target: Target) -> tuple[str, ...]:
-    """Return the directories in which hosts look for programs first.
-
-    Raise RequestError if the target's mpirun is not an absolute path of an mpirun.
-    """
+    """Return where hosts look for programs first: in the target's mpirun itself, and in directories."""
     if target.mpirun is None:
         return target.bin_dirs
-    folder, _, name = target.mpirun.rpartition("/")
-    if name != MPIRUN or not folder.startswith("/"):
-        raise RequestError(
-            f"{target.mpirun} is not a valid path of an mpirun.",
-            hint="Use an absolute path, such as /opt/openmpi/bin/mpirun.",
-        )
-    return (folder, *target.bin_dirs)
+    return (target.mpirun, target.mpirun.rpartition("/")[0], *target.bin_dirs)
 
 
 def parted(inventory: Inventory, parts: int) -> Inventory:

@@ -74,7 +74,11 @@ report_file() {
 # look NAME: sets $found to its path.
 look() {
     found=''
-    for folder in $first; do try "$folder/$1" && return 0; done
+    for folder in $first; do
+        try "$folder/$1" && return 0
+        # A program itself instead of its directory is the mpirun to use: mpiexec.hydra, mpirun.openmpi.
+        [ "$1" = mpirun ] && try "$folder" && return 0
+    done
     IFS=:
     for folder in $path; do
         if [ -n "$folder" ] && try "$folder/$1"; then

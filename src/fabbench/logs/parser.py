@@ -225,11 +225,14 @@ class LogParser:
         if group.ended is not None and line.text not in _EMPTY:
             return self._after_status(group, line)
         if (claimed := self._claimed(group, line)) is not None:
+            if " failure " in line.text:
+                group.evidence.other(line.text)
             return claimed
         if group.messages and group.messages[-1].takes(line.text):
             group.evidence.other(line.text)
         elif message is not None:
             group.add(message)
+            group.evidence.other(line.text)
         elif line.text not in _EMPTY and not _kind(line.text).silent:
             return self._unknown_line(group, line)
         return []

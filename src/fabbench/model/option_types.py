@@ -336,7 +336,7 @@ HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A
 USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
 FABRIC = Text("the name of a fabric", "NAME", r"^[A-Za-z0-9][A-Za-z0-9_;.-]*$")
 FOLDER = Text("a directory", "DIRECTORY", r"\S")
-MPIRUN = Text("the absolute path of an mpirun", "PATH", r"^/(?:.*/)?mpirun$")
+MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
 IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
 INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9.-]*$")
 DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$")

@@ -78,8 +78,11 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 
 def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
-    """Return whether all hosts have a fabric, in every variant."""
-    return all(not work.why_unsupported(fabric, host) for _, host in inventory.views())
+    """Return whether all hosts have a fabric, in every variant: a device of RoCE is none of InfiniBand."""
+    hosts = [host for _, host in inventory.views()]
+    if fabric in {"ib", "roce"} and any(host.devices and not host.linked(fabric) for host in hosts):
+        return False
+    return all(not work.why_unsupported(fabric, host) for host in hosts)
 
 
 def _best_inside(token: str, host: Host, work: Work) -> str:

@@ -1,6 +1,7 @@
 """Hosts that a user names: connected, probed, and with the agent on each an allocation to run on."""
 
 import contextlib
+import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -15,13 +16,11 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import DEFAULT_VARIANT, Execution, Variant
 from fabbench.plan.request import with_libraries
-from fabbench.remote.connection import Connection
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.options import SshOptions
 from fabbench.remote.parallel import connect_all, map_hosts
 from fabbench.remote.session import HeldHosts, RemoteSession
-from fabbench.remote.ssh_client import with_clients
-from fabbench.remote.ssh_config import all_settings
+from fabbench.remote.ssh_transport import SshHost, SshTransport
 from fabbench.remote.transport import HostGoneError, Transport
 
 T = TypeVar("T")
@@ -33,25 +32,46 @@ _MAX_SHOWN = 5
 @contextlib.contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: Callable[[int], None] | None = None
-) -> Iterator[Mapping[str, Connection | MachineError]]:
+) -> Iterator[Mapping[str, SshTransport | MachineError]]:
     """Connect to hosts; `on_progress` gets the number of hosts done. All are closed at the end."""
     options = target.options_as(SshOptions)
-    settings = all_settings(
-        names,
-        config=str(options.ssh_config) if options.ssh_config else None,
-        user=options.user,
-        port=options.port,
-        identity=str(options.identity) if options.identity else None,
-    )
-    results = connect_all(
-        with_clients(settings, options.ssh_client), accept_new=options.accept_new_host_keys, on_progress=on_progress
-    )
+    if not all(names):
+        raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
+    client = _client(options.ssh_client)
+    connections = [
+        client(
+            SshHost(
+                name=name,
+                user=options.user,
+                port=options.port,
+                identity=str(options.identity) if options.identity else None,
+                config=str(options.ssh_config) if options.ssh_config else None,
+                accept_new=options.accept_new_host_keys,
+            )
+        )
+        for name in names
+    ]
     try:
-        yield results
+        yield connect_all(connections, on_progress)
     finally:
-        for connection in results.values():
-            if isinstance(connection, Connection):
-                connection.close()
+        for connection in connections:
+            connection.close()
+
+
+def _client(chosen: str) -> Callable[[SshHost], SshTransport]:
+    """Return the client that connects. Raise RequestError if OpenSSH is chosen and missing."""
+    if chosen == "paramiko" or (chosen == "auto" and shutil.which("ssh") is None):
+        from fabbench.remote.paramiko_client import Paramiko
+
+        return Paramiko
+    from fabbench.remote.openssh import OpenSsh
+
+    if shutil.which("ssh") is None:
+        raise RequestError(
+            "--ssh-client is openssh, but ssh was not found on this machine.",
+            hint="Install it (openssh-client), or use --ssh-client paramiko.",
+        )
+    return OpenSsh
 
 
 def probe(connection: Transport, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:

@@ -25,10 +25,9 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.remote.allocation import connected, distinct, host_names
-from fabbench.remote.channel import LostError
-from fabbench.remote.connection import AnswerLines, Connection
 from fabbench.remote.parallel import map_hosts
-from fabbench.remote.transport import HostShell
+from fabbench.remote.ssh_transport import SshTransport
+from fabbench.remote.transport import AnswerLines, HostShell, LostError
 
 _START_S = 20.0
 _TRY_S = 8.0
@@ -148,9 +147,9 @@ _NO_NEEDS = Needs(programs=(), install="")
 class SshShell(HostShell):
     """A POSIX shell that reads commands from its standard input, and ends with it."""
 
-    def __init__(self, connection: Connection, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, connection: SshTransport, arguments: Sequence[str] = ()) -> None:
         """Start it; `arguments` are passed to its scripts. Raise MachineError."""
-        self._settings = connection.settings
+        self._name = connection.name
         self._pipe = connection.open(("sh", "-s", "--", *arguments))
 
     @override
@@ -162,14 +161,13 @@ class SshShell(HostShell):
     @override
     def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
         deadline = time.monotonic() + limit_s
-        answer = AnswerLines(str(self._settings))
+        answer = AnswerLines(self._name)
         while True:
-            lines = self._pipe.read()
+            lines = self._pipe.read(_POLL_S)
             answer.take(lines)
             count -= sum(line.startswith(prefix) for line in lines)
             if count <= 0 or self._pipe.closed or time.monotonic() >= deadline:
                 return answer.lines
-            self._pipe.wait(_POLL_S)
 
     def close(self) -> None:
         """Close its input, which ends the shell, or the program that replaced it."""
@@ -201,7 +199,7 @@ def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts
     names = host_names(target)
     arguments = probe_arguments(programs(needs), folders(target))
     with connected(target, names, lambda done: progress("connecting", done, len(names))) as results:
-        connections = {name: one for name, one in results.items() if isinstance(one, Connection)}
+        connections = {name: one for name, one in results.items() if isinstance(one, SshTransport)}
         count = _Count("probing", len(connections), progress)
         answers = map_hosts(connections, lambda one: count.after(_ask(one, arguments)), len(names))
         probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
@@ -244,9 +242,9 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
     return min(clocks, key=lambda clock: clock.uncertainty_s, default=None)
 
 
-def _ask(connection: Connection, arguments: Sequence[str]) -> ProbedHost:
+def _ask(connection: SshTransport, arguments: Sequence[str]) -> ProbedHost:
     """Query one host's clock, and then probe it. Raise MachineError."""
-    return probe_with_clock(SshShell(connection, arguments), str(connection.settings))
+    return probe_with_clock(SshShell(connection, arguments), connection.name)
 
 
 def probe_with_clock(shell: HostShell, host: str) -> ProbedHost:

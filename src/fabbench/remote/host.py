@@ -8,7 +8,7 @@ come back, the agent ends them.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import chain
@@ -17,8 +17,7 @@ from typing import TypeVar
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
-from fabbench.remote.connection import Done, LostError
-from fabbench.remote.transport import HostGoneError, ProcessStream, Transport
+from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 _LEASES = 2
 """How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
@@ -70,6 +69,8 @@ class RemoteHost:
         self.port = 22
         self.has: frozenset[str] = frozenset()
         """The variables of `FORWARDED` that are set there."""
+        self.others: tuple[str, ...] = ()
+        """The users of other runs of fabbench that are there."""
         self.lost: MachineError | None = None
         """Why the host was given up; None if it was not."""
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
@@ -105,6 +106,8 @@ class RemoteHost:
                 self.port = self._port_of(rest)
             elif word == "has":
                 self.has |= {rest}
+            elif word == "other":
+                self.others += (rest,)
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch):
@@ -123,6 +126,11 @@ class RemoteHost:
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
         return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        """Write files: path → content. Raise MachineError if that fails."""
+        texts = (b"%d %s\n%s" % (len(content), path.encode(), content) for path, content in contents.items())
+        self.run("put", stdin=b"".join(texts))
 
     def open(self, mode: str, *words: str) -> ProcessStream:
         """Start a mode of the agent that keeps running. Raise MachineError if it cannot be started."""
@@ -242,8 +250,13 @@ class RemoteHost:
 
     def _watch(self) -> None:
         """Close a connection that does not answer, which wakes its users, and finally give up the host."""
+        asked = time.monotonic()
         while not self._closing.wait(self._beat_s / 2):
-            silent_s = time.monotonic() - self._last_answer
+            before, asked = asked, time.monotonic()
+            if asked - before > 2 * self._beat_s:
+                # fabbench itself was stopped: the answers of that time are yet to be read.
+                self._last_answer = asked
+            silent_s = asked - self._last_answer
             if silent_s > self._lost_after_s:
                 cause = f" {self._why}" if self._why else ""
                 self.lost = MachineError(

@@ -23,9 +23,8 @@ class SshOptions(LauncherOptions):
     ssh_config: Path | None = option(File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True)
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
-        "What connects to hosts: fabbench itself with paramiko, or your ssh program (openssh), through a "
-        "connection that you have open (ControlMaster) if there is one. auto: openssh if one is open, or if "
-        "your ssh configuration requires what paramiko cannot do.",
+        "What connects to hosts: your ssh program (openssh), through a connection that you have open "
+        "(ControlMaster) if there is one, or fabbench itself with paramiko. auto: openssh if there is an ssh program.",
         default="auto",
         only="run",
         reaches=True,

@@ -5,8 +5,7 @@ from typing import TypeVar
 
 from fabbench.execution.worker_pool import WorkerPool
 from fabbench.model.errors import MachineError
-from fabbench.remote.connection import Connection
-from fabbench.remote.ssh_config import SshSettings
+from fabbench.remote.ssh_transport import SshTransport
 
 WORKERS = 32
 """Number of hosts that are processed concurrently."""
@@ -19,50 +18,27 @@ U = TypeVar("U")
 
 
 def connect_all(
-    settings: Sequence[SshSettings],
-    *,
-    accept_new: bool,
-    workers: int = WORKERS,
-    on_progress: Callable[[int], None] | None = None,
-) -> dict[str, Connection | MachineError]:
-    """Connect to hosts: name → connection or error. Hosts behind a jump host share its connection.
+    hosts: Sequence[SshTransport], on_progress: Callable[[int], None] | None = None
+) -> dict[str, SshTransport | MachineError]:
+    """Connect to hosts: name → connection or error. `on_progress` gets the number of hosts done.
 
-    `on_progress` gets the number of hosts done. Ctrl-C (any exception in this thread) closes all connections
-    at once and is passed on.
+    Ctrl-C (any exception in this thread) closes all connections at once and is passed on.
     """
-    jumps: dict[SshSettings, Connection] = {}
-    connections = {one.name: _connection(one, jumps, accept_new=accept_new) for one in settings}
 
-    def connect(connection: Connection) -> Connection:
-        connection.connect()
-        return connection
+    def connect(host: SshTransport) -> SshTransport:
+        host.connect()
+        return host
 
-    try:
-        return _work(connections, connect, workers, on_progress, stop=lambda: _close(connections, jumps))
-    finally:
-        for connection in connections.values():
-            if not connection.alive:
-                connection.close()
+    def close() -> None:
+        for host in hosts:
+            host.close()
+
+    return _work({host.name: host for host in hosts}, connect, WORKERS, on_progress, stop=close)
 
 
 def map_hosts(items: Mapping[str, U], work: Callable[[U], T], workers: int = WORKERS) -> dict[str, T | MachineError]:
     """Call `work` with each item, and return name → result or MachineError. Raise any other error."""
     return _work(items, work, workers)
-
-
-def _connection(settings: SshSettings, jumps: dict[SshSettings, Connection], *, accept_new: bool) -> Connection:
-    """Make a connection, sharing the connections to its jump hosts with the others."""
-    via: Connection | None = None
-    for jump in settings.jumps:
-        if jump not in jumps:
-            jumps[jump] = Connection(jump, accept_new=accept_new, via=via)
-        via = jumps[jump]
-    return Connection(settings, accept_new=accept_new, via=via)
-
-
-def _close(connections: Mapping[str, Connection], jumps: Mapping[SshSettings, Connection]) -> None:
-    for connection in (*connections.values(), *jumps.values()):
-        connection.close()
 
 
 def _work(

@@ -9,9 +9,8 @@ from itertools import chain
 from typing import TypeAlias
 
 from fabbench.execution.session import LONGEST_OUTPUT, FloodedError
-from fabbench.remote.connection import LostError
 from fabbench.remote.host import FLOODED, RemoteHost
-from fabbench.remote.transport import ProcessStream
+from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
 """How much of a program's output a host keeps: more than is read, so that the reader notices the excess."""

@@ -75,17 +75,13 @@ def install(
     """
     key, token, folder = new_key(), remotes[0].token, remotes[0].folder
     hosts = [(address, remote) for names, remote in zip(addresses, remotes, strict=True) for address in names]
+    _on_each(remotes, lambda remote: remote.connection.host_key)  # it may have to ask
     contents = {
-        "key": key.private,
-        "known_hosts": known_hosts(hosts).encode(),
-        "ssh_config": client_config(folder, hosts).encode(),
+        f"{folder}/key": key.private,
+        f"{folder}/known_hosts": known_hosts(hosts).encode(),
+        f"{folder}/ssh_config": client_config(folder, hosts).encode(),
     }
-
-    def put(head: RemoteHost) -> None:
-        for name, content in contents.items():
-            head.run("put", f"{folder}/{name}", stdin=content)
-
-    _on_each(remotes if any_head else remotes[:1], put)
+    _on_each(remotes if any_head else remotes[:1], lambda head: head.put(contents))
     line = authorized_line(key, token).encode()
     first, *others = remotes if any_head else remotes[1:]
     # First one host alone: if hosts share a home, the others find the line there.

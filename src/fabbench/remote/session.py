@@ -145,7 +145,7 @@ class RemoteSession(Session):
         if command.inherited:
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
-            remote.with_reconnect(lambda: remote.run("put", path, stdin=text))
+            remote.with_reconnect(lambda: remote.put({path: text}))
             words = [*SOURCED, path, *words]
         number = f"{self._number}.{len(self._programs)}"
         program = RemoteProcess(command.role or command.argv[0], remote, number, self._queue)
@@ -247,9 +247,9 @@ class RemoteSession(Session):
         """Create the directory of the step on one host, with its files."""
         remote = self._held.remotes[index]
         remote.with_reconnect(self._watched[index].start)
-        for name, text in self._step.files.items():
-            path = f"{self.folder}/{name}"
-            remote.with_reconnect(lambda path=path, text=text: remote.run("put", path, stdin=text.encode()))  # type: ignore[misc]
+        contents = {f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()}
+        if contents:
+            remote.with_reconnect(lambda: remote.put(contents))
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""

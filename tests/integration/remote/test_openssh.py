@@ -1,8 +1,7 @@
-"""Connections by OpenSSH: when they are chosen, the user's own, certificates; and nothing of ours is left."""
+"""Connections by OpenSSH: the user's own, certificates; and nothing of ours is left."""
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.errors import MachineError
-from fabbench.remote.connection import Connection, LostError
-from fabbench.remote.ssh_client import with_clients
-from fabbench.remote.ssh_config import SshSettings, all_settings
+from fabbench.remote.openssh import OpenSsh, failure
+from fabbench.remote.ssh_transport import DroppedError, SshHost
+from fabbench.remote.transport import LostError
 from tests.support.local_runs import alive, eventually
 from tests.support.sshd import USER, Sshd, make_key, public, running_sshd
 
-pytestmark = pytest.mark.lab
+lab, slow = pytest.mark.lab, pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def own_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder for the user's control sockets: their paths must be short."""
-    with tempfile.TemporaryDirectory(prefix="fbc-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="fbc-", dir="/var/tmp") as folder:
         yield Path(folder)
 
 
@@ -51,31 +50,13 @@ def masters(folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if f"{folder}/" in line and "ssh" in line]
 
 
-def written(sshd: Sshd, folder: Path, *lines: str, known: str | None = None) -> Path:
-    """Write the ssh configuration of a user who knows the host."""
-    (folder / "known").write_text(sshd.known() if known is None else known)
-    config = folder / "config"
-    config.write_text(
-        f"Host node1\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {USER}\n"
-        f"  IdentityFile {sshd.folder}/user\n  IdentitiesOnly yes\n"
-        f"  IdentityAgent none\n  UserKnownHostsFile {folder}/known\n" + "".join(f"  {line}\n" for line in lines)
-    )
-    return config
-
-
-def settings_of(config: Path, client: str = "auto") -> SshSettings:
-    (found,) = with_clients(all_settings(["node1"], config=str(config)), client)
-    return found
-
-
 @contextlib.contextmanager
-def users_master(config: Path) -> Iterator[int]:
+def users_master(host: SshHost, place: Path) -> Iterator[int]:
     """Log in as a user does who has several factors, and keep the connection; gives its process id."""
-    path = all_settings(["node1"], config=str(config))[0].control_path
-    assert path is not None
-    process = subprocess.Popen(["ssh", "-F", str(config), "-M", "-N", "node1"], stderr=subprocess.DEVNULL)
+    words = ["ssh", "-F", str(host.config), "-M", "-N", host.name]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:
-        assert eventually(lambda: Path(path).exists() or process.poll() is not None)
+        assert eventually(lambda: [*place.iterdir()] or process.poll() is not None)
         assert process.poll() is None
         yield process.pid
     finally:
@@ -84,8 +65,8 @@ def users_master(config: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def connected(settings: SshSettings) -> Iterator[Connection]:
-    connection = Connection(settings)
+def connected(host: SshHost) -> Iterator[OpenSsh]:
+    connection = OpenSsh(host)
     connection.connect()
     try:
         yield connection
@@ -93,24 +74,18 @@ def connected(settings: SshSettings) -> Iterator[Connection]:
         connection.close()
 
 
-def answers(settings: SshSettings) -> bool:
-    with connected(settings) as connection:
-        return connection.run(["echo", "here"]).out == ["here"]
-
-
 # -- the user's own connection
 
 
-def test_an_open_connection_of_the_users_is_used_and_stays(sshd: Sshd, tmp_path: Path, place: Path) -> None:
+@lab
+def test_an_open_connection_of_the_users_is_used_and_stays(sshd: Sshd, place: Path) -> None:
     """Also where no key would let fabbench in: it stands for a login with several factors."""
-    config = written(sshd, tmp_path, f"ControlPath {place}/%C")
-    assert settings_of(config).openssh == ""
-    assert settings_of(config, "openssh").openssh == "--ssh-client openssh"
-    with users_master(config) as master:
-        found = replace(settings_of(config), identities=())
-        assert str(found.control_path) in found.openssh
+    host = sshd.host(f"ControlPath {place}/%C")
+    with users_master(host, place) as master:
+        config = Path(str(host.config))
+        config.write_text(config.read_text().replace(f"{sshd.folder}/user", "/nowhere"))
         logins = sshd.log.count("Accepted")
-        with connected(found) as connection:
+        with connected(host) as connection:
             assert connection.run(["echo", "here"]).out == ["here"]
             assert connection.host_key == sshd.key()
         assert sshd.log.count("Accepted") == logins
@@ -118,42 +93,53 @@ def test_an_open_connection_of_the_users_is_used_and_stays(sshd: Sshd, tmp_path:
         assert alive(master)
 
 
-@pytest.mark.slow
-def test_a_connection_of_the_users_that_ends_is_replaced_by_our_own(sshd: Sshd, tmp_path: Path, place: Path) -> None:
-    config = written(sshd, tmp_path, f"ControlPath {place}/%C")
-    with users_master(config) as master, connected(settings_of(config)) as connection:
+@lab
+@slow
+def test_a_connection_of_the_users_that_ends_is_replaced_by_our_own(sshd: Sshd, place: Path) -> None:
+    host = sshd.host(f"ControlPath {place}/%C")
+    with users_master(host, place) as master, connected(host) as connection:
         pipe = connection.open(["sh", "-c", "echo begun; sleep 600"])
-        assert next(pipe.lines()) == "begun"
+        lines = pipe.lines()
+        assert next(lines) == "begun"
         os.kill(master, signal.SIGTERM)
         with pytest.raises(LostError, match="broke"):
-            list(pipe.lines())
-        assert eventually(lambda: not connection.alive)
+            list(lines)
+        assert not connection.alive
         connection.connect()
         assert connection.run(["echo", "again"]).out == ["again"]
 
 
-@pytest.mark.slow
+@lab
+@slow
 def test_more_programs_than_a_connection_of_the_users_takes(tmp_path: Path, place: Path) -> None:
-    """Some go over our own; where there can be none, that is told."""
+    """Some go over others; where there can be none, that is told."""
     with running_sshd(tmp_path / "s", "MaxSessions 2") as sshd:
-        config = written(sshd, tmp_path, f"ControlPath {place}/%C")
-        with users_master(config):
-            with connected(settings_of(config)) as connection:
-                pipes = [connection.open(["sh", "-c", f"echo {number}; read word"]) for number in range(7)]
-                assert [next(pipe.lines()) for pipe in pipes] == [str(number) for number in range(7)]
+        host = sshd.host(f"ControlPath {place}/%C")
+        with users_master(host, place):
+            with connected(host) as connection:
+                pipes = [connection.open(["sh", "-c", f"echo {number}; read word"]) for number in range(5)]
+                assert [next(pipe.lines()) for pipe in pipes] == [str(number) for number in range(5)]
                 for pipe in pipes:
                     pipe.send(b"word\n")
                     assert (list(pipe.lines()), pipe.status) == ([], 0)
+            config = Path(str(host.config))
             config.write_text(config.read_text().replace(f"{sshd.folder}/user", "/nowhere"))
-            with connected(settings_of(config)) as connection:
+            with connected(host) as connection:
                 held = [connection.open(["sh", "-c", "echo begun; read word"]) for _ in range(2)]
                 assert [next(pipe.lines()) for pipe in held] == ["begun"] * 2
-                with pytest.raises(MachineError, match="No key") as caught:
-                    connection.run(["true"], timeout_s=1)
+                with pytest.raises(MachineError, match="Permission denied") as caught:
+                    connection.run(["true"])
                 assert "MaxSessions" in str(caught.value.hint)
 
 
-# -- what paramiko cannot do
+@lab
+@slow
+def test_what_a_proxy_command_says_is_told(sshd: Sshd) -> None:
+    with pytest.raises(MachineError, match="no tunnel"):
+        OpenSsh(sshd.host("ProxyCommand sh -c 'echo no tunnel >&2; exit 1'")).connect()
+
+
+# -- certificates
 
 
 def signed(authority: Path, key: Path, *words: str) -> Path:
@@ -163,60 +149,39 @@ def signed(authority: Path, key: Path, *words: str) -> Path:
     return Path(f"{key}-cert.pub")
 
 
-@pytest.mark.slow
-def test_certificates_of_hosts_and_users(sshd: Sshd, tmp_path: Path) -> None:
-    """Also where sshd looks for keys elsewhere than in ~/.ssh."""
+@lab
+@slow
+def test_certificates_of_hosts_and_users(tmp_path: Path) -> None:
     authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "key")
-    elsewhere = shutil.move(signed(authority, key, "-n", USER), tmp_path / "elsewhere.pub")
+    certificate = signed(authority, key, "-n", USER)
     host = (f"HostCertificate {tmp_path}/s/host_ed25519-cert.pub",)
     user = (f"TrustedUserCAKeys {authority}.pub", "AuthorizedKeysFile /nowhere/%u")
     with running_sshd(tmp_path / "s", *host, *user) as certified:
         trusts = f"@cert-authority * {' '.join(public(authority))}\n"
-        config = written(certified, tmp_path, f"CertificateFile {elsewhere}", known=trusts)
-        config.write_text(config.read_text().replace(f"{certified.folder}/user", str(key)))
-        found = settings_of(config)
-        assert "CertificateFile" in found.openssh or "known, line 1" in found.openssh
-        with pytest.raises(MachineError, match="no certificate authority"):
-            Connection(found).connect()
+        found = certified.host(f"CertificateFile {certificate}", f"IdentityFile {key}", known=trusts)
+        with pytest.raises(MachineError, match="host key"):
+            OpenSsh(found).connect()
         signed(authority, tmp_path / "s/host_ed25519", "-h", "-n", "127.0.0.1")
         certified.process.send_signal(signal.SIGHUP)
         assert eventually(lambda: certified.log.count("Server listening") == 2)
-        assert answers(found)
-
-
-@pytest.mark.slow
-def test_host_keys_are_held_to_as_paramikos(sshd: Sshd, tmp_path: Path) -> None:
-    """Whatever the configuration says of StrictHostKeyChecking."""
-    config = written(sshd, tmp_path, "StrictHostKeyChecking no", known="")
-    found = settings_of(config, "openssh")
-    with pytest.raises(MachineError, match="is not in ") as caught:
-        Connection(found).connect()
-    assert "--accept-new-host-keys" in str(caught.value.hint)
-    assert not (tmp_path / "known").read_text()
-    accepting = Connection(found, accept_new=True)
-    accepting.connect()
-    accepting.close()
-    assert " ".join(sshd.key()) in (tmp_path / "known").read_text()
-    kind, key = public(make_key(tmp_path / "old"))
-    revoked = sshd.known() + "@revoked * " + " ".join(sshd.key()) + "\n"
-    for text, said in ((f"[127.0.0.1]:{sshd.port} {kind} {key}\n", "has changed"), (revoked, "revoked")):
-        (tmp_path / "known").write_text(text)
-        with pytest.raises(MachineError, match=said):
-            Connection(found, accept_new=True).connect()
+        with connected(found) as connection:
+            assert connection.run(["echo", "here"]).out == ["here"]
 
 
 # -- nothing is left
 
 
-@pytest.mark.slow
+@lab
+@slow
 def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> None:
     program = (
-        "import time, tempfile\nfrom pathlib import PosixPath\n"
+        "import time, tempfile\n"
         f"tempfile.tempdir = {str(own_folders)!r}\n"
-        "from fabbench.remote.ssh_config import SshSettings, TimeLimits\n"
-        "from fabbench.remote.parallel import connect_all\n"
-        f"made = connect_all([{sshd.settings(openssh='asked for')!r}], accept_new=False)\n"
-        "pipe = made['node1'].open(['sh', '-c', 'echo begun; sleep 600'])\n"
+        "from fabbench.remote.openssh import OpenSsh\n"
+        "from fabbench.remote.ssh_transport import SshHost\n"
+        f"made = OpenSsh({sshd.host()!r})\n"
+        "made.connect()\n"
+        "pipe = made.open(['sh', '-c', 'echo begun; sleep 600'])\n"
         "print(next(pipe.lines()), flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -227,3 +192,39 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         process.kill()
         process.wait()
     assert eventually(lambda: not masters(own_folders))
+
+
+# -- what ssh says
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (["Host key verification failed."], "--accept-new-host-keys"),
+        (["@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", '  ssh-keygen -f "/k" -R "h"'], 'ssh-keygen -f "/k"'),
+        (["me@node1: Permission denied (keyboard-interactive)."], "ControlMaster"),
+        (["Received disconnect from ::1: Too many authentication failures"], "IdentitiesOnly"),
+        (["connect to host 10.0.0.1 port 22: Connection refused"], "sshd runs"),
+        (["connect to host 10.0.0.1 port 22: Connection timed out"], "firewall"),
+        (["ssh: Could not resolve hostname node1: no"], "HostName"),
+        (["Unable to negotiate: no matching host key type found."], "ssh -v node1"),
+        ([], "ssh -v node1"),
+    ],
+)
+def test_a_failure_is_told_with_ssh_s_words_and_advice(said: list[str], advice: str) -> None:
+    error = failure("node1", said)
+    assert isinstance(error, MachineError)
+    assert "node1" in str(error)
+    assert advice in str(error.hint)
+
+
+def test_a_connection_that_was_dropped_is_tried_again() -> None:
+    assert isinstance(failure("node1", ["kex_exchange_identification: Connection closed by remote host"]), DroppedError)
+
+
+def test_options_overrule_the_configuration_and_a_user_in_the_name_them() -> None:
+    host = SshHost(name="node1", user="me", port=2, identity="/k")
+    words = OpenSsh(host).words()
+    assert [words[words.index(flag) + 1] for flag in ("-l", "-p", "-i")] == ["me", "2", "/k"]
+    assert words[-2:] == ("--", "node1")
+    assert "-l" not in OpenSsh(replace(host, name="you@node1")).words()

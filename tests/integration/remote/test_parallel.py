@@ -6,16 +6,18 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.remote.connection import Connection, command_line
+from fabbench.remote.openssh import OpenSsh
 from fabbench.remote.parallel import connect_all, map_hosts
-from tests.support.local_runs import eventually
+from fabbench.remote.paramiko_client import Paramiko
+from fabbench.remote.ssh_transport import SshTransport
+from fabbench.remote.transport import command_line
 from tests.support.needed import need
 from tests.support.sshd import Sshd, free_port, running_sshd
 from tests.support.tiers import sampled
@@ -30,57 +32,31 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
-def connected(made: dict[str, Connection | MachineError]) -> dict[str, Connection]:
-    assert [one for one in made.values() if isinstance(one, MachineError)] == []
-    return {name: one for name, one in made.items() if isinstance(one, Connection)}
-
-
-def close(made: dict[str, Connection]) -> None:
-    for connection in made.values():
+@lab
+@slow
+def test_64_connections_to_one_sshd_all_succeed(sshd: Sshd) -> None:
+    host = sshd.host(name="node*")
+    counts: list[int] = []
+    hosts = [OpenSsh(replace(host, name=f"node{number}")) for number in range(64)]
+    made = connect_all(hosts, counts.append)
+    assert [*made.values()] == hosts
+    assert counts == list(range(1, 65))
+    assert all(connection.answers() for connection in hosts)
+    for connection in hosts:
         connection.close()
 
 
 @lab
-@slow
-def test_64_connections_to_one_sshd_all_succeed(sshd: Sshd) -> None:
-    settings = [sshd.settings(name=f"node{number}") for number in range(64)]
-    counts: list[int] = []
-    made = connected(connect_all(settings, accept_new=False, on_progress=counts.append))
-    assert list(made) == [one.name for one in settings]
-    assert counts == list(range(1, 65))
-    assert all(connection.answers() for connection in made.values())
-    close(made)
-
-
-@lab
-@slow
-def test_hosts_behind_one_jump_host_share_its_connection(sshd: Sshd, tmp_path: Path) -> None:
-    with running_sshd(tmp_path / "inner", "MaxStartups 3:50:10") as inner:
-        jump = sshd.settings(name="jump")
-        settings = [inner.settings(name=f"node{number}", jumps=(jump,)) for number in range(12)]
-        before = sshd.log.count("Accepted publickey")
-        made = connected(connect_all(settings, accept_new=False))
-        assert sshd.log.count("Accepted publickey") == before + 1
-        close({name: made[name] for name in list(made)[1:]})
-        assert made["node0"].run(["echo", "still"]).out == ["still"]
-        close(made)
-
-
-@lab
 def test_each_hosts_failure_is_its_own(sshd: Sshd) -> None:
-    settings = [
-        sshd.settings(name="good"),
-        sshd.settings(name="off", port=free_port()),
-        sshd.settings(name="stranger", known_hosts=()),
-    ]
-    made = connect_all(settings, accept_new=False)
+    off, stranger = sshd.host(f"Port {free_port()}", name="off"), sshd.host(name="stranger", known="")
+    made = connect_all([OpenSsh(host) for host in (sshd.host(name="good"), off, stranger)])
     good = made["good"]
-    assert isinstance(good, Connection)
+    assert isinstance(good, OpenSsh)
     assert good.alive
-    assert "off" in str(made["off"])
-    assert "stranger (" in str(made["stranger"])
+    assert "off cannot" in str(made["off"])
+    assert "stranger cannot" in str(made["stranger"])
     assert not map_hosts({}, str)
-    found = map_hosts({"good": good}, lambda connection: connection.run(["echo", connection.settings.name]).out)
+    found = map_hosts({"good": good}, lambda connection: connection.run(["echo", connection.name]).out)
     assert found == {"good": ["good"]}
     good.close()
     closed = map_hosts({"good": good}, lambda connection: connection.run(["true"]).out)
@@ -91,26 +67,26 @@ def test_each_hosts_failure_is_its_own(sshd: Sshd) -> None:
 
 @lab
 @slow
-def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd) -> None:
+@pytest.mark.parametrize("client", [OpenSsh, Paramiko])
+def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd, client: type[SshTransport]) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
-        settings = [sshd.settings(name=f"n{number}", port=server.getsockname()[1]) for number in range(8)]
+        host = sshd.host(f"Port {server.getsockname()[1]}", name="node*")
         taken: list[socket.socket] = []
 
         def interrupt() -> None:
-            taken.extend(server.accept()[0] for _ in settings)
+            taken.extend(server.accept()[0] for _ in range(8))
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            connect_all(settings, accept_new=False)
+            connect_all([client(replace(host, name=f"node{number}")) for number in range(8)])
         thread.join()
         for one in taken:
             one.settimeout(60)
-            while one.recv(4096):  # what paramiko said, and then the end
+            while one.recv(4096):  # what the client said, and then the end
                 pass
             one.close()
-    assert eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("fabbench ssh")])
 
 
 WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5)

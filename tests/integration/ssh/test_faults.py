@@ -37,9 +37,20 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
         for host in site.hosts:
             host.start_sshd() if fault == "sshd" else host.heal("fab0")
         assert run.ends() == 0, run.err
-    assert ("OpenSSH (--ssh-client openssh)" in run.err) == (site.ssh_client == "openssh")
+    assert f"connect ({site.ssh_client})" in run.err
     assert run.rows() == SIZES
     assert (tcp(site).outcome, sizes(tcp(site))) == (Outcome.OK, SIZES)
+
+
+def test_fabbench_itself_is_stopped_for_a_while(lab: Labs) -> None:
+    """A laptop that sleeps: longer than a host may be silent, and not as long as hosts wait for fabbench."""
+    site = lab(2)
+    with nothing_left(site), slow_run(site, "--lost-after", "5") as run:
+        run.process.send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        run.process.send_signal(signal.SIGCONT)
+        assert run.ends() == 0, run.err
+    assert run.rows() == SIZES
 
 
 @pytest.mark.parametrize(("fault", "number"), [("cut", 0), ("frozen", 1), ("killed", 1)])

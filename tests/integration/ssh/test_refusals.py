@@ -28,16 +28,7 @@ def test_hosts_that_fail_in_different_ways(lab: Labs) -> None:
     known = site.home / ".ssh/known_hosts"
     known.write_text("".join(line for line in known.read_text().splitlines(True) if "node3" not in line))
     said = refused(site, [*nccl(site, *SLOW), "--host", "nowhere"])
-    for text in (
-        "The host key of node0 (root@198.18.1.10:22) has changed",
-        "node1 (root@198.18.1.11:22) refused the connection",
-        "node2 (root@198.18.1.12:22) is unreachable",
-        "known_hosts; it presented the host key",
-        "cannot resolve host nowhere",
-        "For node0: Possible man-in-the-middle attack",
-        "For node1: Check that sshd runs there",
-        "--accept-new-host-keys",
-    ):
+    for text in ("node0", "has changed", "ssh-keygen", "node1", "node2", "node3", "--accept-new-host-keys", "nowhere"):
         assert text in said
 
 
@@ -48,9 +39,7 @@ def test_a_wrong_key(lab: Labs) -> None:
     config = site.home / ".ssh/config"
     config.write_text(config.read_text().replace("lab_key", "other"))
     said = refused(site, nccl(site, *SLOW))
-    for host in site.hosts:
-        assert f"Login to {host.name} (root@{host.address}:22) refused with {HOME}/.ssh/other" in said
-    assert said.count("Check whether ssh ") == 2
+    assert all(f"ssh -o BatchMode=yes {host.name} true" in said for host in site.hosts)
 
 
 def test_an_mpirun_that_is_not_there(lab: Labs) -> None:

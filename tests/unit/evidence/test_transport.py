@@ -225,6 +225,9 @@ SEEN = {
     "shm-too-small": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
     "fork-unsafe": "A process has executed an operation involving a call",
     "interface-not-found": "Bootstrap : no socket interface found",
+    "ssh-refused": "root@198.18.1.11: Permission denied (publickey).",
+    "cuda-driver-too-old": "Test CUDA failure a.cu:8 'CUDA driver version is insufficient for CUDA runtime version'",
+    "gpu-not-supported": "Test CUDA failure a.cu:1 'no kernel image is available for execution on the device'",
     "peer-closed": "socketProgress: Connection closed by remote peer node1<43210>",
     "peer-lost": "NET/Socket : Call to recv from 10.0.0.1<41234> failed : Connection reset by peer",
     "nic-call-failed": "NET/OFI Request 0x7f completed with error. RC: 103. Error: 5 (Input/output error)",
@@ -246,8 +249,8 @@ def test_a_known_error_is_a_finding_with_its_line_and_advice(code: str) -> None:
     """As NCCL's warning, and as a plain line of another library."""
     ofi, table = f"node0:101:201 [0] NCCL INFO {OFI}\n", nccl_text(ROWS, ranks=2, hosts=2)
     for text in (f"node0:101:101 [0] net.cc:52 NCCL WARN {SEEN[code]}", SEEN[code]):
-        (log,) = read(f"{ofi}{text}\n{table}")
-        (finding,) = (found for found in log.findings if found.code == code)
+        logs = read(f"{ofi}{text}\n{table}")
+        (finding,) = (found for log in logs for found in log.findings if found.code == code)
         assert finding.line == SEEN[code]
         assert finding.advice
         assert finding.meaning.endswith(".")

@@ -75,6 +75,10 @@ def test_named_folders_come_before_the_path(tmp_path: Path) -> None:
     named = read_probe(ask("mpirun", folders=(str(tmp_path / "my tools"),), env=path))
     assert named.mpi is not None
     assert (named.mpi.program, named.mpi.kind) == (f"{tmp_path}/my tools/mpirun", MpiKind.OPEN_MPI_5)
+    fake(tmp_path / "hydra", "mpiexec.hydra", "echo 'HYDRA build details:'; echo '    Version:    4.0.2'")
+    itself = read_probe(ask("mpirun", folders=(str(tmp_path / "hydra" / "mpiexec.hydra"),), env=path))
+    assert itself.mpi is not None
+    assert (itself.mpi.program, itself.mpi.kind) == (f"{tmp_path}/hydra/mpiexec.hydra", MpiKind.HYDRA)
     by_path = read_probe(ask("mpirun", env=path))
     assert by_path.mpi is not None
     assert (by_path.mpi.program, by_path.mpi.kind) == (f"{tmp_path}/path/mpirun", MpiKind.OPEN_MPI_4)

@@ -22,6 +22,7 @@ HERE = Host(
     search_notes=("Looked here: found shm, tcp.",),
 )
 AWS = Host(name="aws", providers={**HERE.providers, "efa": frozenset({"rdm", "dgram"})})
+ROCE = Host(name="roce", providers={**HERE.providers, "verbs": frozenset({"msg", "rdm"})}, devices={"rxe0": "roce"})
 WORK = PingpongWork(sizes=(64, 4096))
 
 
@@ -60,6 +61,7 @@ def test_the_same_fabric_twice() -> None:
     [
         ((AB,), (AWS,), ["efa", "tcp"]),
         ((AB,), (AWS, AWS), ["efa", "tcp"]),
+        ((AB,), (ROCE, ROCE), ["roce", "tcp"]),
         ((), (AWS,), ["efa"]),
         ((), (HERE,), ["shm"]),
         ((), (HERE, HERE), ["tcp"]),

@@ -7,9 +7,8 @@ import pytest
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote import host
-from fabbench.remote.connection import Done, LostError
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.transport import HostGoneError, ProcessStream, Transport
+from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 from tests.support.clock import Clock
 
 

@@ -96,9 +96,9 @@ class PerftestWork:
         if not linked and not self.devices:
             return f"it has no {fabric} device."
         # Where none can be listed, as in some containers, perftest itself reports whether there are any.
-        missing = [name for name in self.devices if linked and name not in linked]
+        missing = [name for name in self.devices if host.devices and name not in linked]
         if missing:
-            return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(linked)}."
+            return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(linked) or 'none of it'}."
         without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
             lack = f"{' and '.join(without_gid)} {'have' if without_gid[1:] else 'has'}"

@@ -25,12 +25,11 @@ from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.allocation import require_all
-from fabbench.remote.connection import AnswerLines, Done, LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.process import OutputQueue, ProcessEnded, RemoteProcess
 from fabbench.remote.session import MARK
-from fabbench.remote.transport import HostGoneError, HostShell
+from fabbench.remote.transport import AnswerLines, Done, HostGoneError, HostShell, LostError
 
 if TYPE_CHECKING:
     from fabbench.remote.transport import ProcessStream
@@ -53,7 +52,7 @@ _ENDED = re.compile(r"fabbench-exec: ended (\d+)$")
 
 
 class PodPipe:
-    """A program in a pod; see `fabbench.remote.channel.SshStream`."""
+    """A program in a pod; see `fabbench.remote.transport.ProcessStream`."""
 
     def __init__(self, stream: Any, name: str) -> None:
         self.status: int | None = None
@@ -144,7 +143,7 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
 
 
 class PodConnection:
-    """One container of a pod; see `fabbench.remote.connection.Connection`."""
+    """One container of a pod; see `fabbench.remote.transport.Transport`."""
 
     def __init__(self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str) -> None:
         """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs."""
@@ -283,7 +282,7 @@ class _Relay:
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""
         script = (files("fabbench.launchers.kubernetes") / "exec_launch_agent.sh").read_bytes()
-        self._head.run("put", self._script, stdin=script)
+        self._head.put({self._script: script})
         lines = self._head.with_reconnect(self._open)
         threading.Thread(target=lambda: self._serve(lines), daemon=True, name="fabbench relay").start()
 

@@ -62,10 +62,10 @@ from fabbench.model.plan import Execution, Variant
 from fabbench.remote import run_key
 from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
 from fabbench.remote.check_hosts import host_relations, probe_with_clock
-from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.session import HeldHosts
+from fabbench.remote.transport import LostError
 from fabbench.report.table import Overview
 
 Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
@@ -360,9 +360,7 @@ def _mpi_agent(
     host_keys = require_all(map_hosts({remote.name: remote for remote in remotes}, _host_key))
     lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
     known_hosts = "".join(lines).encode()
-    require_all(
-        map_hosts({head.name: head for head in heads}, lambda head: head.run("put", KNOWN_HOSTS, stdin=known_hosts))
-    )
+    require_all(map_hosts({head.name: head for head in heads}, lambda head: head.put({KNOWN_HOSTS: known_hosts})))
     yield SSH
 
 

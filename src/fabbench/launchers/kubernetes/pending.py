@@ -217,10 +217,12 @@ def explain_job(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()
     for event in job_events:
         if event.get("reason") == "FailedCreate":
             message = event.get("message") or ""
-            fallback = Explanation(
-                code="forbidden", text=f"No pod can be created: {shorten(message)}.", advice="Check the Job."
-            )
-            return explain_refusal(message) or fallback
+            found = explain_refusal(message)
+            if found is not None and found.code != "rights":
+                return found
+            # The Job controller tries again: an API server that has just restarted does not know its rights yet.
+            text = f"No pod was created yet: {shorten(message)}."
+            return Explanation(code="create", text=text, advice="Check the Job.", final=False)
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             if condition.get("reason") == "DeadlineExceeded":

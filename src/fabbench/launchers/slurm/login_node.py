@@ -15,7 +15,8 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
 from fabbench.remote.allocation import connected, require_all
-from fabbench.remote.connection import LONGEST_ANSWER, AnswerLines, Connection, Done, LostError
+from fabbench.remote.ssh_transport import SshTransport
+from fabbench.remote.transport import LONGEST_ANSWER, AnswerLines, Done, LostError
 
 _RETRY_S = 1.0
 _FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file
@@ -93,7 +94,7 @@ class LocalLogin(LoginNode):
 class SshLogin(LoginNode):
     """A machine reached over ssh."""
 
-    def __init__(self, name: str, connection: Connection, *, lost_after_s: float) -> None:
+    def __init__(self, name: str, connection: SshTransport, *, lost_after_s: float) -> None:
         self._name = name
         self._connection = connection
         self._lost_after_s = lost_after_s

@@ -22,7 +22,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.plan import Execution
-from fabbench.remote.connection import LostError
+from fabbench.remote.transport import LostError
 
 COMMENT = "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
 _POLL_S = 0.5

@@ -8,11 +8,12 @@ from dataclasses import replace
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import inventories
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher
+from fabbench.launchers import Examined, Launcher, notify
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
 from fabbench.remote import run_key
@@ -27,10 +28,10 @@ from fabbench.remote.allocation import (
     require_all,
 )
 from fabbench.remote.check_hosts import examine
-from fabbench.remote.connection import Connection
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.session import HeldHosts
+from fabbench.remote.ssh_transport import SshTransport
 
 
 class SshLauncher(Launcher):
@@ -47,13 +48,16 @@ class SshLauncher(Launcher):
         names = host_names(target)
         with connected(target, names) as results:
             hosts = _inventory(target, needs, results)
-            connections = {name: each for name, each in results.items() if isinstance(each, Connection)}
+            connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
             token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
             remotes = tuple(
                 RemoteHost(name, connection, token=token, lost_after_s=options.lost_after)
                 for name, connection in connections.items()
             )
             with agents(remotes):
+                if users := sorted({user for remote in remotes for user in remote.others}):
+                    busy = listed([remote.name for remote in remotes if remote.others])
+                    notify(f"Warning: fabbench already runs on {busy} (for {', '.join(users)}): figures get worse.")
                 agent: tuple[str, ...] = ()
                 if needs.mpi and len(remotes) > 1 and options.mpi_ssh != "existing":
                     agent = run_key.install(hosts.addresses(), remotes, any_head=needs.divided)
@@ -75,7 +79,7 @@ class SshLauncher(Launcher):
 LAUNCHER = SshLauncher()
 
 
-def _inventory(target: Target, needs: Needs, results: Mapping[str, Connection | MachineError]) -> Inventory:
+def _inventory(target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]) -> Inventory:
     connections = answering(results) if needs.divided else require_all(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:

@@ -211,7 +211,9 @@ JOB = {"metadata": {"name": "fabbench-a", "uid": "u-1"}, "status": {}}
 @pytest.mark.parametrize(("said", "code", "text"), SAID["refused"])
 def test_what_is_forbidden_is_told(said: str, code: str, text: str) -> None:
     assert (sound(explain_refusal(said)).code, text in sound(explain_refusal(said)).text) == (code, True)
-    assert sound(explain_job(JOB, [event("FailedCreate", f"Error creating: {said}")])).code == code
+    found = sound(explain_job(JOB, [event("FailedCreate", f"Error creating: {said}")]))
+    # The Job controller's own rights are missing only while an API server starts.
+    assert (found.code, found.final) == (("create", False) if code == "rights" else (code, True))
 
 
 def test_what_is_not_forbidden_is_no_refusal() -> None:

@@ -12,9 +12,9 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.plan import Command, Shape, Step
-from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import HeldHosts, RemoteSession
+from fabbench.remote.transport import LostError
 from tests.support.secrets_watch import VALUE
 
 

@@ -8,7 +8,7 @@ from fabbench.launchers.slurm.login_node import LocalLogin
 from fabbench.launchers.slurm.submit import SubmittedJob
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.connection import Done, LostError
+from fabbench.remote.transport import Done, LostError
 
 
 class BreakingLogin(LocalLogin):
