@@ -21,6 +21,7 @@ from fabbench.launchers.slurm.scontrol import JobState, accounted, is_unknown_jo
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
+from fabbench.model.messages import listed
 from fabbench.model.plan import Execution
 from fabbench.remote.transport import LostError
 
@@ -204,7 +205,13 @@ class SubmittedJob:
         if before.restarts < poll.job.restarts:
             notify(f"Job {self.job.id} was requeued and starts again; finished executions are not repeated.")
         if poll.job.runs:
-            self._report(f"Job {self.job.id} runs on {self.job.nodes}.")
+            # For minutes, Slurm waits for a node that does not answer before it ends the job.
+            words = ("sinfo", "--noheader", "--Node", "--dead", f"--nodes={self.job.nodes}", "--format=%N")
+            dead = [] if poll.data else sorted({*self._login.run_idempotent(words).out})
+            if dead:
+                self._report(f"{listed(dead)} of job {self.job.id} does not answer Slurm: check scontrol show node.")
+            else:
+                self._report(f"Job {self.job.id} runs on {self.job.nodes}.")
         elif poll.job.pending:
             self._wait(waited_s)
 
