@@ -6,11 +6,16 @@ set -u
 exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
+ranks=$((8 * ${#hosts[@]})) where=$(printf ',%s:8' "${hosts[@]}") where=${where:1} # 8 per node
 # For Open MPI. fabbench render --supervised supports MPICH and Intel MPI, too.
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
-mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-to none -H "${hosts[0]}:8,${hosts[1]}:8" -N 8
-    --mca pml '^cm,ucx' --mca btl tcp,self --mca coll_hcoll_enable 0 --mca btl_tcp_if_exclude lo,docker0,veth_def_agent
-    -x PATH -x LD_LIBRARY_PATH)
+mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-to none -H "${where}" -N 8
+    --mca pml '^cm,ucx' --mca btl tcp,self --mca coll_hcoll_enable 0 --mca btl_tcp_if_exclude
+    lo,docker0,veth_def_agent -x PATH -x LD_LIBRARY_PATH)
+# So that nothing is measured but the plan.
+clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK
+    -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE NCCL_MNNVL_ENABLE=0
+    'NCCL_SOCKET_IFNAME=^docker,lo,veth' NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
 
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2"
@@ -24,23 +29,15 @@ for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-
     label=${execution#*-} label=${label%-r*}
     case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac
     case $label in
-    efa)
-        env=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK -u NCCL_P2P_DISABLE
-            -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE -u FI_EFA_USE_DEVICE_RDMA -u FI_EFA_IFACE
-            'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa NCCL_MNNVL_ENABLE=0 'NCCL_SOCKET_IFNAME=^docker,lo,veth'
-            NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
-        step all_reduce 'benchmark=nccl collective=all_reduce ranks=16' "${mpirun[@]}" -np 16 "${env[@]}" stdbuf \
-            -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
-        ;;
+    efa) env=(env -u FI_EFA_USE_DEVICE_RDMA -u FI_EFA_IFACE 'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa) ;;
     tcp)
-        env=(bash -c 'unset "${!FI_EFA_@}"; exec "$@"' - env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT
-            -u NCCL_TESTS_SPLIT_MASK -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE
-            -u FI_PROVIDER -u NCCL_BUFFSIZE -u NCCL_P2P_NET_CHUNKSIZE -u NCCL_TOPO_FILE NCCL_NET=Socket
-            NCCL_NET_PLUGIN=none NCCL_TUNER_PLUGIN=none NCCL_MNNVL_ENABLE=0 'NCCL_SOCKET_IFNAME=^docker,lo,veth'
-            NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
-        step all_reduce 'benchmark=nccl collective=all_reduce ranks=16' "${mpirun[@]}" -np 16 "${env[@]}" stdbuf \
-            -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
+        env=(bash -c 'unset "${!FI_EFA_@}"; exec "$@"' - env -u FI_PROVIDER -u NCCL_BUFFSIZE
+            -u NCCL_P2P_NET_CHUNKSIZE -u NCCL_TOPO_FILE NCCL_NET=Socket NCCL_NET_PLUGIN=none
+            NCCL_TUNER_PLUGIN=none)
         ;;
     esac
+    step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" "${mpirun[@]}" \
+        -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf -oL /opt/nccl-tests/build/all_reduce_perf \
+        -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
 done
 exit "$status"

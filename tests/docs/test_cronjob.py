@@ -46,13 +46,13 @@ def test_it_runs_what_render_prints() -> None:
         assert container[name] == theirs["containers"][0][name]
     ours, printed = container["args"][0].splitlines(), theirs["containers"][0]["args"][0].splitlines()
     assert [line for line in ours if line not in printed] == [
-        'hosts=("$JOB_NAME"-0.fabbench-rendered "$JOB_NAME"-1.fabbench-rendered)',
+        'mapfile -t hosts < <(seq -f "$JOB_NAME-%g.fabbench-rendered" 0 $((nodes - 1)))',
         f'[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f {FILE} # from a run in which this node was first',
         "exec > >(tee /results/log) 2>&1 && tee=$! # for the container that writes metrics",
         """trap 'end; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
     ]
     assert [line for line in printed if line not in ours] == [
-        "hosts=(fabbench-rendered-0.fabbench-rendered fabbench-rendered-1.fabbench-rendered)"
+        "mapfile -t hosts < <(seq -f 'fabbench-rendered-%g.fabbench-rendered' 0 $((nodes - 1)))"
     ]
 
 

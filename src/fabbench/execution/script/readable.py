@@ -9,7 +9,7 @@ import base64
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -19,6 +19,7 @@ from fabbench.execution.script.target import SRUN, ProgramStarter, RankStarter, 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
+from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Shape, Step
 
 _ABOUT = """\
@@ -72,7 +73,7 @@ _TOGETHER = (
     'rm -r "$folder"',
 )
 _INDENT = "        "
-_WIDTH = 122
+_WIDTH = 100
 _LOOP = 3  # From this many steps of the same kind on, they are written as a loop
 _ON_ALONE = """
 on() { "${@:2}"; } # NUMBER WORD…: run a program
@@ -113,27 +114,51 @@ class _Script:
             raise RequestError("mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun.")
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
         self._pairs = any(step.shape is Shape.PAIR for step in self._steps)
+        ranks = {step.commands[0].ranks for step in self._steps}
+        # A collective takes the nodes that there are; other programs are for these.
+        self._each = ranks.pop() // plan.hosts if len(ranks) == 1 else 0
+        self._scales = not self._alone and all(
+            step.shape is Shape.MPI
+            and len(step.commands) == 1
+            and "collective" in step.facts
+            and step.facts.get("ranks") == self._each * plan.hosts
+            for step in self._steps
+        )
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, self._steps))))
         if self._pairs and self.inherited and target.reach is ProgramStarter.SSH:
             raise RequestError(f"ssh does not pass on {', '.join(self.inherited)}.", hint="Add --supervised.")
 
     def texts(self) -> Iterator[str]:
-        arms = "".join(self._arms())
+        clean, body = self._bodies()
         yield "exec 2>&1 # errors belong to the log\n"
         yield self._usual.opening
         launches = "".join(_array(name, words, "") for words, name in self._launches.items())
-        text = arms + launches
-        if not self._alone and ("hosts[" in text or self._pairs):
-            yield self._read.replace("@HOSTS@", str(self._plan.hosts))
+        if not self._alone and ("hosts[" in body + launches or self._pairs or self._scales):
+            yield self._read.replace("@HOSTS@", str(2 if self._scales else self._plan.hosts))
+            yield self._count()
         yield from (f'export {name}="${{{name}:?is not set}}"\n' for name in self.inherited)
         yield from self._exports()
         yield launches
+        yield clean
         yield from (f"{name}={quote(text)}\n" for text, name in self._programs.items())
         yield _STEP
         if self._pairs:
             yield _ON.format(body=self._on()) if not self._alone else _ON_ALONE
             yield _PAIR.replace("@LOOK@", "" if self._usual.here else "on 0 ")
-        yield self._loop(arms)
+        yield self._loop(body)
+
+    def _count(self) -> str:
+        """Return the lines that take as many ranks as the hosts give, or refuse other hosts than planned."""
+        if self._scales:
+            each = self._each
+            where = f"where=$(printf ',%s:{each}' \"${{hosts[@]}}\") where=${{where:1}}"
+            needed = "" if self._target.ranks is RankStarter.SRUN else f" {where}"
+            return f"ranks=$(({each} * ${{#hosts[@]}})){needed} # {each} per node\n"
+        count = self._plan.hosts
+        return (
+            f'[ "${{#hosts[@]}}" = {count} ] || {{ echo "This measures {counted(count, "node")}, and there are '
+            '${#hosts[@]}. Render it again with --nodes." && exit 3; }\n'
+        )
 
     def _exports(self) -> Iterator[str]:
         if not self._launches or self._usual.ranks is RankStarter.SRUN:
@@ -153,7 +178,7 @@ class _Script:
         here = 'if [ "$host" = "${hosts[0]}" ]; then "$@"; else ' if self._usual.here else ""
         return f"{here}{there}; fi" if here else there
 
-    def _loop(self, arms: str) -> str:
+    def _loop(self, body: str) -> str:
         labels = [configuration.label for configuration in self._plan.configurations]
         known = " | ".join(map(quote, labels))
         names = " ".join(quote(execution.id) for execution in self._plan.executions)
@@ -161,27 +186,39 @@ class _Script:
         check = f'case ${{FABRIC:-all}} in all | {known}) ;; *) echo "{message}" && exit 2 ;; esac\n'
         skip = '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
         several = len(labels) > 1 and self._usual.toggled
+        named = "    label=${execution#*-} label=${label%-r*}\n"
         port = " port=$((20000 + RANDOM % 9000))" if self._pairs else ""
         return (
             f"\n{check if several else ''}status=0{port}\nfor execution in {names}; do\n"
-            "    label=${execution#*-} label=${label%-r*}\n"
-            f'{skip if several else ""}    case $label in\n{arms}    esac\ndone\nexit "$status"\n'
+            f"{named if several or '$label' in body else ''}"
+            f'{skip if several else ""}{body}done\nexit "$status"\n'
         )
 
-    def _arms(self) -> Iterator[str]:
-        for configuration in self._plan.configurations:
-            bodies: dict[str, None] = {}
-            for execution in self._plan.executions:
-                if execution.configuration == configuration:
-                    bodies.setdefault(self._body(execution))
-            if len(bodies) != 1:
-                raise RequestError(
-                    f"The repeats of {configuration.label} differ, which a short script cannot express.",
-                    hint="Add --supervised.",
-                )
-            yield f"    {quote(configuration.label)})\n{''.join(bodies)}        ;;\n"
+    def _bodies(self) -> tuple[str, str]:
+        """Return the environment that all configurations share, as an array, and the body of the loop over executions.
 
-    def _body(self, execution: Execution) -> str:
+        Configurations that differ in their environments alone share the commands.
+        """
+        bodies: dict[str, tuple[tuple[str, ...], str]] = {}
+        for execution in self._plan.executions:
+            label, body = execution.configuration.label, self._body(execution)
+            if bodies.setdefault(label, body) != body:
+                raise RequestError(
+                    f"The repeats of {label} differ, which a short script cannot express.", hint="Add --supervised."
+                )
+        environments = {label: env for label, (env, _) in bodies.items()}
+        steps = {text for _, text in bodies.values()}
+        if len(steps) > 1 or not all(environments.values()):
+            return "", _case(
+                {label: (_array("env", env) if env else "") + text for label, (env, text) in bodies.items()}
+            )
+        clean, own = _shared(environments)
+        text = f"# So that nothing is measured but the plan.\n{_array('clean', clean, '')}"
+        choice = _case({label: _array("env", env) for label, env in own.items()}) if len(own) > 1 else ""
+        return text, choice + steps.pop()
+
+    def _body(self, execution: Execution) -> tuple[tuple[str, ...], str]:
+        """Return the environment of an execution's ranks, if all have the same, and its steps."""
         self._target = self._usual.of(execution.configuration.variant)
         shapes = {step.shape for step in execution.steps}
         if not shapes <= {Shape.PAIR, Shape.MPI}:
@@ -190,10 +227,14 @@ class _Script:
         if any(self._usual.insides):
             text += _array("container", self._target.inside)
         if shapes == {Shape.MPI}:
-            return text + "".join(self._of_ranks(execution.steps))
+            environments = {tuple(self._env(command)) for step in execution.steps for command in step.commands}
+            if len(environments) == 1 and not text:
+                arrays = ("clean", "env") if len(self._plan.configurations) > 1 else ("clean",)
+                return environments.pop(), "".join(self._ranks(step, arrays) for step in execution.steps)
+            return (), text + "".join(self._of_ranks(execution.steps))
         if shapes != {Shape.PAIR}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
-        return text + self._of_pairs(execution)
+        return (), text + self._of_pairs(execution)
 
     def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the steps, each preceded by the environment of its ranks if that changes."""
@@ -203,7 +244,7 @@ class _Script:
             if len(environments) == 1 and environments != {before}:
                 (before,) = environments
                 yield _array("env", before)
-            yield self._ranks(step, shared=len(environments) == 1)
+            yield self._ranks(step, ("env",) if len(environments) == 1 else ())
 
     def _env(self, command: Command) -> Iterator[str]:
         """Yield the words of env for a command: variables to unset, and variables to set."""
@@ -221,17 +262,18 @@ class _Script:
             if "{folder}" not in value:
                 yield f"{name}={value}"
 
-    def _ranks(self, step: Step, *, shared: bool) -> str:
+    def _ranks(self, step: Step, arrays: Sequence[str]) -> str:
+        """Return a step, with the arrays that hold the environment of its ranks."""
         words: list[str] = ["step", *self._named(step), _array_of(self._launch(step))]
         for number, command in enumerate(step.commands):
             words += [":"] if number else []
             if self._target.ranks is RankStarter.MPIRUN:
-                words += ["-np", str(command.ranks)]
+                words += ["-np", variable("ranks") if self._scales else str(command.ranks)]
             elif any(self._usual.insides):
                 words += [_array_of("container")]
-            words += [_array_of("env")] if shared else self._env(command)
+            words += map(_array_of, arrays) if arrays else self._env(command)
             words += ["stdbuf", "-oL", *self._argv(step, command)]
-        return _command(words)
+        return _command(words, "    " if "clean" in arrays else _INDENT)
 
     def _argv(self, step: Step, command: Command) -> Iterator[str]:
         program, *words = command.argv
@@ -255,6 +297,14 @@ class _Script:
             start = [words[0], "--label", *self._target.extra, *words[1 : words.index("env")]]
         else:
             start = [self._target.mpirun, *options(step, hosts), *self._target.extra]
+        if self._scales:
+            names = ",".join(f"{name}:{self._each}" for name in hosts.addresses)
+            known = {
+                names: variable("where"),
+                f"--nodes={self._plan.hosts}": f"--nodes={variable('#hosts[@]')}",
+                f"--ntasks={self._each * self._plan.hosts}": f"--ntasks={variable('ranks')}",
+            }
+            start = [known.get(word, word) for word in start]
         first = "srun" if self._target.ranks is RankStarter.SRUN else "mpirun"
         number = len(self._launches) + 1
         return self._launches.setdefault(tuple(start), first if number == 1 else f"{first}_{number}")
@@ -323,6 +373,8 @@ class _Script:
         return [*self._env(command), program, *ready.argv[1:]]
 
     def _named(self, step: Step) -> tuple[str, str]:
+        if self._scales:
+            step = replace(step, facts={**step.facts, "ranks": variable("ranks")})
         facts = (
             f"{name}={value}" if str(value) == variable(name) else marker_words({name: value})
             for name, value in step.facts.items()
@@ -349,6 +401,33 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
     execution, _, name = step.id.partition("/")
     facts = {**step.facts, **{name: variable(name) for name in names}}
     return replace(step, id=f"{execution}/{values.get(name, name)}", label="", commands=tuple(commands), facts=facts)
+
+
+def _shared(environments: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the words of env that all have in common, and those that each has besides."""
+    split = {label: _parts(words) for label, words in environments.items()}
+    everywhere = [part for part in next(iter(split.values())) if all(part in parts for parts in split.values())]
+    own = {
+        label: [part for part in parts if part not in everywhere or part == ("env",)] for label, parts in split.items()
+    }
+    return [*chain.from_iterable(everywhere)], {label: [*chain.from_iterable(parts)] for label, parts in own.items()}
+
+
+def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Split the words of `_Script._env`: what starts env, env itself, options, variables."""
+    start = words.index("env")
+    parts = [tuple(words[:start])] if start else []
+    rest = iter(words[start + 1 :])
+    return [*parts, ("env",), *((word, next(rest)) if word == "-u" else (word,) for word in rest)]
+
+
+def _case(arms: Mapping[str, str]) -> str:
+    """Return the choice between the texts of configurations; one of a single line stands behind its label."""
+    text = ""
+    for label, arm in arms.items():
+        line = arm.strip()
+        text += f"    {quote(label)})" + (f" {line} ;;\n" if "\n" not in line else f"\n{arm}{_INDENT};;\n")
+    return f"    case $label in\n{text}    esac\n"
 
 
 def _array_of(name: str) -> str:

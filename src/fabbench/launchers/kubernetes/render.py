@@ -34,6 +34,8 @@ An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The fir
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
   fabbench compare -"""
 _START = """\
+[ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
+mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
 # Every pod: an sshd that passes on the image's environment, and a key that is also its host key.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
 ssh-keygen -q -t ed25519 -N '' -f id_ed25519
@@ -144,9 +146,9 @@ class KubernetesManifests(Rendering):
                 "--mpi-agent exec has no effect in a self-contained Job.", hint="Add --supervised, or drop it."
             )
         spec = rendered_spec(source)
-        names = " ".join(f"{spec.name}-{number}.{spec.name}" for number in range(spec.count))
-        start = _START.replace("@PORT@", str(spec.port))
-        target = source.script_target("", ssh=BATCH, opening=f"hosts=({names})\n{start}", toggled=False)
+        start = _START.replace("@PORT@", str(spec.port)).replace("@NAME@", spec.name)
+        opening = f"nodes={spec.count} # the Job's completions and parallelism\n{start}"
+        target = source.script_target("", ssh=BATCH, opening=opening, toggled=False)
         script = readable_body(source.plan, target, hosts="")
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
         return yaml_documents(indexed_job(spec, script), comment, compact=True)
