@@ -1,5 +1,6 @@
 """`fabbench render` without --supervised: what a person would write, in every format."""
 
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ def test_programs_are_started_as_a_run_starts_them() -> None:
     assert "NCCL_NET=Socket NCCL_NET_PLUGIN=none" in text
     assert "NCCL_DEBUG=INFO" in text
     assert "NCCL_DEBUG_FILE" not in text
-    assert "-np \"${ranks}\"" in text
+    assert '-np "${ranks}"' in text
     assert "all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1" in text
     assert "for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-r3; do" in text
 
@@ -143,6 +144,50 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, "efa-r1" in done.stdout) == (status, False)
     assert done.stdout == "FABRIC is ib, but this has efa, tcp.\n"
+
+
+FOUR = ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_as_many_nodes_are_measured_as_the_file_is_edited_to(form: str, tmp_path: Path) -> None:
+    """What each is edited in, the scheduler tells the script."""
+    stubs = {"mpirun": 'echo "start $*"', "srun": 'echo "start $*"', "scontrol": f"printf '%s\\n' {' '.join(FOUR)}"}
+    for name, text in {**stubs, "getent": "true"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hostfile").write_text("".join(f"{host} slots=8\n" for host in FOUR))
+    mpirun = () if form == "slurm" else ("--mpirun", str(tmp_path / "mpirun"))
+    script = script_of(form, rendered(form, "nccl", "--efa", *mpirun)).replace("/etc/mpi", str(tmp_path))
+    if form == "kubernetes":  # its pods log in to each other before that
+        script = script.replace("nodes=2", "nodes=4")
+        lines = [line for line in script.splitlines() if line.startswith(("nodes=", "mapfile", "ranks="))]
+        script = "\n".join([*lines, 'echo "start $where -np $ranks benchmark ranks=$ranks"'])
+    env = {
+        "FABRIC": "efa",
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SKYPILOT_NODE_IPS": "\n".join(FOUR),
+        "SLURM_JOB_NODELIST": "x",
+    }
+    done = subprocess.run(["bash", "-c", script, "-", *FOUR], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (started,) = (line for line in done.stdout.splitlines() if line.startswith("start "))
+    assert "ranks=32" in done.stdout
+    if form == "slurm":
+        assert "--nodes=4 --ntasks=32 --ntasks-per-node=8 " in started
+    else:
+        assert len(re.findall(r"[\w.-]+:8\b", started)) == 4
+        assert " -np 32 " in started
+
+
+@pytest.mark.parametrize("form", ["script", "slurm"])
+def test_pairs_are_of_the_nodes_that_they_were_rendered_for(form: str, tmp_path: Path) -> None:
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(FOUR)}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "x"}
+    words = ["bash", "-c", rendered(form, "pingpong", "--efa"), "-", *FOUR]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "2 nodes, and there are 4" in done.stdout) == (3, True)
 
 
 def test_each_variant_has_its_container(tmp_path: Path) -> None:
