@@ -12,7 +12,7 @@ import yaml
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.launchers.pod_options import yaml_document
+from fabbench.launchers.pod_options import yaml_documents
 from tests.support.command_line import runner
 from tests.support.kubernetes import Cluster
 
@@ -112,6 +112,6 @@ def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -
     texts += ["y", "No", "ON", "off", "null", "~", "", ".inf", "-.INF", ".nan", "2026-11-21", "12:30:45", "1e3"]
     data = {f"text-{number}": text for number, text in enumerate(texts)}
     about = {"name": "texts", "namespace": namespace}
-    text = yaml_document({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}, "Texts.")
+    text = yaml_documents([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}], "Texts.")
     cluster.kubectl("create", "-f", "-", given=text)
     assert json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data

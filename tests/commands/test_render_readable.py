@@ -146,6 +146,17 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
     assert done.stdout == "FABRIC is ib, but this has efa, tcp.\n"
 
 
+@pytest.mark.parametrize("form", ["script", "slurm", "skypilot"])
+@pytest.mark.parametrize(("system", "fabric", "gpus"), [("h100-ib", "ib", 8), ("gb300-roce", "roce", 4)])
+def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str, gpus: int) -> None:
+    done = runner().invoke(cli, ["render", "nccl", "--ab", "--instance-type", system, "--as", form])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"000-{fabric}-r1 001-tcp-r1" in done.stdout
+    assert "NCCL_NET=IB" in done.stdout
+    assert f"ranks=$(({gpus} * " in done.stdout
+    assert ("amazon" in done.stdout) == (form == "skypilot")  # in the folders of its default image
+
+
 FOUR = ("a", "b", "c", "d")
 
 

@@ -68,6 +68,8 @@ class System:
     """What the NICs of a node carry together, one way, in bytes per second; None: not known."""
     nvlink_domain: bool
     """Whether NVLink connects nodes."""
+    fabric: str = ""
+    """The link of its NICs, if files can be rendered for it: efa, ib, roce."""
     is_ec2: bool = False
 
 
@@ -124,6 +126,7 @@ def _instances() -> Iterator[System]:
             nics=entry.efa_counts,
             rate=(entry.efa_gbps_if_lower or entry.network_gbps) * _GBPS,
             nvlink_domain=name.startswith(_NVLINK_DOMAINS),
+            fabric="efa",
             is_ec2=True,
         )
 
@@ -137,4 +140,5 @@ def _system(row: Mapping[str, str]) -> System:
         nics=(nics,) if nics else (),
         rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
         nvlink_domain=row["nvlink_domain"] == "yes",
+        fabric=row["fabric"],
     )

@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import chain
 
 from fabbench.catalog.cluster_profiles import EFA, Profile
+from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
-from fabbench.catalog.instances import Instance, instance, instance_catalog, similar_types
+from fabbench.catalog.instances import Instance, instance, similar_types
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
@@ -29,9 +30,15 @@ def require_instance(instance_type: str) -> Instance:
     if entry is None:
         raise RequestError(
             f"The catalog has no instance type {instance_type} with EFA.",
-            hint=similar_types(instance_type.lower(), instance_catalog()),
+            hint=similar_types(instance_type.lower(), [name for name, each in systems().items() if each.fabric]),
         )
     return entry
+
+
+def _known(name: str) -> System:
+    """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
+    found = system(name)
+    return found if found is not None and found.fabric else systems()[require_instance(name).instance_type]
 
 
 def inventory_of(  # noqa: PLR0913 - everything that describes hosts
@@ -50,18 +57,18 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has only what the
     declared `profile` of its cluster provides.
     """
-    entry = require_instance(instance_type) if instance_type else None
-    resources = PodResources(
-        gpus=entry.gpus if entry else 0, resource=EFA, devices=entry.efa_counts[-1] if entry else 0
-    )
-    if entry is None and profile is not None:
-        resources = resources_of_profile(profile)
-    resources = override_resources(resources, amounts)
-    link, count = _devices(resources, profile)
+    known = _known(instance_type) if instance_type else None
+    resources = override_resources(_resources(known, profile), amounts)
+    link, count, mpirun = *_devices(resources, profile), MPIRUN
+    if known is not None and not known.is_ec2:
+        link, count = known.fabric, known.nics[0]
+        if not image:  # only AWS's machines and images have programs in folders that are known
+            needs, mpirun = replace(needs, folders={}), "mpirun"
     names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
     gpus = target.gpus if target.gpus is not None else resources.gpus
     efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
-    of_type = f" ({entry.instance_type})" if entry else ""
+    name = known.name if known else ""
+    of_type = f" ({name})" if name else ""
     hosts = tuple(
         Host(
             name=next(iter(target.hosts[number - 1 :]), f"host {number}{of_type}"),
@@ -72,10 +79,10 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
             devices=dict.fromkeys(names, link),
             settings=profile.settings if profile else {},
             gpus=gpus,
-            instance_type=entry.instance_type if entry else "",
+            instance_type=name,
             programs={name: _path(name, target, needs) for name in needs.programs},
-            mpi=Mpi(program=target.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
-            search_notes=(_search_note(entry, resources, amounts, profile),) if number == 1 else (),
+            mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
+            search_notes=(_search_note(known, resources, amounts, profile),) if number == 1 else (),
         )
         for number in range(1, nodes + 1)
     )
@@ -83,6 +90,12 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts) for variant in target.variants
     }
     return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
+
+
+def _resources(known: System | None, profile: Profile | None) -> PodResources:
+    if known is None:
+        return resources_of_profile(profile) if profile else PodResources()
+    return PodResources(gpus=known.gpus, resource=EFA, devices=known.nics[-1] if known.is_ec2 else 0)
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
@@ -134,9 +147,7 @@ def _path(program: str, target: Target, needs: Needs) -> str:
     return f"{folder}/{program}" if folder else program
 
 
-def _search_note(
-    entry: Instance | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
-) -> str:
+def _search_note(entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None) -> str:
     if entry is None and profile is not None:
         return f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: {profile.platform}."
     count = resources.devices if resources.resource == EFA else 0
@@ -145,4 +156,6 @@ def _search_note(
         return f"Pods request {has}"
     if entry is None:
         return "Without --instance-type there is no RDMA device."
-    return f"According to the catalog, {entry.instance_type} has {has}"
+    if not entry.is_ec2:
+        has = f"{entry.nics[0]} NICs of {entry.fabric}, {entry.gpus} GPUs."
+    return f"According to the catalog, {entry.name} has {has}"

@@ -129,8 +129,9 @@ class Rendering(ABC):
         from fabbench.catalog.offline_inventory import inventory_of
 
         nodes = target.nodes or len(target.hosts) or NODES
-        instance_type = target.options_as(self.options).instance_type
-        return inventory_of(instance_type, nodes, target=target, needs=needs)
+        options = target.options_as(self.options)
+        image = getattr(options, "node_image", "")
+        return inventory_of(options.instance_type, nodes, target=target, needs=needs, image=image)
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:

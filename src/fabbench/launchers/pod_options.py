@@ -167,21 +167,14 @@ class PodOptions(LauncherOptions):
 Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 
-def yaml_documents(objects: Iterable[Object], comment: str, *, compact: bool = False) -> str:
-    """Write objects as YAML documents below `comment`. `compact` puts small values on one line."""
-    return _yaml(objects, comment, compact=compact, explicit_start=True)
-
-
-def yaml_document(value: Object, comment: str, *, compact: bool = False) -> str:
-    """Write a YAML file of one document, below `comment`."""
-    return _yaml((value,), comment, compact=compact, explicit_start=False)
-
-
 _AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
 """Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``, ``08123``."""
 
 
-def _yaml(objects: Iterable[Object], comment: str, *, compact: bool, explicit_start: bool) -> str:
+def yaml_documents(
+    objects: Iterable[Object], comment: str, *, compact: bool = False, explicit_start: bool = True
+) -> str:
+    """Write objects as YAML documents below `comment`. `compact` puts small values on one line."""
     import yaml
 
     text: str = yaml.dump_all(

@@ -16,8 +16,8 @@ class InstanceOptions(LauncherOptions):
 
     instance_type: str = option(
         INSTANCE_TYPE,
-        "EC2 instance type, such as p5.48xlarge, which determines the number of GPUs and EFA "
-        "interfaces. On a cluster, use only nodes of this type.",
+        "EC2 instance type, such as p5.48xlarge, or with InfiniBand or RoCE h100-ib, h200-ib, gb300-roce: "
+        "it determines the number of GPUs and NICs. On a cluster, use only nodes of this type.",
         unset="",
     )
 

@@ -13,7 +13,7 @@ from fabbench.catalog.cluster_profiles import profile_for
 from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES
 from fabbench.launchers import Explanation, match_message, pattern, shorten
 from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
-from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal, names
+from fabbench.launchers.kubernetes.terminated import STARTS, explain_end, explain_refusal, names
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import counted
 
@@ -177,10 +177,7 @@ _WAITS = (
     pattern(r"runAsNonRoot|runAsUser", "policy",
         "The image {image} runs as root, which the pod's rules forbid: {message}.",
         "Use an image that does not, with --mpi-agent exec, or another namespace."),
-    pattern(r"exec format error", "architecture",
-        "The image {image} is for another architecture than {node}.", "Use an image built for it."),
-    pattern(r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file', "no-program",
-        "The image {image} has no {what}{path}.", "Pass an image that has it with --image."),
+    *STARTS,
     pattern(r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."),
 )  # fmt: skip
 _WAIT_REASONS = frozenset(

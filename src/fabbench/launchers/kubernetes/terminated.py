@@ -25,11 +25,6 @@ _REASONS = (
         "Its node ran out of a resource: check what else runs there, and measure when it is idle."),
     pattern(r"^DeadlineExceeded", "deadline",
         "The pod {pod} hit its deadline.", "Give the run more time, or measure less."),
-    pattern(r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
-        r"Available: ?(?P<free>\d+)", "insufficient",
-        "{node} has {free} working {what}, but the pod {pod} was assigned {requested}.",
-        "A device failed, or its device plugin lost count: check the plugin's log. Restarting it and "
-        "the kubelet helps."),
     pattern(r"^OutOf(?P<what>[^:]+): (?P<why>.*)", "insufficient",
         "{node} rejected the pod {pod}: not enough {what}: {why}",
         "Another pod took it first: try again, or choose other nodes."),
@@ -46,10 +41,11 @@ _REASONS = (
     pattern(r"^(?:Terminated|NodeShutdown|TerminationByKubelet)", "node-lost",
         "{node} is shutting down, and terminated the pod {pod}.", "Measure without it."),
     pattern(r"^UnexpectedAdmissionError: (?P<why>.*)", "insufficient",
-        "{node} could not allocate devices for the pod {pod}: {why}", "Check the log of the device plugin there."),
+        "{node} could not allocate devices for the pod {pod}: {why}",
+        "A device failed, or its plugin lost count: check the plugin's log. Restarting it and the kubelet helps."),
 )  # fmt: skip
 
-_STARTS = (
+STARTS = (
     pattern(r"exec format error", "architecture",
         "The image {image} is for another architecture than {node}.",
         "Use an image built for both, or nodes of its architecture."),
@@ -80,7 +76,7 @@ def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()
         return _oom("The pod", pod)
     message = shorten(state.get("message") or "")
     unstarted = state.get("reason") in {"StartError", "ContainerCannotRun"}
-    found = match_message(_STARTS, message, **known) if unstarted else None
+    found = match_message(STARTS, message, **known) if unstarted else None
     return found or _exit(state.get("exitCode", 0), message, known)
 
 

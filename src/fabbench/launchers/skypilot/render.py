@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.expectations import System, system
 from fabbench.catalog.instances import Instance
 from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
 from fabbench.execution.script import script
@@ -24,7 +25,7 @@ from fabbench.execution.script.target import (
     ScriptTarget,
 )
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.launchers.pod_options import PodOptions, yaml_document
+from fabbench.launchers.pod_options import PodOptions, yaml_documents
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, RequestError
@@ -155,11 +156,16 @@ def _node_info(source: RenderInput) -> _Nodes:
     gpus = max(host.gpus for host in source.inventory.hosts)
     share = resources_of_type(source.instance.instance_type, gpus=gpus > 0) if source.instance else None
     share = override_resources(share, options.pod_requests) if share else None
-    if share is None and (where is NodeKind.MACHINES or gpus):
+    if share is None and (where is NodeKind.MACHINES or gpus) and not _other(source):
         raise RequestError(
             "The instance type for SkyPilot is unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
         )
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
+
+
+def _other(source: RenderInput) -> System | None:
+    """Return what the nodes are if they are of no EC2 instance type."""
+    return system(source.inventory.hosts[0].instance_type) if source.instance is None else None
 
 
 def _resources(source: RenderInput, nodes: _Nodes) -> Task:
@@ -169,6 +175,8 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
         resources["instance_type"] = instance.instance_type
     elif instance is not None and share is not None and share.gpus:
         resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
+    elif other := _other(source):
+        resources["accelerators"] = f"{other.gpu_model}:{nodes.gpus}"
     if nodes.where is NodeKind.PODS and share is not None:
         resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"
         resources["memory"] = f"{max(share.memory >> 30, 1)}+"
@@ -259,13 +267,13 @@ class SkyPilotRendering(Rendering):
     def render(self, source: RenderInput) -> str:
         """Return the task as YAML."""
         planned = with_base(source.plan, source.request, source.inventory)
-        return yaml_document(task(source, planned), source.command + _about(source, planned))
+        return yaml_documents((task(source, planned),), source.command + _about(source, planned), explicit_start=False)
 
     @override
     def readable(self, source: RenderInput) -> str:
         planned = with_base(source.plan, source.request, source.inventory)
         made = task(source, planned, supervised=False)
-        return yaml_document(made, source.command + _about(source, planned), compact=True)
+        return yaml_documents((made,), source.command + _about(source, planned), compact=True, explicit_start=False)
 
 
 def _about(source: RenderInput, planned: Plan) -> str:
