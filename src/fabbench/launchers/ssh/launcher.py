@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -47,9 +48,13 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = host_names(target)
         with connected(target, names) as results:
-            hosts = _inventory(target, needs, results)
             connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
             token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
+            with_key = needs.mpi and len(connections) > 1 and options.mpi_ssh != "existing"
+            if with_key:  # meanwhile
+                asking = (connections, lambda connection: connection.host_key)
+                threading.Thread(target=map_hosts, args=asking, name="fabbench host keys", daemon=True).start()
+            hosts = _inventory(target, needs, results)
             remotes = tuple(
                 RemoteHost(name, connection, token=token, lost_after_s=options.lost_after)
                 for name, connection in connections.items()
@@ -59,7 +64,7 @@ class SshLauncher(Launcher):
                     busy = listed([remote.name for remote in remotes if remote.others])
                     notify(f"Warning: fabbench already runs on {busy} (for {', '.join(users)}): figures get worse.")
                 agent: tuple[str, ...] = ()
-                if needs.mpi and len(remotes) > 1 and options.mpi_ssh != "existing":
+                if with_key:
                     agent = run_key.install(hosts.addresses(), remotes, any_head=needs.divided)
                 yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
 
