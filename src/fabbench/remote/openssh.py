@@ -6,7 +6,6 @@ socket is in a private folder. It never prompts, and ends with the connection or
 
 import re
 import signal
-import threading
 import time
 from collections.abc import Sequence
 
@@ -75,7 +74,6 @@ class OpenSsh(SshTransport):
         self._shared = False
         """Whether the connection is the user's own, which other programs may use too."""
         self._host_key = ("", "")
-        self._asking = threading.Lock()
 
     @property
     @override
@@ -86,10 +84,6 @@ class OpenSsh(SshTransport):
     @override
     def host_key(self) -> tuple[str, str]:
         """OpenSSH checks it but does not report it, so the host is queried. Raise MachineError if that fails."""
-        with self._asking:
-            return self._asked_key()
-
-    def _asked_key(self) -> tuple[str, str]:
         if not self._host_key[0]:
             words = " ".join(self.run(HOST_KEYS).out).split()
             kind = next((kind for kind in _KINDS if kind in words[:-1]), None)

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from fabbench.launchers import notify
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
 
@@ -110,6 +111,8 @@ class KubernetesApi:
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object; unknown fields are errors. If the connection breaks, retry for a while."""
         strict = [("fieldValidation", "Strict")]
+        if kind.endswith("Job"):
+            notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
         request = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
         try:
             return request()

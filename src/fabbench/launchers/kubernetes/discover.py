@@ -22,7 +22,6 @@ from fabbench.launchers.kubernetes.objects import JobRun
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.messages import counted
 from fabbench.remote.check_hosts import ProbedHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.report.table import Overview
@@ -243,9 +242,8 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
         )
 
 
-def notify_start(api: KubernetesApi, options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
-    """Say where pods start, and on nodes whose fabric is not declared what is missing."""
-    notify(f"Starting pods on {counted(len(chosen), 'node')} of {api.context}, in the namespace {api.namespace}.")
+def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
+    """Report that nodes have a fabric that pods do not use, because no profile is declared."""
     profile = chosen[0].profile
     if options.profile is None and profile is not None and profile.mounts:
         notify(

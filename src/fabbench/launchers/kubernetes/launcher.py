@@ -23,7 +23,7 @@ from fabbench.launchers.kubernetes.discover import (
     criteria_of,
     inventory_on,
     list_nodes,
-    notify_start,
+    notify_undeclared,
     probe_pods,
     require_claims,
     require_profile,
@@ -168,7 +168,7 @@ class KubernetesLauncher(Launcher):
         chosen = choose(seen, criteria)
         if criteria.takes_all and len(chosen) < len(seen):
             notify(f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see fabbench nodes.")
-        notify_start(api, options, chosen)
+        notify_undeclared(options, chosen)
         with switching_pods(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.expectations import System, system
+from fabbench.catalog.expectations import system
 from fabbench.catalog.instances import Instance
 from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
 from fabbench.execution.script import script
@@ -156,16 +156,11 @@ def _node_info(source: RenderInput) -> _Nodes:
     gpus = max(host.gpus for host in source.inventory.hosts)
     share = resources_of_type(source.instance.instance_type, gpus=gpus > 0) if source.instance else None
     share = override_resources(share, options.pod_requests) if share else None
-    if share is None and (where is NodeKind.MACHINES or gpus) and not _other(source):
+    if share is None and (where is NodeKind.MACHINES or gpus) and not system(source.inventory.hosts[0].instance_type):
         raise RequestError(
             "The instance type for SkyPilot is unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
         )
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
-
-
-def _other(source: RenderInput) -> System | None:
-    """Return what the nodes are if they are of no EC2 instance type."""
-    return system(source.inventory.hosts[0].instance_type) if source.instance is None else None
 
 
 def _resources(source: RenderInput, nodes: _Nodes) -> Task:
@@ -175,7 +170,7 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
         resources["instance_type"] = instance.instance_type
     elif instance is not None and share is not None and share.gpus:
         resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
-    elif other := _other(source):
+    elif instance is None and (other := system(source.inventory.hosts[0].instance_type)):
         resources["accelerators"] = f"{other.gpu_model}:{nodes.gpus}"
     if nodes.where is NodeKind.PODS and share is not None:
         resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"

@@ -51,14 +51,12 @@ class SshLauncher(Launcher):
             connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
             token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
             with_key = needs.mpi and len(connections) > 1 and options.mpi_ssh != "existing"
-            if with_key:  # meanwhile
+            if with_key:  # while hosts are probed
                 asking = (connections, lambda connection: connection.host_key)
                 threading.Thread(target=map_hosts, args=asking, name="fabbench host keys", daemon=True).start()
             hosts = _inventory(target, needs, results)
-            remotes = tuple(
-                RemoteHost(name, connection, token=token, lost_after_s=options.lost_after)
-                for name, connection in connections.items()
-            )
+            wait = options.lost_after
+            remotes = tuple(RemoteHost(name, one, token=token, lost_after_s=wait) for name, one in connections.items())
             with agents(remotes):
                 if users := sorted({user for remote in remotes for user in remote.others}):
                     busy = listed([remote.name for remote in remotes if remote.others])

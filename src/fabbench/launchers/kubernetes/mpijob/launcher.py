@@ -16,7 +16,7 @@ from fabbench.launchers.kubernetes.discover import (
     criteria_of,
     inventory_on,
     list_nodes,
-    notify_start,
+    notify_undeclared,
     require_claims,
     require_profile,
     require_rights,
@@ -50,7 +50,7 @@ class MpiJobLauncher(Launcher):
         require_rights(api, rights, "examples/rbac-mpijob.yaml")
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        notify_start(api, options, chosen)
+        notify_undeclared(options, chosen)
         seen = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
         resources = override_resources(seen, options.pod_requests)
         run = secrets.token_hex(4)
