@@ -12,7 +12,13 @@ export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-to none -H "${where}" -N 8
     --mca pml '^cm,ucx' --mca btl tcp,self --mca coll_hcoll_enable 0 --mca btl_tcp_if_exclude
     lo,docker0,veth_def_agent -x PATH -x LD_LIBRARY_PATH)
-# So that nothing is measured but the plan.
+# What an image or a profile sets must not change what is measured.
+# NCCL_NET: fails where NCCL would fall back to another network.
+# NCCL_TUNER_PLUGIN: EFA's would steer sockets, too; for EFA, NCCL finds it by itself.
+# NCCL_BUFFSIZE: like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it.
+# NCCL_MNNVL_ENABLE: NVLink between hosts would carry what is meant for the network.
+# NCCL_SOCKET_IFNAME: ranks meet over an interface that reaches other hosts.
+# NCCL_DEBUG: the log has to show the network that was used.
 clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK
     -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE NCCL_MNNVL_ENABLE=0
     'NCCL_SOCKET_IFNAME=^docker,lo,veth' NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)

@@ -188,12 +188,11 @@ class PipedProcess:
         with self._writing:
             self._input.close()
 
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Return its status once it has ended: negative for a signal. Raise TimeoutError."""
-        try:
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Return its status once it has ended: negative for a signal. None: not in time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return self._popen.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise TimeoutError(str(error)) from error
+        return None
 
     def kill(self) -> None:
         """End it at once, and close its pipes: a thread that waits for its outputs gets their end."""

@@ -135,12 +135,9 @@ class OpenSsh(SshTransport):
     def _is_open(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
         check = PipedProcess(self.words("-O", "check", *self._control), _NO_PROMPT)
-        try:
-            return check.wait(_CHECK_S) == 0
-        except TimeoutError:
-            return False
-        finally:
-            check.kill()
+        answers = check.wait(_CHECK_S) == 0
+        check.kill()
+        return answers
 
     @override
     def _start(self, line: str, program: str) -> ProgramStream:
@@ -185,7 +182,7 @@ class _SshProcess(ProgramStream):
 
     @override
     def _exit_status(self) -> int:
-        status = self._ssh.wait()
+        status = self._ssh.wait() or 0
         if status in {_SSH_FAILED, -signal.SIGKILL} and (why := self._owner.failed(self._program, self.err)):
             raise why
         return status

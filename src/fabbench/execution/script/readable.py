@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
+from fabbench.benchmarks.nccl_env import REASONS
 from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
 from fabbench.execution.script.steps import quote, require_one_mpirun, variable, wrapped
 from fabbench.execution.script.target import SRUN, ProgramStarter, RankStarter, ScriptTarget
@@ -213,7 +214,10 @@ class _Script:
                 {label: (_array("env", env) if env else "") + text for label, (env, text) in bodies.items()}
             )
         clean, own = _shared(environments)
-        text = f"# So that nothing is measured but the plan.\n{_array('clean', clean, '')}"
+        named = {word.partition("=")[0] for words in environments.values() for word in words}
+        reasons = "".join(f"# {name}: {why}.\n" for name, why in REASONS.items() if name in named)
+        about = f"# What an image or a profile sets must not change what is measured.\n{reasons}"
+        text = about + _array("clean", clean, "")
         choice = _case({label: _array("env", env) for label, env in own.items()}) if len(own) > 1 else ""
         return text, choice + steps.pop()
 
