@@ -44,6 +44,6 @@ for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-
     esac
     step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" "${mpirun[@]}" \
         -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf -oL /opt/nccl-tests/build/all_reduce_perf \
-        -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
+        -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
 done
 exit "$status"

@@ -103,7 +103,7 @@ def test_programs_are_started_as_a_run_starts_them() -> None:
     assert "NCCL_DEBUG=INFO" in text
     assert "NCCL_DEBUG_FILE" not in text
     assert '-np "${ranks}"' in text
-    assert "all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1" in text
+    assert "all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1" in text
     assert "for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-r3; do" in text
 
 

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, takewhile
+from itertools import chain, pairwise, takewhile
 
 from fabbench.benchmarks.nccl_env import REASONS
 from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
@@ -22,6 +22,7 @@ from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
 from fabbench.model.messages import counted
 from fabbench.model.plan import Command, Execution, Plan, Shape, Step
+from fabbench.model.units import format_size
 
 _ABOUT = """\
 # fabbench parse and compare read what this prints.@TOGGLE@
@@ -280,9 +281,9 @@ class _Script:
         return _command(words, "    " if "clean" in arrays else _INDENT)
 
     def _argv(self, step: Step, command: Command) -> Iterator[str]:
-        program, *words = command.argv
+        program = command.argv[0]
         yield self._target.programs.get(program, program)
-        for word in words:
+        for before, word in pairwise(command.argv):
             name = word.removeprefix("{folder}/")
             if name != word and name in step.files and program == "python3":
                 packed = base64.b64encode(zlib.compress(step.files[name].encode(), 9)).decode()
@@ -290,6 +291,8 @@ class _Script:
                 yield from ("-c", variable(self._programs.setdefault(text, re.sub(r"\W", "_", name))))
             elif "{folder}" in word:
                 raise RequestError(f"A short script cannot make files ({word}).", hint="Add --supervised.")
+            elif before in {"-b", "-e"} and self._plan.benchmark == "nccl":
+                yield format_size(int(word)).replace(" ", "").removesuffix("B")
             else:
                 yield word.replace("{server}", self._address())
 
