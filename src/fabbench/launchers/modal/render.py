@@ -1,7 +1,7 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -10,11 +10,13 @@ from fabbench.benchmarks.nccl_env import UNKNOWN_INTERFACE
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import Instance
 from fabbench.execution.script import headline, script
+from fabbench.execution.script.readable import READ_NAMED, readable_script
 from fabbench.execution.script.steps import variable
-from fabbench.execution.script.target import NAMED_HOSTS
+from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.modal import ModalOptions
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.plan import Command, Execution, Plan, Step
@@ -26,7 +28,6 @@ _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
-_FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
 
 
 class ModalRendering(Rendering):
@@ -38,6 +39,13 @@ class ModalRendering(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Write the app. Raise RequestError for hosts that Modal does not offer."""
+        return self._app(source, script)
+
+    @override
+    def readable(self, source: RenderInput) -> str:
+        return self._app(source, lambda plan, target: readable_script(plan, target, hosts=READ_NAMED))
+
+    def _app(self, source: RenderInput, written: Callable[[Plan, ScriptTarget], str]) -> str:
         instance = _instance(source)
         image = source.options_as(ModalOptions).image
         benchmark = benchmark_named(source.plan.benchmark)
@@ -47,7 +55,7 @@ class ModalRendering(Rendering):
         interface = source.inventory.hosts[0].interface
         determined = _INTERFACE if source.plan.hosts > 1 else ""  # by the app
         target = source.script_target(NAMED_HOSTS, interface=interface or determined)
-        text = script(_bind_sockets(source.plan), target)
+        text = written(_bind_sockets(source.plan), target)
         parts = (
             source.command,
             _docstring(source.plan),
@@ -55,7 +63,7 @@ class ModalRendering(Rendering):
             "from pathlib import Path\n\nimport modal\n\n",
             *(f"{name} = {value}\n" for name, value in _settings(source.plan, instance, image, interface)),
             _image(packages, python=not benchmark.python_packages or bool(packages)),
-            f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n\n\n",
+            f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n",
             _app(source.request.target.inherited),
             f"SCRIPT = {literal(text)}\n",
         )
@@ -121,16 +129,9 @@ def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Ite
     yield "IMAGE", _text(image)
     yield "NODES", str(plan.hosts)
     yield "GPU", _text(f"{_GPUS[instance.gpu_model]}:{instance.gpus}")
-    yield "CLOUD", '"aws"'
-    yield "OPTIONS", '{"efa_enabled": True}'
     yield "RDMA", str(bool(fabrics & {*RDMA}))
     yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
-    yield "WAIT_S", "900"
-    yield "PORT", "2222  # of sshd"
-    yield "SSHD_S", "60  # maximum time until it listens"
     yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
-    yield "FOR_NCCL", f"({_words(_FOR_NCCL)})"
-    yield "SIOCGIFADDR", "0x8915"  # from linux/sockios.h: gets an interface's address
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
