@@ -119,5 +119,6 @@ def _followed(skypilot: SkyLab) -> bool:
 
 
 def _measures(skypilot: SkyLab) -> bool:
-    """Whether both sides run."""
-    return len(skypilot.measuring()) == 2
+    """Whether both sides are connected, and poll: a signal would end the wait for a connection as a failure."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in skypilot.measuring()]
+    return len(stats) == 2 and all(int(stat[11]) > 20 for stat in stats)  # ticks of user time
