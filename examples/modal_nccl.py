@@ -187,7 +187,7 @@ mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-t
     "${FABBENCH_INTERFACE}" -x PATH -x LD_LIBRARY_PATH)
 # What an image or a profile sets must not change what is measured.
 # NCCL_NET: fails where NCCL would fall back to another network.
-# NCCL_TUNER_PLUGIN: EFA's would steer sockets, too; for EFA, NCCL finds it by itself.
+# NCCL_TUNER_PLUGIN: EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later).
 # NCCL_BUFFSIZE: like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it.
 # NCCL_MNNVL_ENABLE: NVLink between hosts would carry what is meant for the network.
 # NCCL_SOCKET_IFNAME: ranks meet over an interface that reaches other hosts.

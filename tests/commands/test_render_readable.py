@@ -201,6 +201,22 @@ def test_pairs_are_of_the_nodes_that_they_were_rendered_for(form: str, tmp_path:
     assert (done.returncode, "2 nodes, and there are 4" in done.stdout) == (3, True)
 
 
+def test_variants_of_several_programs_run(tmp_path: Path) -> None:
+    """Their commands differ, and so do their mpiruns."""
+    words = ["--bin-dir", str(tmp_path), "--repeat", "1"]
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mpirun").write_text(f'#!/bin/sh\necho "{name} $NCCL_NET: $*"\n')
+        (tmp_path / name / "mpirun").chmod(0o755)
+        words += ["--variant", f"{name}=mpirun={tmp_path}/{name}/mpirun"]
+    argv = ["bash", "-c", rendered("script", "nccl", "--efa", *words), "script", "a", "b"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    started = [line for line in done.stdout.splitlines() if "-np 16" in line]
+    assert [line.split()[0] for line in started] == ["new", "old"]
+    assert all("NCCL_NET=AWS Libfabric" in line and "-u NCCL_ALGO" in line for line in started)
+
+
 def test_each_variant_has_its_container(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\necho "srun $*"\n')

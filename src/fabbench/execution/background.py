@@ -51,6 +51,22 @@ class PrivateFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def _started(argv: Sequence[str], env: Mapping[str, str], *, stdout: int, stderr: int) -> "subprocess.Popen[bytes]":
+    """Start a program with `env` added, which reads a pipe and which Ctrl-C does not reach. Raise MachineError."""
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=0,
+            start_new_session=True,
+            env={**os.environ, **env},
+        )
+    except OSError as error:
+        raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+
+
 class BackgroundProcess:
     """One such program. It runs in its own session and process group, without standard input."""
 
@@ -61,19 +77,12 @@ class BackgroundProcess:
         """Start it with `env` added; its end removes the folder. Raise MachineError if it cannot be started."""
         self._folder = folder
         self._ending = threading.Lock()
+        words = ("/bin/sh", "-c", self._script, str(folder.path), *argv)
         try:
-            self._popen = subprocess.Popen(
-                ["/bin/sh", "-c", self._script, str(folder.path), *argv],
-                stdin=subprocess.PIPE,
-                stdout=self._stdout,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,
-                env={**os.environ, **env},
-            )
-        except OSError as error:
+            self._popen = _started(words, env, stdout=self._stdout, stderr=subprocess.DEVNULL)
+        except MachineError:
             folder.remove()
-            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+            raise
 
     def ended(self) -> bool:
         """Return whether it has ended."""
@@ -136,18 +145,7 @@ class PipedProcess:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it with `env` added. Raise MachineError if it cannot be started."""
-        try:
-            self._popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                env={**os.environ, **env},
-            )
-        except OSError as error:
-            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+        self._popen = _started(argv, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         stdin, out, err = self._popen.stdin, self._popen.stdout, self._popen.stderr
         assert stdin and out and err  # noqa: PT018, S101 - pipes were requested
         self._input = stdin

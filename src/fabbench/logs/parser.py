@@ -225,7 +225,7 @@ class LogParser:
         if group.ended is not None and line.text not in _EMPTY:
             return self._after_status(group, line)
         if (claimed := self._claimed(group, line)) is not None:
-            if " failure " in line.text:
+            if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.other(line.text)
             return claimed
         if group.messages and group.messages[-1].takes(line.text):

@@ -78,11 +78,15 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 
 def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
-    """Return whether all hosts have a fabric, in every variant: a device of RoCE is none of InfiniBand."""
-    hosts = [host for _, host in inventory.views()]
-    if fabric in {"ib", "roce"} and any(host.devices and not host.linked(fabric) for host in hosts):
-        return False
-    return all(not work.why_unsupported(fabric, host) for host in hosts)
+    """Return whether all hosts have a fabric, in every variant."""
+    return not any(_why_not(fabric, host, work) for _, host in inventory.views())
+
+
+def _why_not(fabric: str, host: Host, work: Work) -> str:
+    """Return why `fabric` cannot be measured on `host`. To libfabric, InfiniBand and RoCE are one provider."""
+    if fabric in {"ib", "roce"} and host.devices and not host.linked(fabric):
+        return f"it has no {fabric} device."
+    return work.why_unsupported(fabric, host)
 
 
 def _best_inside(token: str, host: Host, work: Work) -> str:
@@ -117,7 +121,7 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             hint="Choose a network fabric, or a single host.",
         )
     for name, host in inventory.views():
-        if why := work.why_unsupported(fabric, host):
+        if why := _why_not(fabric, host, work):
             raise MachineError(
                 f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
                 hint="Nothing was started. Choose a fabric that was found, or other machines (--on, --host; "

@@ -49,13 +49,9 @@ _OPTIONS = (
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
-HOST_KEYS = (
-    "sh",
-    "-c",
-    (
-        "set -- $SSH_CONNECTION; ssh-keyscan -T 5 -p ${4:-22} -- ${3:-localhost} 2>/dev/null; "
-        "cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true"
-    ),
+_HOST_KEYS = (
+    "set -- $SSH_CONNECTION; ssh-keyscan -T 5 -p ${4:-22} -- ${3:-localhost} 2>/dev/null; "
+    "cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true"
 )
 """Command that queries a host for its keys, over a checked connection: first sshd, then the usual files."""
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
@@ -85,7 +81,7 @@ class OpenSsh(SshTransport):
     def host_key(self) -> tuple[str, str]:
         """OpenSSH checks it but does not report it, so the host is queried. Raise MachineError if that fails."""
         if not self._host_key[0]:
-            words = " ".join(self.run(HOST_KEYS).out).split()
+            words = " ".join(self.run(("sh", "-c", _HOST_KEYS)).out).split()
             kind = next((kind for kind in _KINDS if kind in words[:-1]), None)
             if kind is None:
                 raise MachineError(
@@ -107,7 +103,8 @@ class OpenSsh(SshTransport):
     @override
     def _connect(self) -> None:
         self._drop()
-        self._shared, self._control = self._is_open(), ()
+        self._control = ()
+        self._shared = self._is_open()
         if self._shared:
             action(f"ssh {self.name}", "through your own connection (ControlMaster)")
             return
@@ -124,13 +121,11 @@ class OpenSsh(SshTransport):
             elif self._master.ended():
                 why = failure(self.name, self._master.stderr_lines())
             elif time.monotonic() > deadline:
-                why = MachineError(f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=self._details())
+                hint = f"Run ssh -v {self.name} for details."
+                why = MachineError(f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=hint)
             if why is not None:
                 self._drop()
                 raise why
-
-    def _details(self) -> str:
-        return f"Run ssh -v {self.name} for details."
 
     def _is_open(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
@@ -172,7 +167,7 @@ class _SshProcess(ProgramStream):
     """A program on another machine: an ssh process on this one."""
 
     def __init__(self, words: Sequence[str], program: str, owner: OpenSsh) -> None:
-        super().__init__(owner.name)
+        super().__init__()
         self._owner, self._program = owner, program
         self._ssh = PipedProcess(words, _NO_PROMPT)
 

@@ -1,6 +1,7 @@
 """Connections by paramiko, for machines without an ssh program: its own reading of configurations and keys.
 
-Jump hosts, proxy commands, agents and known_hosts work; certificates, ``Match exec`` and security keys do not.
+Jump hosts, proxy commands, agents and known_hosts work; certificates, revoked keys, security keys and
+``Match exec`` do not.
 """
 
 import contextlib
@@ -188,7 +189,7 @@ class _Channel(ProgramStream):
     """A program on another machine: a channel of a connection."""
 
     def __init__(self, channel: "Channel", owner: Paramiko) -> None:
-        super().__init__(owner.name)
+        super().__init__()
         self._channel, self._owner = channel, owner
         channel.settimeout(SEND_S)
 

@@ -52,13 +52,11 @@ class DroppedError(Exception):
 class ProgramStream(ABC):
     """A program on another machine, without a terminal; see `fabbench.remote.transport.ProcessStream`."""
 
-    def __init__(self, name: str) -> None:
-        """`name` is that of the machine."""
+    def __init__(self) -> None:
         self.status: int | None = None
         self.err: deque[str] = deque(maxlen=_MAX_ERR_LINES)
         self.closed = False
         """Whether both outputs have ended, and all their lines were returned."""
-        self._name = name
         self._decoders = LineDecoder(), LineDecoder()
 
     @abstractmethod

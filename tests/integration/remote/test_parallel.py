@@ -7,13 +7,17 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Target
+from fabbench.remote import allocation
 from fabbench.remote.openssh import OpenSsh
+from fabbench.remote.options import SshOptions
 from fabbench.remote.parallel import connect_all, map_hosts
 from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshTransport
@@ -107,3 +111,18 @@ def test_words_that_are_plain_or_that_no_program_can_get() -> None:
     assert command_line(["mpirun", "-np", "2", "a b"]) == "exec mpirun -np 2 'a b'"
     with pytest.raises(RequestError, match="NUL"):
         command_line(["echo", "a\0b"])
+
+
+@pytest.mark.parametrize("chosen", ["auto", "paramiko"])
+def test_without_an_ssh_program_paramiko_connects(chosen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = SshOptions(ssh_client=chosen, port=free_port())
+    with allocation.connected(Target(name="a", launcher="ssh", options=options), ["127.0.0.1"]) as made:
+        assert "by paramiko" in str(made["127.0.0.1"])
+
+
+def test_openssh_without_an_ssh_program_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    target = Target(name="a", launcher="ssh", options=SshOptions(ssh_client="openssh"))
+    with pytest.raises(RequestError, match="--ssh-client"), allocation.connected(target, ["127.0.0.1"]):
+        pass

@@ -8,6 +8,7 @@ files, so that its output contains the proof of the transport.
 import base64
 import math
 import re
+import textwrap
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -154,7 +155,7 @@ class _Script:
         if self._scales:
             each = self._each
             where = f"where=$(printf ',%s:{each}' \"${{hosts[@]}}\") where=${{where:1}}"
-            needed = "" if self._target.ranks is RankStarter.SRUN else f" {where}"
+            needed = "" if self._usual.ranks is RankStarter.SRUN else f" {where}"
             return f"ranks=$(({each} * ${{#hosts[@]}})){needed} # {each} per node\n"
         count = self._plan.hosts
         return (
@@ -201,45 +202,49 @@ class _Script:
 
         Configurations that differ in their environments alone share the commands.
         """
-        bodies: dict[str, tuple[tuple[str, ...], str]] = {}
+        environments = {each.configuration.label: self._environment(each) for each in self._plan.executions}
+        arrays = ("clean", "env")[: len(environments)] if all(environments.values()) else ()
+        bodies: dict[str, str] = {}
         for execution in self._plan.executions:
-            label, body = execution.configuration.label, self._body(execution)
+            label, body = execution.configuration.label, self._body(execution, arrays)
             if bodies.setdefault(label, body) != body:
                 raise RequestError(
                     f"The repeats of {label} differ, which a short script cannot express.", hint="Add --supervised."
                 )
-        environments = {label: env for label, (env, _) in bodies.items()}
-        steps = {text for _, text in bodies.values()}
-        if len(steps) > 1 or not all(environments.values()):
-            return "", _case(
-                {label: (_array("env", env) if env else "") + text for label, (env, text) in bodies.items()}
-            )
+        if not arrays:
+            return "", _case(bodies)
         clean, own = _shared(environments)
         named = {word.partition("=")[0] for words in environments.values() for word in words}
         reasons = "".join(f"# {name}: {why}.\n" for name, why in REASONS.items() if name in named)
         about = f"# What an image or a profile sets must not change what is measured.\n{reasons}"
         text = about + _array("clean", clean, "")
-        choice = _case({label: _array("env", env) for label, env in own.items()}) if len(own) > 1 else ""
-        return text, choice + steps.pop()
+        arms = {label: _array("env", env) for label, env in own.items()}
+        if len({*bodies.values()}) > 1:
+            return text, _case({label: arm + bodies[label] for label, arm in arms.items()})
+        steps = textwrap.indent(textwrap.dedent(next(iter(bodies.values()))), "    ")
+        return text, (_case(arms) if len(arms) > 1 else "") + steps
 
-    def _body(self, execution: Execution) -> tuple[tuple[str, ...], str]:
-        """Return the environment of an execution's ranks, if all have the same, and its steps."""
+    def _environment(self, execution: Execution) -> tuple[str, ...]:
+        """Return the environment of the ranks of an execution, if all have the same, and no container its own."""
+        self._target = self._usual.of(execution.configuration.variant)
+        commands = [command for step in execution.steps if step.shape is Shape.MPI for command in step.commands]
+        environments = {tuple(self._env(command)) for command in commands}
+        alike = len(environments) == 1 and all(step.shape is Shape.MPI for step in execution.steps)
+        return environments.pop() if alike and not any(self._usual.insides) else ()
+
+    def _body(self, execution: Execution, arrays: Sequence[str]) -> str:
+        """Return the steps of an execution. `arrays` hold the environment of its ranks, if it is not among them."""
         self._target = self._usual.of(execution.configuration.variant)
         shapes = {step.shape for step in execution.steps}
         if not shapes <= {Shape.PAIR, Shape.MPI}:
             raise RequestError(f"A script cannot run a step of shape {' and '.join(shapes)}.")
-        text = ""
-        if any(self._usual.insides):
-            text += _array("container", self._target.inside)
+        text = _array("container", self._target.inside) if any(self._usual.insides) else ""
         if shapes == {Shape.MPI}:
-            environments = {tuple(self._env(command)) for step in execution.steps for command in step.commands}
-            if len(environments) == 1 and not text:
-                arrays = ("clean", "env") if len(self._plan.configurations) > 1 else ("clean",)
-                return environments.pop(), "".join(self._ranks(step, arrays) for step in execution.steps)
-            return (), text + "".join(self._of_ranks(execution.steps))
+            steps = (self._ranks(step, arrays) for step in execution.steps)
+            return text + "".join(steps if arrays else self._of_ranks(execution.steps))
         if shapes != {Shape.PAIR}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
-        return (), text + self._of_pairs(execution)
+        return text + self._of_pairs(execution)
 
     def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the steps, each preceded by the environment of its ranks if that changes."""
@@ -278,7 +283,7 @@ class _Script:
                 words += [_array_of("container")]
             words += map(_array_of, arrays) if arrays else self._env(command)
             words += ["stdbuf", "-oL", *self._argv(step, command)]
-        return _command(words, "    " if "clean" in arrays else _INDENT)
+        return _command(words)
 
     def _argv(self, step: Step, command: Command) -> Iterator[str]:
         program = command.argv[0]

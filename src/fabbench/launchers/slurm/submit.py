@@ -113,6 +113,8 @@ class SubmittedJob:
         self._offset = 0
         self._last = ""
         self._reported = ""
+        self._dead: Sequence[str] = ()  # Nodes that do not answer
+        self._asked = 0.0  # When Slurm was asked for them
         self._unknown = False
         self._sent = False
 
@@ -205,13 +207,12 @@ class SubmittedJob:
         if before.restarts < poll.job.restarts:
             notify(f"Job {self.job.id} was requeued and starts again; finished executions are not repeated.")
         if poll.job.runs:
-            # For minutes, Slurm waits for a node that does not answer before it ends the job.
-            words = ("sinfo", "--noheader", "--Node", "--dead", f"--nodes={self.job.nodes}", "--format=%N")
-            dead = [] if poll.data else sorted({*self._login.run_idempotent(words).out})
-            if dead:
-                self._report(f"{listed(dead)} of job {self.job.id} does not answer Slurm: check scontrol show node.")
-            else:
-                self._report(f"Job {self.job.id} runs on {self.job.nodes}.")
+            if not poll.data and time.monotonic() > self._asked + _RARELY_S:
+                self._asked = time.monotonic()  # for minutes, Slurm waits for nodes that do not answer
+                words = ("sinfo", "--noheader", "--Node", "--dead", f"--nodes={self.job.nodes}", "--format=%N")
+                self._dead = sorted({*self._login.run_idempotent(words).out})
+            dead = f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node" if self._dead else ""
+            self._report(f"Job {self.job.id} runs on {self.job.nodes}{dead}.")
         elif poll.job.pending:
             self._wait(waited_s)
 

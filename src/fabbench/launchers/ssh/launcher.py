@@ -60,7 +60,7 @@ class SshLauncher(Launcher):
             with agents(remotes):
                 if users := sorted({user for remote in remotes for user in remote.others}):
                     busy = listed([remote.name for remote in remotes if remote.others])
-                    notify(f"Warning: fabbench already runs on {busy} (for {', '.join(users)}): figures get worse.")
+                    notify(f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): both get worse figures.")
                 agent: tuple[str, ...] = ()
                 if with_key:
                     agent = run_key.install(hosts.addresses(), remotes, any_head=needs.divided)
