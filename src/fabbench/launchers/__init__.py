@@ -130,8 +130,7 @@ class Rendering(ABC):
 
         nodes = target.nodes or len(target.hosts) or NODES
         options = target.options_as(self.options)
-        image = getattr(options, "node_image", "")
-        return inventory_of(options.instance_type, nodes, target=target, needs=needs, image=image)
+        return inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:

@@ -21,6 +21,11 @@ class InstanceOptions(LauncherOptions):
         unset="",
     )
 
+    @property
+    def node_image(self) -> str:
+        """The image of the nodes; empty: they have none, or their own."""
+        return ""
+
 
 def start_timeout(what: str, default: str | None = None) -> Any:
     """Declare how long to wait for the start of `what`."""

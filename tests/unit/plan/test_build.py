@@ -77,6 +77,7 @@ def test_the_best_fabric_that_every_host_has(
 @pytest.mark.parametrize(
     ("fabrics", "hosts", "kind", "expected"),
     [
+        (("ib",), (ROCE, ROCE), MachineError, "no ib device"),
         (("efa",), (HERE,), MachineError, "efa is not available on here: .* found shm, tcp"),
         (("efa",), (AWS, HERE), MachineError, "on here"),
         ((AB,), (HERE,), MachineError, "none was found"),

@@ -74,6 +74,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         return node_kind(self.infra)
 
     @property
+    @override
     def node_image(self) -> str:
         """The image of the nodes; empty for the infrastructure's default."""
         return self.image or (DEFAULT if self.node_kind is NodeKind.PODS else "")
