@@ -17,7 +17,7 @@ from tests.support.kubernetes_runs import SIZES, Client
 from tests.support.paths import ROOT
 
 on_cluster = pytest.mark.cluster
-SCRIPT = ROOT / "src/fabbench/launchers/kubernetes/exec_launch_agent.sh"
+SCRIPT = ROOT / "src/fabbench/remote/relay.sh"
 EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
 NCCL = ("nccl", "-e", "1K", "--bin-dir", "/opt/nccl-tests/build", "--repeat", "1")
 

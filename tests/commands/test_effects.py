@@ -45,7 +45,6 @@ VALUES = {
     "infra": "slurm",
     "mpi": "mpirun",
     "mpi_agent": "exec",
-    "mpi_ssh": "existing",
     "network_tier": "best",
     "namespace": "team",
     "pod_ssh_port": "2345",

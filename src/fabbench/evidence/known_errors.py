@@ -185,8 +185,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         ("Permission denied (",),
         r"Permission denied \((?:publickey|keyboard-interactive|password|gssapi|hostbased)",
         "mpirun's ssh was refused by another host.",
-        "Where sshd takes keys from elsewhere than ~/.ssh/authorized_keys (AuthorizedKeysFile, AuthorizedKeysCommand), "
-        "pass --mpi-ssh existing: hosts must then reach each other by ssh themselves.",
+        "Hosts must be able to log in to each other without a prompt (ssh -o BatchMode=yes HOST true). "
+        "`fabbench run --on ssh` needs no ssh between hosts.",
     ),
     _known(
         "cuda-driver-too-old",

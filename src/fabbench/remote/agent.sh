@@ -11,9 +11,6 @@ LC_ALL=C
 export LC_ALL
 mode=$1 folder=$2 token=$3
 shift 3
-keys=$HOME/.ssh/authorized_keys
-# Resolve a symlink, so that it stays one.
-keys=$(readlink -f "$keys" 2>/dev/null || echo "$keys")
 
 # Report an error of the agent itself, as opposed to the status of its program.
 fail() {
@@ -27,56 +24,9 @@ end_agents() {
     kill $(grep -lzxF "FABBENCH_AGENT=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | grep -vx "$$")
 } 2>/dev/null
 
-# One agent at a time, of all hosts that share a home. A lock that one owner holds for long is stale and is taken over;
-# where none can be made, nothing can be written either. It names its owner, which may have been killed since.
-lock_keys() {
-    tries=0 owner=
-    until ln -s "$(lock_owner)" "$keys.fabbench-lock" || [ ! -w "${keys%/*}" ] || [ "$tries" -gt 50 ]; do
-        [ "$tries" -lt 50 ] || rm -rf "$keys.fabbench-lock"
-        sleep 0.1
-        tries=$((tries + 1)) held=$(readlink "$keys.fabbench-lock")
-        [ "$held" = "$owner" ] || tries=0 owner=$held
-    done
-} 2>/dev/null
-
-unlock_keys() {
-    [ "$(readlink "$keys.fabbench-lock")" != "$(lock_owner)" ] || rm -f "$keys.fabbench-lock"
-} 2>/dev/null
-
-lock_owner() { echo "$token@$(uname -n)"; }
-
-# If the line is the last one, it is cut off, which needs no disk space. Otherwise the file is replaced.
-cut_key() {
-    last=$(tail -n 1 "$keys")
-    case $last in
-    *" fabbench-$token") truncate -s "-$((${#last} + 1))" "$keys" ;;
-    *" fabbench-$token+") truncate -s "-$((${#last} + 2))" "$keys" ;;
-    *)
-        cp -p "$keys" "$keys.fabbench-$token" &&
-            { grep -v " fabbench-$token+\{0,1\}\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
-            mv -f "$keys.fabbench-$token" "$keys"
-        ;;
-    esac || { rm -f "$keys.fabbench-$token"; return 1; }
-}
-
-# Of the runs that share a file or folder made by one of them, the last removes it: another may be adding its key.
-drop_key() {
-    result=0
-    unlock_keys # our agents were ended, perhaps while adding the key
-    if grep -q " fabbench-$token+\{0,1\}\$" "$keys" || [ -e "$folder/key-file-made" ]; then
-        lock_keys
-        if grep -q " fabbench-$token+\{0,1\}\$" "$keys"; then cut_key || result=1; fi
-        if [ -e "$folder/key-file-made" ] && [ ! -s "$keys" ]; then rm -f "$keys"; fi
-        unlock_keys
-    fi 2>/dev/null
-    if [ -e "$folder/key-folder-made" ]; then rmdir "$HOME/.ssh" 2>/dev/null; fi
-    return "$result"
-}
-
 clean() {
     end_programs "$token" || echo "left processes $(marked "$token" | tr '\n' ' ')"
     end_agents
-    drop_key || echo "left key $keys"
     rm -rf "$folder" || echo "left folder $folder"
 }
 
@@ -103,8 +53,6 @@ start) # LEASE NAME…: seconds without a heartbeat after which everything ends;
     trap '' HUP
     setsid sh "$folder/agent" keep "$folder" "$token" "$1" </dev/null >/dev/null 2>&1 &
     echo "$!" >"$folder/keeper" || exit
-    echo "user $(id -un)"
-    echo "ssh ${SSH_CONNECTION:-}"
     # A run writes to its directory every second.
     for other in "${folder%/*}"/fabbench-[0-9a-f]*; do
         [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt 15 ] ||
@@ -140,34 +88,6 @@ counters) fabbench_counters ;;
 
 put) # write files: each is a line SIZE PATH of standard input, and its bytes
     while read -r size path; do mkdir -p "${path%/*}" && head -c "$size" >"$path" || exit; done
-    ;;
-
-key) # add the line on standard input, once; it ends in the token. Nothing in the file is lost in any event.
-    for _ in 1 2 3; do
-        { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } 2>/dev/null
-        [ -d "$HOME/.ssh" ] || fail no-key
-        lock_keys
-        # A run that has just ended may have removed the folder that it had made.
-        [ ! -d "$HOME/.ssh" ] || break
-    done
-    trap unlock_keys EXIT
-    [ -e "$keys" ] || { : >"$folder/key-file-made"; : >"$keys"; } || fail no-key
-    # Root also sees the folders of other users' runs, which concern their homes.
-    for made in key-folder-made key-file-made; do
-        for other in "${folder%/*}"/fabbench-*/"$made"; do
-            [ ! -e "$other" ] || [ "$(stat -c %u "$other")" != "$(id -u)" ] || : >"$folder/$made"
-        done
-    done
-    grep -q " fabbench-$token+\{0,1\}\$" "$keys" && exit
-    line=$(cat)
-    size=$(wc -c <"$keys") || fail no-key
-    # A last line without a newline would swallow ours. The `+` marks that the newline is ours.
-    if [ -z "$(tail -c 1 "$keys")" ]; then added="$line
-"; else added="
-$line+
-"; fi
-    printf %s "$added" >>"$keys" && [ "$(wc -c <"$keys")" -eq $((size + ${#added})) ] ||
-        { truncate -s "$size" "$keys"; fail no-key; }
     ;;
 
 run) # KIB NAME COMMAND…: start a program that outlives us, and print its output, up to KIB

@@ -30,8 +30,7 @@ from fabbench.remote.ssh_transport import SshTransport
 from fabbench.remote.transport import AnswerLines, HostShell, LostError
 
 _START_S = 20.0
-_TRY_S = 8.0
-"""Longer than connect_probe.py's timeout for connections."""
+_TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +39,8 @@ class Peer:
 
     name: str
     sh: HostShell
-    address: str
-    """Where the other hosts reach it."""
-    python: str
-    """Path of its python3; empty if it has none."""
+    address: str  # Where the other hosts reach it
+    python: str  # Path of its python3; empty if it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +132,7 @@ def _outcome(
 
 _CLOCK = "fabbench clock "
 _ASK_CLOCK = f'printf "{_CLOCK}%s\\n" "$(date +%s.%N)"\n'
-_TRIPS, _QUICK_S = 3, 0.1
-"""How many times a clock is read, unless an answer is quick."""
+_TRIPS, _QUICK_S = 3, 0.1  # How many times a clock is read, unless an answer is quick
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _CLOCK_S, _PROBE_S = 20.0, 60.0
 _LAST = "end\t"
@@ -186,8 +182,7 @@ class ProbedHost:
 class CheckedHosts(NamedTuple):
     """The results of probing hosts."""
 
-    probes: dict[str, Probe]
-    """Name → everything that the host reported, for hosts that answered."""
+    probes: dict[str, Probe]  # Name → everything that the host reported, for hosts that answered
     relations: HostRelations
 
 

@@ -19,29 +19,23 @@ from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
-_LEASES = 2
-"""How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
+_LEASES = 2  # How long a host waits for fabbench, as a multiple of how long fabbench waits for the host
 _MIN_LEASE_S = 6
 _BEAT_S = 2.0
-_UNANSWERED_S = 15.0
-"""Seconds without an answer after which a connection counts as broken, even if TCP reports none."""
+_UNANSWERED_S = 15.0  # Seconds without an answer after which a connection counts as broken, even if TCP reports none
 _AGAIN_S = 0.5
 _AGENT_PREFIX = "fabbench-agent: "
-FLOODED = f"{_AGENT_PREFIX}flooded"
-"""What `watch` prints for a file that is too large."""
-_HERE = f"{_AGENT_PREFIX}here"
-"""The agent's first line; anything before it is from the login shell."""
+FLOODED = f"{_AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
+_HERE = f"{_AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove it.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
     '[ "$(wc -c <"$1/agent")" -eq "$size" ] && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
-_SSH_CONNECTION_FIELDS = 4
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
-_GONE_S = 10.0
-"""How long it may take until it is known that a host no longer exists."""
+_GONE_S = 10.0  # How long it may take until it is known that a host no longer exists
 
 T = TypeVar("T")
 
@@ -65,21 +59,15 @@ class RemoteHost:
         self.connection = connection
         self.token = token
         self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
-        self.user = ""
-        self.port = 22
-        self.has: frozenset[str] = frozenset()
-        """The variables of `FORWARDED` that are set there."""
-        self.others: tuple[str, ...] = ()
-        """The users of other runs of fabbench that are there."""
-        self.lost: MachineError | None = None
-        """Why the host was given up; None if it was not."""
+        self.has: frozenset[str] = frozenset()  # The variables of `FORWARDED` that are set there
+        self.others: tuple[str, ...] = ()  # The users of other runs of fabbench that are there
+        self.lost: MachineError | None = None  # Why the host was given up; None if it was not
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
         """Seconds without contact with fabbench after which the agent ends and removes everything."""
         self._lost_after_s = lost_after_s
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
-        self._why: MachineError | None = None
-        """Why it could not be reconnected."""
+        self._why: MachineError | None = None  # Why it could not be reconnected
         self._up = threading.Event()
         self._closing = threading.Event()
         self._started = False
@@ -100,11 +88,7 @@ class RemoteHost:
             )
         for line in self._done(put).out:
             word, _, rest = line.partition(" ")
-            if word == "user":
-                self.user = rest
-            elif word == "ssh" and rest:
-                self.port = self._port_of(rest)
-            elif word == "has":
+            if word == "has":
                 self.has |= {rest}
             elif word == "other":
                 self.others += (rest,)
@@ -112,16 +96,6 @@ class RemoteHost:
         self._up.set()
         for work in (self._keep_beating, self._watch):
             threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
-
-    def _port_of(self, connection: str) -> int:
-        """Read the port of sshd from SSH_CONNECTION: `client port server port`. Raise MachineError."""
-        words = connection.split()
-        if len(words) == _SSH_CONNECTION_FIELDS and words[3].isdecimal():
-            return int(words[3])
-        raise MachineError(
-            f"SSH_CONNECTION on {self.name} is {connection!r}, not four words with sshd's port.",
-            hint="Check whether its login shell or /etc/environment sets that variable.",
-        )
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
@@ -290,11 +264,6 @@ class RemoteHost:
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error."""
         words = " ".join(line.removeprefix(_AGENT_PREFIX) for line in [*stderr][-3:])
-        if "no-key" in words:
-            return MachineError(
-                f"Cannot add a key to ~/.ssh/authorized_keys on {self.name}: {words}.",
-                hint="Pass --mpi-ssh existing to let mpirun use the ssh setup of the hosts.",
-            )
         if "no-room" in words or "No space left" in words:
             return MachineError(
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",

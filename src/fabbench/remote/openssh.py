@@ -26,10 +26,8 @@ from fabbench.remote.ssh_transport import (
 _LOGIN_S = 60.0
 _POLL_S = 0.02
 _CHECK_S = 10.0
-_SSH_FAILED = 255
-"""ssh's own status; a program's may be the same."""
-_DIES_S = 0.5
-"""How long a master may outlive a connection that its programs know to be broken."""
+_SSH_FAILED = 255  # ssh's own status; a program's may be the same
+_DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
     "BatchMode=yes",
@@ -49,12 +47,6 @@ _OPTIONS = (
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
-_HOST_KEYS = (
-    "set -- $SSH_CONNECTION; ssh-keyscan -T 5 -p ${4:-22} -- ${3:-localhost} 2>/dev/null; "
-    "cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true"
-)
-"""Command that queries a host for its keys, over a checked connection: first sshd, then the usual files."""
-_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
 class OpenSsh(SshTransport):
@@ -67,29 +59,12 @@ class OpenSsh(SshTransport):
         self._master: BackgroundProcess | None = None
         self._control: tuple[str, ...] = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
-        self._shared = False
-        """Whether the connection is the user's own, which other programs may use too."""
-        self._host_key = ("", "")
+        self._shared = False  # Whether the connection is the user's own, which other programs may use too
 
     @property
     @override
     def alive(self) -> bool:
         return self._shared or (self._master is not None and not self._master.ended())
-
-    @property
-    @override
-    def host_key(self) -> tuple[str, str]:
-        """OpenSSH checks it but does not report it, so the host is queried. Raise MachineError if that fails."""
-        if not self._host_key[0]:
-            words = " ".join(self.run(("sh", "-c", _HOST_KEYS)).out).split()
-            kind = next((kind for kind in _KINDS if kind in words[:-1]), None)
-            if kind is None:
-                raise MachineError(
-                    f"{self.name} did not report the key of its sshd, which mpirun's ssh needs.",
-                    hint="Install ssh-keyscan there (openssh-client), or pass --mpi-ssh existing.",
-                )
-            self._host_key = kind, words[words.index(kind) + 1]
-        return self._host_key
 
     def words(self, *before: str) -> tuple[str, ...]:
         """Return an ssh command up to the host's name. `before` are its first options."""

@@ -7,11 +7,9 @@ from fabbench.execution.worker_pool import WorkerPool
 from fabbench.model.errors import MachineError
 from fabbench.remote.ssh_transport import SshTransport
 
-WORKERS = 32
-"""Number of hosts that are processed concurrently."""
+WORKERS = 32  # Number of hosts that are processed concurrently
 
-_STOPPING_S = 1.0
-"""How long to wait for the threads of an interrupted call: one may hang in a name lookup."""
+_STOPPING_S = 1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
 
 T = TypeVar("T")
 U = TypeVar("U")

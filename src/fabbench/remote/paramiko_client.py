@@ -68,15 +68,6 @@ class Paramiko(SshTransport):
         transport = self._clients[0].get_transport() if self._clients else None
         return transport is not None and transport.is_active()
 
-    @property
-    @override
-    def host_key(self) -> tuple[str, str]:
-        transport = self._clients[0].get_transport() if self._clients else None
-        if transport is None:
-            raise self.lost("it is closed")
-        key = transport.get_remote_server_key()
-        return key.get_name(), key.get_base64()
-
     @override
     def _connect(self) -> None:
         self._drop()

@@ -14,8 +14,7 @@ from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
 """How much of a program's output a host keeps: more than is read, so that the reader notices the excess."""
-_MAX_QUEUED = 8
-"""Batches. The next one blocks, and with it the connection and the remote programs that print."""
+_MAX_QUEUED = 8  # Batches. The next one blocks, and with it the connection and the remote programs that print.
 _WAKE_S = 0.25
 
 
@@ -77,11 +76,9 @@ class RemoteProcess:
         self.status: int | None = None
         self.host = host
         self.number = number
-        self.hung_after_exit = False
-        """Whether it finished its work, and is ended only because it does not exit."""
+        self.hung_after_exit = False  # Whether it finished its work, and is ended only because it does not exit
         self._output = output
-        self._read = 0
-        """Lines read so far."""
+        self._read = 0  # Lines read so far
 
     def start(self, words: Sequence[str]) -> None:
         """Start it, and follow its output in a thread."""
@@ -121,8 +118,7 @@ class WatchedFiles:
         self._output = output
         self._pipe: ProcessStream | None = None
         self._ending = False
-        self.over = threading.Event()
-        """Set when all lines have been forwarded."""
+        self.over = threading.Event()  # Set when all lines have been forwarded
 
     def start(self) -> None:
         """Make the directory, and follow its files in a thread. Raise MachineError."""

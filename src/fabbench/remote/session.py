@@ -33,18 +33,14 @@ from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.process import Batch, OutputQueue, ProcessEnded, RemoteProcess, WatchedFiles, follow
 
-_ENV = "environment"
-"""File in the run's private directory with the variables that programs inherit from fabbench."""
-MARK = "FABBENCH_JOB"
-"""The variable that every program of a run has in its environment."""
+_ENV = "environment"  # File in the run's private directory with the variables that programs inherit from fabbench
+MARK = "FABBENCH_JOB"  # The variable that every program of a run has in its environment
 _WAKE_S = 0.25
 _POLL_S = 0.02
-_LAST_S = 5.0
-"""How long the last output is waited for."""
+_LAST_S = 5.0  # How long the last output is waited for
 _MAX_LAST_LINES = 10_000
 _STOP_S = 20.0
-_PORTS = (32768, 60999)
-"""Linux's range for outgoing connections, which firewalls between hosts must allow."""
+_PORTS = (32768, 60999)  # Linux's range for outgoing connections, which firewalls between hosts must allow
 _FAST_TICK_S, _SLOW_TICK_S, _FAST_PHASE_S = 0.3, 2.0, 15.0
 
 
@@ -54,8 +50,7 @@ class HeldHosts:
 
     hosts: tuple[Host, ...]
     remotes: tuple[RemoteHost, ...]
-    agent: tuple[str, ...] = ()
-    """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
+    agent: tuple[str, ...] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
     ended: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
 
@@ -70,8 +65,7 @@ class RemoteSession(Session):
         self._step = step
         self._number = next(RemoteSession._numbers)
         self._queue = OutputQueue()
-        self._pending: deque[Output] = deque()
-        """Outputs to yield next."""
+        self._pending: deque[Output] = deque()  # Outputs to yield next
         self._programs: list[RemoteProcess] = []
         self._watched: list[WatchedFiles] = []
         self._listening: dict[tuple[RemoteProcess, int], threading.Event] = {}
@@ -292,11 +286,9 @@ class RemoteSession(Session):
 # Open MPI 5.0's prterun does so about once in fifty launches. fabbench would wait for it until the silence
 # counts as a fault, and a complete table would be worthless.
 
-RANK = "FABBENCH_RANK"
-"""The variable that every rank has in its environment, but mpirun and its daemons do not."""
+RANK = "FABBENCH_RANK"  # The variable that every rank has in its environment, but mpirun and its daemons do not
 HUNG_AFTER_EXIT = "fabbench: all ranks have exited, but mpirun has not: it is terminated."
-_QUIET_S = 10.0
-"""Silence before hosts are queried, and the interval between two queries, which have a small cost."""
+_QUIET_S = 10.0  # Silence before hosts are queried, and the interval between two queries, which have a small cost
 _RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
 

@@ -19,8 +19,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import AnswerLines, Done, LostError, Transport, command_line
 
-CONNECT_S = 10
-"""For a machine to accept a connection, and for sshd's first line."""
+CONNECT_S = 10  # For a machine to accept a connection, and for sshd's first line
 KEEPALIVE_S = 15
 SEND_S = 30.0
 CHUNK = 1 << 16
@@ -39,10 +38,8 @@ class SshHost:
     user: str | None = None
     port: int | None = None
     identity: str | None = None
-    config: str | None = None
-    """Configuration file instead of ``~/.ssh/config``."""
-    accept_new: bool = False
-    """Record the key of an unknown host instead of refusing it."""
+    config: str | None = None  # Configuration file instead of ``~/.ssh/config``
+    accept_new: bool = False  # Record the key of an unknown host instead of refusing it
 
 
 class DroppedError(Exception):
@@ -55,8 +52,7 @@ class ProgramStream(ABC):
     def __init__(self) -> None:
         self.status: int | None = None
         self.err: deque[str] = deque(maxlen=_MAX_ERR_LINES)
-        self.closed = False
-        """Whether both outputs have ended, and all their lines were returned."""
+        self.closed = False  # Whether both outputs have ended, and all their lines were returned
         self._decoders = LineDecoder(), LineDecoder()
 
     @abstractmethod

@@ -28,14 +28,11 @@ class Done:
 
     status: int
     out: list[str]
-    err: list[str]
-    """The last lines, if there are very many."""
+    err: list[str]  # The last lines, if there are very many
 
 
-LONGEST_ANSWER = 16 << 20
-"""Bytes of output of a program that is run to its end: fabbench's own print much less."""
-_LINE_OVERHEAD = 60
-"""Bytes of memory that a line takes besides its text."""
+LONGEST_ANSWER = 16 << 20  # Bytes of output of a program that is run to its end: fabbench's own print much less
+_LINE_OVERHEAD = 60  # Bytes of memory that a line takes besides its text
 
 
 class AnswerLines:
@@ -84,10 +81,6 @@ class ProcessStream(Protocol):
 
 class Transport(Protocol):
     """A connection to one host. Its methods may be called from any thread."""
-
-    @property
-    def host_key(self) -> tuple[str, str]:
-        """The type and the base64 of the key of the host's sshd."""
 
     def connect(self) -> None:
         """Connect unless connected, also after the connection broke. Raise MachineError."""

@@ -62,9 +62,8 @@ def failure(made: SshTransport) -> tuple[str, str]:
 # -- logging in
 
 
-def test_a_key_opens_the_door_and_the_host_key_is_told(sshd: Sshd, connection: SshTransport) -> None:
+def test_a_key_opens_the_door(sshd: Sshd, connection: SshTransport) -> None:
     assert connection.run(["echo", "here"]).out == ["here"]
-    assert connection.host_key == sshd.key()
     connection.connect()  # a second time is none
     connection.close()
     assert not connection.alive
@@ -122,8 +121,8 @@ def test_an_unknown_host_is_refused_unless_it_is_accepted(sshd: Sshd, client: ty
     assert not known.read_text()
     with connected(client(replace(host, accept_new=True))):
         assert " ".join(sshd.key()) in known.read_text()
-    with connected(client(host)) as connection:
-        assert connection.host_key == sshd.key()
+    with connected(client(host)):
+        pass
 
 
 def test_a_changed_key_is_refused_always(sshd: Sshd, client: type[SshTransport], tmp_path: Path) -> None:
@@ -197,7 +196,6 @@ def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path, client: type[S
     with running_sshd(tmp_path / "inner") as inner:
         host = behind(sshd.host(name="jump"), inner.host("ProxyJump jump", name="inner"))
         with connected(client(host)) as connection:
-            assert connection.host_key == inner.key()
             assert connection.run(["echo", "inside"]).out == ["inside"]
         assert eventually(lambda: not sshd.children() and not inner.children())
         unknown = behind(sshd.host(name="jump", known=""), inner.host("ProxyJump jump", name="inner"))

@@ -75,20 +75,6 @@ def test_a_full_disk(lab: Labs, number: int) -> None:
     assert f"on node{number}" in said
 
 
-def test_a_full_home(lab: Labs) -> None:
-    """Where no key can be added, the keys that are there stay, and a way out is told."""
-    site = lab(2, homes="own")
-    keys = site[1].home / ".ssh/authorized_keys"
-    content = keys.read_bytes().ljust(4000, b"#")
-    # One page: our line begins to be written, and does not fit.
-    site[1].sh(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", f"{HOME}/.ssh"])
-    keys.write_bytes(content)
-    said = refused(site, nccl(site, *SLOW))
-    site[1].sh(["umount", f"{HOME}/.ssh"])
-    assert "~/.ssh/authorized_keys on node1" in said
-    assert "--mpi-ssh existing" in said
-
-
 @pytest.mark.parametrize("size", ["4k", "32k"])
 def test_a_full_disk_on_the_laptop(lab: Labs, size: str) -> None:
     """Before anything is started, and after some rows."""

@@ -64,14 +64,6 @@ def test_osu_across_hosts(lab: Labs) -> None:
     assert [[point.size for point in log.points] for log in logs] == [[1, 2, 4, 8, 16, 32, 64]] * 2
 
 
-def test_the_users_own_arrangement(lab: Labs) -> None:
-    site = lab(2, trust=True)
-    with nothing_left(site):
-        done = run(site, nccl(site, "--no-efa", "--mpi-ssh", "existing", *FAST))
-    assert done.returncode == 0, done.stderr
-    assert the_log(site, "tcp").outcome is Outcome.OK
-
-
 def test_hosts_with_homes_of_their_own(lab: Labs) -> None:
     site = lab(3, homes="own")
     with nothing_left(site):

@@ -106,7 +106,7 @@ def test_hosts_behind_two_switches_are_two_groups(lab: Labs, slow: set[str]) -> 
 )
 def test_a_bad_nic_is_named(lab: Labs, mode: str, tests: int, benchmark: Sequence[str]) -> None:
     """Each NIC of four hosts with the same one of the others: one of one host is slow."""
-    site = fresh(lab(4, trust=True))
+    site = fresh(lab(4))
     nics = [word for number in (0, 1) for word in ("--device", f"mlx5_{number}")]
     words = sweep(site, *benchmark, "--mode", mode, *nics, "--format", "json", fabric="ib")
     with standin(site[2], BAD_NIC="mlx5_1"), nothing_left(site):

@@ -96,10 +96,7 @@ def test_two_pairs_at_once(lab: Labs) -> None:
 
 
 def test_after_a_crash_of_another_user_s(lab: Labs) -> None:
-    """All of a user's processes are killed everywhere: what they leave is in nobody's way, and stays.
-
-    Nor does it make others remove what they had themselves, such as an empty authorized_keys.
-    """
+    """All of a user's processes are killed everywhere: what they leave is in nobody's way, and stays."""
     site = lab(2, users=TWO)
     ann, bob = users_of(site)
     with nothing_left(site):

@@ -98,7 +98,7 @@ targets:
     identity: keys/id
     ssh-config: /etc/ssh/config
     accept-new-host-keys: true
-    mpi-ssh: existing
+    ssh-client: paramiko
     nodes: 2
     interface: eth0
     bin-dirs: [/opt/nccl-tests/build]
@@ -131,7 +131,7 @@ targets:
             identity=Path("/etc/cluster/keys/id"),
             ssh_config=Path("/etc/ssh/config"),
             accept_new_host_keys=True,
-            mpi_ssh="existing",
+            ssh_client="paramiko",
             lost_after=30,
         ),
     )

@@ -15,8 +15,6 @@ from tests.support.clock import Clock
 class Breaking(Transport):
     """A connection that breaks: of what it is asked, each answer is used up; the last one stays."""
 
-    host_key = ("", "")
-
     def __init__(self, runs: Sequence[MachineError | Done], connects: Sequence[MachineError | None]) -> None:
         self.runs, self.connects = [*runs], [*connects]
 

@@ -1,11 +1,5 @@
-"""Programs in pods, through the API's exec: a connection for `fabbench.remote`, over WebSockets.
+"""Programs in pods, through the API's exec: a connection for `fabbench.remote`, over WebSockets."""
 
-mpirun needs no sshd: it calls an agent (exec_launch_agent.sh) as it would call ssh. The agent sends its
-request to fabbench, through a program that fabbench runs in the same pod, and gets the output and the exit
-status of the command. Nothing in the pods needs the cluster's API.
-"""
-
-import base64
 import contextlib
 import json
 import math
@@ -14,9 +8,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fabbench.execution.process import LineDecoder
 from fabbench.launchers import shorten
@@ -24,15 +17,7 @@ from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.allocation import require_all
-from fabbench.remote.host import RemoteHost
-from fabbench.remote.parallel import map_hosts
-from fabbench.remote.process import OutputQueue, ProcessEnded, RemoteProcess
-from fabbench.remote.session import MARK
 from fabbench.remote.transport import AnswerLines, Done, HostGoneError, HostShell, LostError
-
-if TYPE_CHECKING:
-    from fabbench.remote.transport import ProcessStream
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
@@ -152,7 +137,6 @@ class PodConnection:
         self._api = api
         self._container = container
         self._pipes: list[PodPipe] = []
-        self.host_key = ("", "")  # The type and base64 of the host key of the pod's sshd, if it has one
 
     def connect(self) -> None:
         """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
@@ -246,120 +230,3 @@ class PodShell(HostShell):
             pass  # no more lines come: callers wait with a limit
         finally:
             self._lines.put(None)
-
-
-_FAILED = 255  # ssh's exit status if it was not the command that failed
-
-
-@contextlib.contextmanager
-def exec_launch_agent(heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]) -> Iterator[tuple[str, ...]]:
-    """Yield the agent with which mpirun on the `heads` reaches hosts. What it starts ends with the run."""
-    relays = {head.name: _Relay(head, by_address) for head in heads}
-    try:
-        require_all(map_hosts(relays, _Relay.start))
-        # All hosts have the same folder.
-        yield relays[heads[0].name].agent
-    finally:
-        for relay in relays.values():
-            relay.close()
-
-
-class _Relay:
-    """The requests of one agent, each run by its own thread."""
-
-    def __init__(self, head: RemoteHost, by_address: Mapping[str, RemoteHost]) -> None:
-        self._head = head
-        self._by_address = by_address
-        self._script = f"{head.folder}/relay/relay.sh"
-        self._folder = f"{head.folder}/relay"
-        self.agent = ("sh", self._script, self._folder)
-        self._pipe: ProcessStream | None = None
-        self._sending = threading.Lock()
-        self._closing = threading.Event()
-        self._requested: set[str] = set()
-        self._ended: dict[str, int] = {}
-
-    def start(self) -> None:
-        """Install the agent, and serve its requests in a thread."""
-        script = (files("fabbench.launchers.kubernetes") / "exec_launch_agent.sh").read_bytes()
-        self._head.put({self._script: script})
-        lines = self._head.with_reconnect(self._open)
-        threading.Thread(target=lambda: self._serve(lines), daemon=True, name="fabbench relay").start()
-
-    def close(self) -> None:
-        """Accept no more requests. What still runs is ended with everything else of the run."""
-        self._closing.set()
-        if self._pipe is not None:
-            self._pipe.close()
-
-    def _open(self) -> Iterator[str]:
-        self._pipe = self._head.connection.open(self._head.marked(("sh", self._script, "serve", self._folder)))
-        lines = self._pipe.lines()
-        if next(lines, "") != "ready":
-            raise self._head.failure(self._pipe.err, "early")
-        return lines
-
-    def _serve(self, lines: Iterator[str]) -> None:
-        """Serve requests; after a reconnect, the agent repeats those without an answer."""
-        while not self._closing.is_set():
-            try:
-                with contextlib.suppress(LostError):
-                    for line in lines:
-                        self._take(line)
-                if self._closing.is_set():
-                    return
-                self._head.wait()
-                lines = self._head.with_reconnect(self._open)
-            except MachineError:
-                return  # the host is lost or released: mpirun's stream raises it too
-
-    def _take(self, line: str) -> None:
-        _, name, text = line.split(" ", 2)
-        if name in self._ended:
-            self._send(name, f"ended {self._ended[name]}")
-        elif name not in self._requested:
-            self._requested.add(name)
-            address, _, command = base64.b64decode(text).decode().partition("\n")
-            work = (name, address, command.rstrip("\n"))
-            threading.Thread(target=self._answer, args=work, daemon=True, name="fabbench relay").start()
-
-    def _answer(self, name: str, address: str, command: str) -> None:
-        """Run a command, and send what it prints and how it ends."""
-        try:
-            self._ended[name] = self._run(name, address, command)
-        except MachineError as error:
-            self._send(name, f"out fabbench: {error}")
-            self._ended[name] = _FAILED
-        self._send(name, f"ended {self._ended[name]}")
-
-    def _run(self, name: str, address: str, command: str) -> int:
-        remote = self._by_address.get(address)
-        if remote is None:
-            raise MachineError(f"mpirun requested {address}, which is not a host of this run.")
-        output = OutputQueue()
-        program = RemoteProcess("mpirun's daemon", remote, f"relay-{name}", output)
-        env = (f"{MARK}={remote.token}", f"TMPDIR={remote.folder}")
-        remote.with_reconnect(lambda: program.start(("env", *env, "sh", "-c", command)))
-        try:
-            return self._follow(name, address, output)
-        finally:
-            output.leave()
-
-    def _follow(self, name: str, address: str, output: OutputQueue) -> int:
-        while not self._closing.is_set():
-            item = output.get(_WAKE_S)
-            if isinstance(item, MachineError):
-                raise item
-            if isinstance(item, Exception):
-                raise MachineError(f"{address} could not be followed: {item}.") from item
-            if isinstance(item, ProcessEnded):
-                return item.status
-            for text in item.texts if item is not None else ():
-                self._send(name, f"out {text}")
-        return _FAILED
-
-    def _send(self, name: str, text: str) -> None:
-        """Send one line to the agent. It requests lost lines again, except for output."""
-        with self._sending, contextlib.suppress(LostError):
-            if self._pipe is not None:
-                self._pipe.send(f"{name} {text}\n".encode())

@@ -30,7 +30,7 @@ from fabbench.launchers.kubernetes.discover import (
     require_rights,
     rights_of_profile,
 )
-from fabbench.launchers.kubernetes.exec import PodShell, exec_launch_agent
+from fabbench.launchers.kubernetes.exec import PodShell
 from fabbench.launchers.kubernetes.manifests import (
     HOST_KEY,
     KNOWN_HOSTS,
@@ -59,11 +59,11 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
-from fabbench.remote import run_key
 from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
 from fabbench.remote.check_hosts import host_relations, probe_with_clock
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
+from fabbench.remote.relay import relay
 from fabbench.remote.session import HeldHosts
 from fabbench.remote.transport import LostError
 from fabbench.report.table import Overview
@@ -302,7 +302,6 @@ def _rights(target: Target) -> tuple[Right, ...]:
 def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:
     options = target.options_as(KubernetesOptions)
     ssh = options.mpi_agent != "exec"
-    pair = run_key.new_key() if ssh else None
     return RunSpec(
         run=secrets.token_hex(4),
         count=len(chosen),
@@ -313,13 +312,24 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         image=options.image,
         hostnames=tuple(node.hostname for node in chosen),
         agent="ssh" if ssh else "exec",
-        key=SshKey(public=pair.public, private=pair.private.decode()) if pair else None,
+        key=_new_key() if ssh else None,
         host_network=options.host_network,
         rdma=may_use_rdma(needs.fabrics),
         user=options.run_as_user,
         port=options.pod_ssh_port,
         options=options,
         independent=needs.divided,
+    )
+
+
+def _new_key() -> SshKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    private = Ed25519PrivateKey.generate()
+    return SshKey(
+        private=private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode(),
+        public=private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode(),
     )
 
 
@@ -348,12 +358,12 @@ def _mpi_agent(
     spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost], heads: Sequence[RemoteHost]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the agent with which mpirun on the `heads` reaches other pods. For ssh, install the host keys."""
-    hosts = zip(found.addresses(), remotes, strict=True)
-    by_address = [(address, remote) for addresses, remote in hosts for address in addresses]
     if spec.agent == "exec":
-        with exec_launch_agent(heads, dict(by_address)) as agent:
+        with relay(found, remotes, any_head=len(heads) > 1) as agent:
             yield agent
         return
+    hosts = zip(found.addresses(), remotes, strict=True)
+    by_address = [(address, remote) for addresses, remote in hosts for address in addresses]
     host_keys = require_all(map_hosts({remote.name: remote for remote in remotes}, _host_key))
     lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
     known_hosts = "".join(lines).encode()

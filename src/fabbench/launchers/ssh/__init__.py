@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from fabbench.model.option_types import Choice
-from fabbench.model.options import option
 from fabbench.remote.options import SshOptions
 
 
@@ -14,14 +12,6 @@ class SshLauncherOptions(SshOptions):
     requires = ("hosts",)
     logins = True
     divides = True
-
-    mpi_ssh: str = option(
-        Choice(("ephemeral", "existing")),
-        "How mpirun reaches the other hosts: with a key generated for this run and removed after it "
-        "(ephemeral), or with the hosts' own ssh setup (existing).",
-        default="ephemeral",
-        only="run",
-    )
 
 
 OPTIONS = SshLauncherOptions

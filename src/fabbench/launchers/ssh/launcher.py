@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
-from fabbench.remote import run_key
 from fabbench.remote.allocation import (
     RemoteAllocation,
     agents,
@@ -30,7 +28,9 @@ from fabbench.remote.allocation import (
 )
 from fabbench.remote.check_hosts import examine
 from fabbench.remote.host import RemoteHost
+from fabbench.remote.options import SshOptions
 from fabbench.remote.parallel import map_hosts
+from fabbench.remote.relay import relay
 from fabbench.remote.session import HeldHosts
 from fabbench.remote.ssh_transport import SshTransport
 
@@ -49,21 +49,15 @@ class SshLauncher(Launcher):
         names = host_names(target)
         with connected(target, names) as results:
             connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
-            token, options = secrets.token_hex(6), target.options_as(SshLauncherOptions)
-            with_key = needs.mpi and len(connections) > 1 and options.mpi_ssh != "existing"
-            if with_key:  # while hosts are probed
-                asking = (connections, lambda connection: connection.host_key)
-                threading.Thread(target=map_hosts, args=asking, name="fabbench host keys", daemon=True).start()
             hosts = _inventory(target, needs, results)
-            wait = options.lost_after
+            token, wait = secrets.token_hex(6), target.options_as(SshOptions).lost_after
             remotes = tuple(RemoteHost(name, one, token=token, lost_after_s=wait) for name, one in connections.items())
-            with agents(remotes):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(agents(remotes))
                 if users := sorted({user for remote in remotes for user in remote.others}):
                     busy = listed([remote.name for remote in remotes if remote.others])
                     notify(f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): both get worse figures.")
-                agent: tuple[str, ...] = ()
-                if with_key:
-                    agent = run_key.install(hosts.addresses(), remotes, any_head=needs.divided)
+                agent = stack.enter_context(relay(hosts, remotes, any_head=needs.divided)) if needs.mpi else ()
                 yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
 
     @override

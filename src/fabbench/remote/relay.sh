@@ -1,5 +1,5 @@
-# How mpirun starts its daemons in other pods, instead of ssh: fabbench, which is connected to all of them, runs
-# the command there. POSIX sh with coreutils.
+# How mpirun starts its daemons on other hosts and in other pods, instead of ssh: fabbench, which is connected to all of
+# them, runs the command there. POSIX sh with coreutils.
 #
 #   sh relay.sh FOLDER [OPTION…] HOST COMMAND…   as ssh is called
 #   sh relay.sh serve FOLDER                     as fabbench calls it
