@@ -170,6 +170,27 @@ watch) # IN PREFIX KIB: print the lines of files in a new directory; each line o
     wait
     ;;
 
+relay) # print the requests of relay.sh, which mpirun calls, and pass the answers on standard input to it
+    { mkdir -p "$folder/relay" && cd "$folder/relay"; } || fail no-room
+    # An earlier one that lost its connection to fabbench would take requests.
+    # shellcheck disable=SC2046 # words
+    [ ! -e server ] || kill $(cat server) 2>/dev/null
+    [ -p requests ] || mkfifo requests || fail no-room
+    # A pipe that is open for reading and writing never blocks on its other end.
+    exec 4<>requests
+    echo ready
+    show() { [ ! -e "$1" ] || echo "request ${1%.request} $(base64 <"$1" | tr -d '\n')"; }
+    {
+        for file in *.request; do show "$file"; done
+        while read -r file <&4; do show "$file"; done
+    } &
+    echo "$$ $!" >server
+    while read -r name answer; do
+        if [ -p "$name.answers" ]; then printf '%s\n' "$answer" 1<>"$name.answers"; fi
+    done
+    kill "$!"
+    ;;
+
 ranks) # count the ranks
     grep -lzxF "FABBENCH_RANK=$token" /proc/[0-9]*/environ 2>/dev/null | wc -l
     ;;

@@ -73,8 +73,8 @@ class _Relay:
             self._pipe.close()
 
     def _open(self) -> Iterator[str]:
-        self._pipe = self._head.connection.open(self._head.marked(("sh", self._script, "serve", self._folder)))
-        lines = self._pipe.lines()
+        self._pipe = self._head.open("relay")
+        lines = self._head.lines(self._pipe)
         if next(lines, "") != "ready":
             raise self._head.failure(self._pipe.err, "early")
         return lines

@@ -2,39 +2,13 @@
 # them, runs the command there. POSIX sh with coreutils.
 #
 #   sh relay.sh FOLDER [OPTION…] HOST COMMAND…   as ssh is called
-#   sh relay.sh serve FOLDER                     as fabbench calls it
 #
-# Each call writes a file NAME.request, and its name to the pipe `requests`. fabbench answers in the pipe
-# NAME.answers: lines `out TEXT`, and at the end `ended STATUS`. Nothing polls: that would disturb the
-# measurement.
+# Each call writes a file NAME.request, and its name to the pipe `requests`, which the agent's `relay` shows fabbench.
+# It answers in the pipe NAME.answers: lines `out TEXT`, and at the end `ended STATUS`. Nothing polls: that would disturb
+# the measurement.
 { set +x; } 2>/dev/null # hydra calls its agent with -x, as it is ssh's option
 set -u
 umask 077
-
-show() {
-    if [ -e "$1" ]; then echo "request ${1%.request} $(base64 <"$1" | tr -d '\n')"; fi
-}
-
-if [ "$1" = serve ]; then
-    cd "$2" || exit
-    # An earlier server that lost its connection to fabbench would take requests.
-    # shellcheck disable=SC2046 # words
-    [ ! -e server ] || kill $(cat server) 2>/dev/null
-    [ -p requests ] || mkfifo requests || exit
-    # A pipe that is open for reading and writing never blocks on its other end.
-    exec 4<>requests
-    echo ready
-    {
-        for file in *.request; do show "$file"; done
-        while read -r file <&4; do show "$file"; done
-    } &
-    echo "$$ $!" >server
-    while read -r name answer; do
-        if [ -p "$name.answers" ]; then printf '%s\n' "$answer" 1<>"$name.answers"; fi
-    done
-    kill "$!"
-    exit
-fi
 
 folder=$1
 shift
