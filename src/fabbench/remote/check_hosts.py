@@ -6,6 +6,7 @@ files.
 """
 
 import contextlib
+import queue
 import re
 import secrets
 import shlex
@@ -21,13 +22,12 @@ from fabbench.hosts.check import Clock, ConnectionAttempt, ConnectionResult, Hos
 from fabbench.hosts.discover import folders, inventory, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
 from fabbench.remote.allocation import connected, distinct, host_names
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.ssh_transport import SshTransport
-from fabbench.remote.transport import AnswerLines, HostShell, LostError
+from fabbench.remote.transport import AnswerLines, LostError, Transport
 
 _START_S = 20.0
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
@@ -38,7 +38,7 @@ class Peer:
     """One host that takes part in the connection test."""
 
     name: str
-    sh: HostShell
+    sh: "HostShell"
     address: str  # Where the other hosts reach it
     python: str  # Path of its python3; empty if it has none
 
@@ -136,38 +136,54 @@ _TRIPS, _QUICK_S = 3, 0.1  # How many times a clock is read, unless an answer is
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _CLOCK_S, _PROBE_S = 20.0, 60.0
 _LAST = "end\t"
-_POLL_S = 0.2
+_QUEUE_LINES = 200  # then the shell waits until they are read
 _NO_NEEDS = Needs(programs=(), install="")
 
 
-class SshShell(HostShell):
-    """A POSIX shell that reads commands from its standard input, and ends with it."""
+class HostShell:
+    """A POSIX shell on another machine, by ssh or in a pod: many queries for the cost of one program."""
 
-    def __init__(self, connection: SshTransport, arguments: Sequence[str] = ()) -> None:
-        """Start it; `arguments` are passed to its scripts. Raise MachineError."""
-        self._name = connection.name
-        self._pipe = connection.open(("sh", "-s", "--", *arguments))
+    def __init__(self, connection: Transport, name: str, arguments: Sequence[str] = ()) -> None:
+        """Start it; errors call it `name`, and its scripts get `arguments`. Raise MachineError."""
+        self._name, self._pipe = name, connection.open(("sh", "-s", "--", *arguments))
+        self._lines: queue.Queue[str | MachineError | None] = queue.Queue(_QUEUE_LINES)  # None: no more
+        self._ended = False
+        threading.Thread(target=self._listen, daemon=True, name="fabbench shell").start()
 
-    @override
     def send(self, text: str) -> None:
+        """Send text to its standard input."""
         # If the program accepts no more input, `until` reads what it printed, or that the connection broke.
         with contextlib.suppress(LostError):
             self._pipe.send(text.encode())
 
-    @override
     def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
-        deadline = time.monotonic() + limit_s
-        answer = AnswerLines(self._name)
-        while True:
-            lines = self._pipe.read(_POLL_S)
-            answer.take(lines)
-            count -= sum(line.startswith(prefix) for line in lines)
-            if count <= 0 or self._pipe.closed or time.monotonic() >= deadline:
-                return answer.lines
+        """Return its lines up to the `count`-th that begins with `prefix`.
 
-    def close(self) -> None:
-        """Close its input, which ends the shell, or the program that replaced it."""
-        self._pipe.close()
+        There are fewer if the shell ends, or takes longer than `limit_s`. Raise LostError.
+        """
+        deadline, answer = time.monotonic() + limit_s, AnswerLines(self._name)
+        while count > 0 and not self._ended:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                break
+            if isinstance(line, str):
+                answer.take((line,))
+                count -= line.startswith(prefix)
+                continue
+            self._ended = True
+            if line is not None:
+                raise line
+        return answer.lines
+
+    def _listen(self) -> None:
+        ended: MachineError | None = None
+        try:
+            for line in self._pipe.lines():
+                self._lines.put(line)
+        except MachineError as error:
+            ended = error
+        self._lines.put(ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +211,12 @@ def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts
     arguments = probe_arguments(programs(needs), folders(target))
     with connected(target, names, lambda done: progress("connecting", done, len(names))) as results:
         connections = {name: one for name, one in results.items() if isinstance(one, SshTransport)}
-        count = _Count("probing", len(connections), progress)
-        answers = map_hosts(connections, lambda one: count.after(_ask(one, arguments)), len(names))
+        answers = map_hosts(
+            connections,
+            lambda one: probe_with_clock(one, one.name, arguments),
+            len(names),
+            lambda done: progress("probing", done, len(connections)),
+        )
         probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
         probes = dict(distinct({name: one.probe for name, one in probed.items()}))
         progress("testing connections between them", 0, len(probed))
@@ -237,16 +257,9 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
     return min(clocks, key=lambda clock: clock.uncertainty_s, default=None)
 
 
-def _ask(connection: SshTransport, arguments: Sequence[str]) -> ProbedHost:
-    """Query one host's clock, and then probe it. Raise MachineError."""
-    return probe_with_clock(SshShell(connection, arguments), connection.name)
-
-
-def probe_with_clock(shell: HostShell, host: str) -> ProbedHost:
-    """Query a host's clock, and then probe it. The shell has the probe's arguments.
-
-    Raise MachineError that names the host as `host`.
-    """
+def probe_with_clock(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
+    """Query a host's clock, and then probe it; `arguments` are the probe's. Raise MachineError that names it `host`."""
+    shell = HostShell(connection, host, arguments)
     trips, noise = [], []
     for _ in range(_TRIPS):
         sent, started = time.time(), time.monotonic()
@@ -315,19 +328,3 @@ def _test_connections(
 
 def _message(error: MachineError) -> str:
     return f"{str(error).rstrip('.')} ({error.hint.rstrip('.')})" if error.hint else str(error)
-
-
-class _Count:
-    """Counts the items that several threads finish."""
-
-    def __init__(self, what: str, total: int, progress: Progress) -> None:
-        self._what, self._total, self._progress = what, total, progress
-        self._lock = threading.Lock()
-        self._done = 0
-
-    def after(self, result: ProbedHost) -> ProbedHost:
-        """Count one result, and return it."""
-        with self._lock:
-            self._done += 1
-            self._progress(self._what, self._done, self._total)
-        return result

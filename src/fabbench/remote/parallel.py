@@ -31,22 +31,20 @@ def connect_all(
         for host in hosts:
             host.close()
 
-    return _work({host.name: host for host in hosts}, connect, WORKERS, on_progress, stop=close)
+    return map_hosts({host.name: host for host in hosts}, connect, WORKERS, on_progress, stop=close)
 
 
-def map_hosts(items: Mapping[str, U], work: Callable[[U], T], workers: int = WORKERS) -> dict[str, T | MachineError]:
-    """Call `work` with each item, and return name → result or MachineError. Raise any other error."""
-    return _work(items, work, workers)
-
-
-def _work(
+def map_hosts(
     items: Mapping[str, U],
     work: Callable[[U], T],
-    workers: int,
+    workers: int = WORKERS,
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], None] = lambda: None,
 ) -> dict[str, T | MachineError]:
-    """Call `work` with each item. `stop` unblocks work in progress if the caller is interrupted."""
+    """Call `work` with each item, and return name → result or MachineError. Raise any other error.
+
+    `on_progress` gets the number of items done; `stop` unblocks work in progress if the caller is interrupted.
+    """
 
     def attempt(item: tuple[str, U]) -> T | MachineError:
         try:

@@ -95,19 +95,6 @@ class Transport(Protocol):
         """Close the connection. Remote programs keep running."""
 
 
-class HostShell(Protocol):
-    """A shell on another machine, by ssh or in a pod: many queries for the cost of one program."""
-
-    def send(self, text: str) -> None:
-        """Send text to its standard input. Raise LostError."""
-
-    def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
-        """Return its lines up to the `count`-th that begins with `prefix`.
-
-        There are fewer if the shell ends, or takes longer than `limit_s`. Raise LostError.
-        """
-
-
 _BARE = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
 _QUOTABLE = re.compile(r"[ -~]*")
 _AMBIGUOUS = re.compile(r"['!\\]")

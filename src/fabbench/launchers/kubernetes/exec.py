@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import queue
 import re
 import threading
 import time
@@ -15,14 +14,12 @@ from fabbench.execution.process import LineDecoder
 from fabbench.launchers import shorten
 from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
 from fabbench.model.actions import action
-from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.transport import AnswerLines, Done, HostGoneError, HostShell, LostError
+from fabbench.remote.transport import AnswerLines, Done, HostGoneError, LostError
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
 _ERR_LINES = 1000
-_QUEUE_LINES = 200  # Maximum queued lines of a shell: then it waits until they are read
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
@@ -190,43 +187,3 @@ def lost(name: str, cause: object) -> LostError:
     return LostError(
         f"The connection to the pod {name} broke: {why}.", hint="Check the pod, its node and the cluster's API."
     )
-
-
-class PodShell(HostShell):
-    """A POSIX shell in a pod."""
-
-    def __init__(self, connection: PodConnection, arguments: Sequence[str] = ()) -> None:
-        """Start it; `arguments` are passed to its scripts. Raise MachineError."""
-        self._pipe = connection.open(("sh", "-s", "--", *arguments))
-        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)  # Its lines; None: no more
-        self._ended = False
-        threading.Thread(target=self._listen, daemon=True, name="fabbench pod shell").start()
-
-    @override
-    def send(self, text: str) -> None:
-        self._pipe.send(text.encode())
-
-    @override
-    def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
-        deadline = time.monotonic() + limit_s
-        answer = AnswerLines(f"The pod {self._pipe.name}")
-        while count > 0 and not self._ended:
-            try:
-                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
-            except queue.Empty:
-                break
-            if line is None:
-                self._ended = True
-                break
-            answer.take((line,))
-            count -= line.startswith(prefix)
-        return answer.lines
-
-    def _listen(self) -> None:
-        try:
-            for line in self._pipe.lines():
-                self._lines.put(line)
-        except MachineError:
-            pass  # no more lines come: callers wait with a limit
-        finally:
-            self._lines.put(None)

@@ -30,7 +30,6 @@ from fabbench.launchers.kubernetes.discover import (
     require_rights,
     rights_of_profile,
 )
-from fabbench.launchers.kubernetes.exec import PodShell
 from fabbench.launchers.kubernetes.manifests import (
     HOST_KEY,
     KNOWN_HOSTS,
@@ -207,7 +206,7 @@ class KubernetesLauncher(Launcher):
         probes, relations, pods = probe_pods(
             api,
             _groups(target, needs, criteria, seen),
-            lambda pod: probe_with_clock(PodShell(pod, arguments), f"The pod {pod.name}"),
+            lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments),
             lambda probed: host_relations(target, probed),
             limit_s=target.options_as(KubernetesOptions).start_timeout,
             report=notify,
