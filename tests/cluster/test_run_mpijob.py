@@ -41,7 +41,7 @@ def rendered(client: Client, submitted: dict[str, Any]) -> str:
     amounts.append(f"shm={shm(submitted)}")
     words = [word for text in amounts for word in ("--pod-request", text)]
     words += [word for node in client.cluster.nodes for word in ("--node", node.name)]
-    argv = [sys.executable, "-m", "fabbench", "render", "nccl", "--as", "mpijob", "--supervised", *client.image, *words]
+    argv = [sys.executable, "-m", "fabbench", "render", "nccl", "--as", "mpijob", *client.image, *words]
     argv += ["--instance-type", "p4d.24xlarge", "--run-id", submitted["metadata"]["labels"]["fabbench/run"]]
     argv += ["--mpirun", "/usr/bin/mpirun", "--gpus", "1", "-e", "1K", "--repeat", "1"]
     argv += ["--fabric", "ofi-tcp", "--fabric", "tcp"]

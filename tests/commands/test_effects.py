@@ -59,8 +59,6 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "slurm mpirun": ("--mpi", "mpirun"),
     "container_mounts": ("--image", "registry.example/team/image:1"),
     "run_as_user": ("--mpi-agent", "exec"),
-    "kubernetes mpi_agent": ("--supervised",),
-    "kubernetes run_as_user": ("--supervised", "--mpi-agent", "exec"),
 }
 """An option, or that of one format → those without which it has no meaning; both documents have them."""
 P5 = ("--instance-type", "p5.48xlarge")

@@ -21,28 +21,19 @@ def fabbench(*words: str, env: dict[str, str] | None = None) -> Result:
 
 @pytest.mark.parametrize("form", sorted(renderings()))
 def test_documents_have_the_name_alone(form: str) -> None:
-    done = fabbench("render", "nccl", "--as", form, "--supervised", *TYPE, "--env", NAME)
+    done = fabbench("render", "nccl", "--as", form, *TYPE, "--env", NAME)
     assert "s3cr" not in done.stdout + done.stderr
     if form in {"kubernetes", "mpijob"}:
         assert (done.exit_code, f"{form} cannot pass on {NAME}" in done.stderr) == (2, True)
         return
     assert done.exit_code == 0
-    assert f"inherit {NAME}\n" in done.stdout
+    assert f'export {NAME}="${{{NAME}:?is not set}}"\n' in done.stdout
     assert (f"-x {NAME})" in done.stdout) == (form != "slurm")  # srun passes on its environment
     if form == "modal":
         assert f'INHERITED = ("{NAME}",)' in done.stdout
         ast.parse(done.stdout)
     if form == "skypilot":
         assert f"--secret {NAME}" in done.stdout
-
-
-def test_a_script_of_pairs_gives_each_host_a_file() -> None:
-    words = ("render", "pingpong", "--as", "script", "--fabric", "tcp", "--env", NAME)
-    refused = fabbench(*words)
-    assert (refused.exit_code, "Hint: Add --supervised." in refused.stderr) == (2, True)
-    done = fabbench(*words, "--supervised")
-    assert f"share {NAME}\n" in done.stdout
-    assert done.stdout.count('"${base}/environment" env') == 2 * done.stdout.count("client_0() {")
 
 
 def test_what_does_not_go_together() -> None:

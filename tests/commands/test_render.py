@@ -22,7 +22,7 @@ NEEDS = Needs(programs=("all_reduce_perf", "python3"), install="", mpi=True)
 
 
 def render(*words: str, form: str = "script") -> Result:
-    return runner().invoke(cli, ["render", *words, "--supervised", "--as", form])
+    return runner().invoke(cli, ["render", *words, "--as", form])
 
 
 def host(instance_type: str, target: Target = WHERE) -> Host:
@@ -73,7 +73,7 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     read = subprocess.run(["bash", "-n"], input=done.stdout, capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
-    for open_word in ("{device", "{server}", "{port}", "{folder}", "host 1"):
+    for open_word in ("{device}", "{server}", "{port}", "{folder}", "host 1"):
         assert open_word not in done.stdout.replace("${", "$(")
 
 

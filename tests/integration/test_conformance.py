@@ -1,11 +1,4 @@
-"""One contract, two executors: the same scenarios over sessions (Python) and as a rendered script (bash).
-
-What differs is said in the tests: sides of a pair are printed as they come over sessions, and one after
-another by a script; a script says in lines of its own (`fabbench: …`) what sessions return as the ending.
-Of several pairs that are late, sessions name all in one sentence, and a script each in one. Sessions know
-which program listens at a port; a script looks whether any does. When all five ports are taken, sessions
-raise MachineError; a script cannot tell that from a server that fails, and goes on with the next execution.
-"""
+"""The executor over sessions, on this machine: order, words, limits, and that nothing is left."""
 
 import json
 import signal
@@ -15,12 +8,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from fabbench.execution import session
-from fabbench.execution.script.target import ScriptTarget
 from fabbench.execution.session import TOO_MUCH
 from fabbench.launchers.local.launcher import LocalAllocation
 from fabbench.logs.parser import LogParser, logs
@@ -28,13 +19,11 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, read_marker
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
 from fabbench.runs.execute import CounterSampler
-from tests.support.executors import INVENTORY, Executed, Script, Sessions
+from tests.support.executors import INVENTORY, Executed, Sessions
 from tests.support.local_runs import alive, eventually
 from tests.support.paths import ROOT
-from tests.support.script_plans import printed as counters_of
 
 pytestmark = pytest.mark.local
-Executor: TypeAlias = Sessions | Script
 
 LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(s.accept()[0].recv(9).decode())"
 KNOCK = (
@@ -47,16 +36,15 @@ LONG_S = 90.0
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u", "a=b")
 
 
-@pytest.fixture(params=[pytest.param(Sessions, marks=pytest.mark.slow), Script])
-def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
     """An executor of which nothing may be left, neither a program nor a file."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setenv("FABBENCH_FOLDER", str(folder))
     monkeypatch.setenv("CONFORMANCE", str(tmp_path))
-    made: Executor = request.param(tmp_path)
+    made = Sessions(tmp_path)
     yield made
     assert eventually(lambda: not running(tmp_path)), running(tmp_path)
     assert eventually(lambda: not list(folder.iterdir())), list(folder.iterdir())
@@ -160,7 +148,7 @@ def ended(done: Executed) -> Ending:
 # ---------------------------------------------------------------- order, lines, words
 
 
-def test_executions_and_steps_run_in_order(executor: Executor) -> None:
+def test_executions_and_steps_run_in_order(executor: Sessions) -> None:
     plan = plan_of(pair(name="one"), ranks("echo", "rank", name="two"), configurations="abba")
     done = executor.execute(plan)
     assert [each.execution for each in done] == ["000-a-r1", "001-b-r1", "002-b-r1", "003-a-r1"]
@@ -176,7 +164,7 @@ def test_executions_and_steps_run_in_order(executor: Executor) -> None:
         assert printed(each)[2:] == ["[1,0]<stdout>:rank"]
 
 
-def test_pairs_at_the_same_time_are_printed_one_after_another(executor: Executor, tmp_path: Path) -> None:
+def test_pairs_at_the_same_time_are_printed_one_after_another(executor: Sessions, tmp_path: Path) -> None:
     """Each waits for the other: one after the other they would wait for ever."""
     folder = tmp_path / "meet"
     folder.mkdir()
@@ -203,7 +191,7 @@ SHOW = (
 )
 
 
-def test_words_and_environment_arrive_whole(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_and_environment_arrive_whole(executor: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of this machine, with what the plan adds, replaces and takes away."""
     for name in ("EXPORTED", "REPLACED", "TAKEN"):
         monkeypatch.setenv(name, "of the host")
@@ -224,7 +212,7 @@ def test_words_and_environment_arrive_whole(executor: Executor, monkeypatch: pyt
     assert [row[0][: len(WORDS)] for row in got] == [list(WORDS)] * 2
 
 
-def test_files_of_a_step_and_debug_files(executor: Executor) -> None:
+def test_files_of_a_step_and_debug_files(executor: Sessions) -> None:
     """Files lie in the step's directory; what ranks write into files named debug.… is printed."""
     step = ranks(*shell('cat "$0"; echo from a file >"${0%/*}/debug.x"'), "{folder}/note")
     step = replace(step, files={"note": "it's\nhere\n"})
@@ -234,7 +222,7 @@ def test_files_of_a_step_and_debug_files(executor: Executor) -> None:
 
 
 @pytest.mark.slow
-def test_a_last_line_without_an_end_is_a_line(executor: Executor) -> None:
+def test_a_last_line_without_an_end_is_a_line(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(pair(server=shell("printf torn; exit 3")))))
     assert printed(done) == ["[fabbench:server] torn"]
     assert ends(done) == [3]
@@ -244,13 +232,13 @@ def test_a_last_line_without_an_end_is_a_line(executor: Executor) -> None:
 
 
 @pytest.mark.slow
-def test_a_client_starts_when_its_server_listens(executor: Executor) -> None:
+def test_a_client_starts_when_its_server_listens(executor: Sessions) -> None:
     late = f"import time; time.sleep(1); {LISTEN}"
     done = only(executor.execute(plan_of(pair(server=(sys.executable, "-c", late, "{port}")))))
     assert ended(done).status == 0, done.lines
 
 
-def test_a_port_that_is_taken_is_replaced(executor: Executor, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_replaced(executor: Sessions, tmp_path: Path) -> None:
     """The lines of the attempts before are not printed."""
     taken = "echo bind: Address already in use; exit 1"
     server = shell(f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}')
@@ -264,7 +252,7 @@ def test_a_port_that_is_taken_is_replaced(executor: Executor, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_port_where_another_program_listens_is_replaced(executor: Executor, tmp_path: Path) -> None:
+def test_a_port_where_another_program_listens_is_replaced(executor: Sessions, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     listen, _, then = LISTEN.partition("print(")
     other = (sys.executable, "-c", f"{listen}open({str(ready)!r}, 'w'); print({then}; import time; time.sleep(30)")
@@ -276,7 +264,7 @@ def test_a_port_where_another_program_listens_is_replaced(executor: Executor, tm
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
 
 
-def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Executor) -> None:
+def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Sessions) -> None:
     failing = pair(server=shell("echo broken; exit 3"))
     done = only(executor.execute(plan_of(failing, pair(name="two"))))
     assert ended(done) == Ending(status=3)
@@ -284,13 +272,13 @@ def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Execu
     assert (ends(done), len(markers(done))) == ([3], 2)
 
 
-def test_a_server_that_ends_well_without_its_client_has_failed(executor: Executor) -> None:
+def test_a_server_that_ends_well_without_its_client_has_failed(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(pair(server=("true",)))))
     assert (ended(done), ends(done)) == (Ending(status=1), [1])
 
 
 @pytest.mark.slow
-def test_a_side_that_fails_takes_the_other_with_it(executor: Executor) -> None:
+def test_a_side_that_fails_takes_the_other_with_it(executor: Sessions) -> None:
     """And the next execution is begun all the same."""
     server = f"{LISTEN}; import time; time.sleep(99)"
     failing = pair(server=(sys.executable, "-c", server, "{port}"), client=shell(f"{words(CLIENT)}; exit 7"))
@@ -299,7 +287,7 @@ def test_a_side_that_fails_takes_the_other_with_it(executor: Executor) -> None:
     assert [ends(each) for each in done] == [[7], [7]]
 
 
-def test_one_of_several_pairs_that_fails_ends_them_all(executor: Executor) -> None:
+def test_one_of_several_pairs_that_fails_ends_them_all(executor: Sessions) -> None:
     stuck = pair(client=shell(f"{words(CLIENT)}; sleep 99"), name="stuck")
     done = only(
         executor.execute(plan_of(stuck, pair(client=shell(f"{words(CLIENT)}; exit 7"), name="failing"), together=True))
@@ -308,7 +296,7 @@ def test_one_of_several_pairs_that_fails_ends_them_all(executor: Executor) -> No
     assert ends(done) == [None, 7]
 
 
-def test_a_side_that_is_killed(executor: Executor) -> None:
+def test_a_side_that_is_killed(executor: Sessions) -> None:
     """The status is that of a shell, 128 and the signal, wherever it ran."""
     done = only(executor.execute(plan_of(pair(client=shell(f"{words(CLIENT)}; kill -KILL $$")))))
     assert (ended(done), ends(done)) == (Ending(status=137), [137])
@@ -317,19 +305,19 @@ def test_a_side_that_is_killed(executor: Executor) -> None:
 # ---------------------------------------------------------------- ranks
 
 
-def test_ranks_that_fail_end_the_execution(executor: Executor) -> None:
+def test_ranks_that_fail_end_the_execution(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(ranks(*shell("exit 5")), pair())))
     assert (ended(done), ends(done)) == (Ending(status=5), [5])
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_ends_the_others(executor: Executor) -> None:
+def test_a_rank_that_is_killed_ends_the_others(executor: Sessions) -> None:
     kill = 'echo on; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -KILL $$; sleep 99'
     done = only(executor.execute(plan_of(ranks(*shell(kill), number=2))))
     assert (ended(done), ends(done)) == (Ending(status=137), [137])
 
 
-def test_ranks_do_not_run_at_the_same_time(executor: Executor) -> None:
+def test_ranks_do_not_run_at_the_same_time(executor: Sessions) -> None:
     with pytest.raises(RequestError, match="concurrently"):
         executor.execute(plan_of(ranks("true", name="a"), ranks("true", name="b"), together=True))
 
@@ -339,7 +327,7 @@ def test_ranks_do_not_run_at_the_same_time(executor: Executor) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["pair", "ranks"])
-def test_a_step_that_takes_too_long_is_ended(executor: Executor, shape: str) -> None:
+def test_a_step_that_takes_too_long_is_ended(executor: Sessions, shape: str) -> None:
     """What ignores SIGTERM is killed; the lines until then are kept."""
     stubborn = "import os, signal, time; signal.signal(15, 1); os.write(1, b'on\\n'); time.sleep(99)"
     server = (sys.executable, "-c", f"{LISTEN}; {stubborn}", "{port}")
@@ -355,7 +343,7 @@ def test_a_step_that_takes_too_long_is_ended(executor: Executor, shape: str) -> 
 
 
 @pytest.mark.slow
-def test_a_side_that_runs_on_is_ended(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_that_runs_on_is_ended(executor: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before its time is up, and not blamed on that."""
     monkeypatch.setattr(session, "CLOSING_S", 3)
     step = pair(client=shell(f"{words(CLIENT)}; exec sleep 99"), timeout_s=90)
@@ -365,14 +353,14 @@ def test_a_side_that_runs_on_is_ended(executor: Executor, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_server_that_never_listens(executor: Executor) -> None:
+def test_a_server_that_never_listens(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(pair(server=("sleep", "99"), timeout_s=2))))
     assert ended(done) == Ending(timed_out="Step pair was aborted after 2 s: the server was not ready.")
     assert ends(done) == [None]
 
 
 @pytest.mark.slow
-def test_ranks_that_fall_silent_are_ended(executor: Executor) -> None:
+def test_ranks_that_fall_silent_are_ended(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(ranks(*shell("echo on; sleep 99"), silence_s=15))))
     assert ended(done) == Ending(timed_out="ranks was aborted: no output for 15 s.")
     assert (printed(done), ends(done)) == (["[1,0]<stdout>:on"], [None])
@@ -383,7 +371,7 @@ def test_ranks_that_fall_silent_are_ended(executor: Executor) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "ranks", "debug file"])
-def test_what_prints_without_end_is_ended(executor: Executor, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_prints_without_end_is_ended(executor: Sessions, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log says so, and what is kept is bounded."""
     most = 300_000
     monkeypatch.setattr(session, "LONGEST_OUTPUT", most)
@@ -412,11 +400,8 @@ def read(done: Executed) -> list[Log]:
 
 
 @pytest.mark.slow
-def test_an_execution_of_which_no_more_is_needed_is_ended(executor: Executor) -> None:
-    """As when it is seen to be off its fabric. The next one is begun.
-
-    Ranks only: a script prints the lines of a pair when it has ended.
-    """
+def test_an_execution_of_which_no_more_is_needed_is_ended(executor: Sessions) -> None:
+    """As when it is seen to be off its fabric. The next one is begun."""
     step = ranks(*shell("echo Using network Socket; sleep 99"))
     done = executor.execute(plan_of(step, configurations="ab"), lambda line: "Using network" in line)
     assert [each.execution for each in done] == ["000-a-r1", "001-b-r1"]
@@ -427,8 +412,7 @@ def test_an_execution_of_which_no_more_is_needed_is_ended(executor: Executor) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("shape", ["pair", "ranks"])
-def test_a_signal_ends_everything(executor: Executor, shape: str, number: signal.Signals) -> None:
-    """Sessions raise KeyboardInterrupt; a script says so, and ends as shells do."""
+def test_a_signal_ends_everything(executor: Sessions, shape: str, number: signal.Signals) -> None:
     on = executor.folder / "on"
     waiting = shell(f"touch {on}; exec sleep 99")
     step = pair(server=waiting) if shape == "pair" else ranks(*waiting)
@@ -439,33 +423,19 @@ def test_a_signal_ends_everything(executor: Executor, shape: str, number: signal
         process.send_signal(number)
         text, _ = process.communicate()
     assert "001-b-r1" not in text
-    if isinstance(executor, Script):
-        assert process.returncode == 128 + number
-        name = f"000-a-r1/{step.id}"
-        said = f"The script was stopped by {number.name} in step {step.id}."
-        assert text.endswith(f"fabbench: {said}\n{MARKER_SIGN}end {name} ?\n")
-    else:
-        assert process.returncode == 130
+    assert process.returncode == 130
 
 
 # ---------------------------------------------------------------- counters
 
 
-def test_counters_are_read_before_and_after(executor: Executor) -> None:
+def test_counters_are_read_before_and_after(executor: Sessions) -> None:
     plan = plan_of(pair())
     (execution,) = plan.executions
-    if isinstance(executor, Script):
-        target = ScriptTarget(hosts="", inventory=INVENTORY)
-        done = subprocess.run(executor.argv(plan, target), capture_output=True, text=True, check=True)
-        assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith(MARKER_SIGN)] == [
-            *("nics", "begin", "end", "nics")
-        ]
-        around = counters_of(done.stdout, execution.id)
-    else:
-        watch = CounterSampler(LocalAllocation(INVENTORY), execution, None)
-        watch.begin()
-        executor.execute(plan)
-        around = watch.end()
+    watch = CounterSampler(LocalAllocation(INVENTORY), execution, None)
+    watch.begin()
+    executor.execute(plan)
+    around = watch.end()
     assert around.failures == ()
     assert around.expected.fabric == "tcp"
     ((host, (before, after)),) = around.hosts.items()

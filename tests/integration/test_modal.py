@@ -47,7 +47,7 @@ def test_the_example_is_what_render_prints() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
 def test_modal_itself_reads_an_app(benchmark: str, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE, "--env", "MY_TOKEN", "--supervised").output)
+    (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE, "--env", "MY_TOKEN").output)
     # It imports the file, makes the App with its functions, and reads the entry point: without an account.
     words = [sys.executable, "-W", "error", "-m", "modal", "run", str(tmp_path / "app.py"), "--help"]
     env = {"HOME": str(tmp_path), "MY_TOKEN": VALUE}
@@ -168,7 +168,7 @@ def test_containers_find_each_other_by_mpirun(lab: Labs, mpi: Mpi, tmp_path: Pat
 @pytest.mark.lab
 @pytest.mark.slow
 def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
-    words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin", "--supervised")
+    words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
     assert "198.18.2.10" in in_containers(words, lab, tmp_path)
 
 

@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from fabbench.execution.process import TemporaryFolder
-from fabbench.execution.script import script
 from fabbench.model.errors import Exit
 from tests.support.hosts.processes import children
-from tests.support.local_runs import alive, argv, environment, eventually, nothing_left, programs, start
+from tests.support.local_runs import alive, argv, environment, eventually, start
 from tests.support.paths import LOGS
-from tests.support.script_plans import WAY, of_steps, pair
 from tests.support.tiers import sampled
 
 LOG = LOGS / "nccl/x-net-socket.txt"
@@ -163,19 +161,6 @@ def test_no_worker_outlives_the_command(tmp_path: Path, number: signal.Signals) 
         process.send_signal(number)
         process.wait()
         assert eventually(lambda: not any(map(alive, workers)))
-
-
-@pytest.mark.parametrize("whole_group", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, *, whole_group: bool) -> None:
-    """No trap runs at SIGKILL; what stands by cleans up, also where the script's process group is killed."""
-    text = script(of_steps(pair(("sleep", "987"), ("true",)), hosts=1), WAY)
-    env = {**environment(tmp_path), "FABBENCH_FOLDER": str(tmp_path)}
-    with subprocess.Popen(["bash", "-c", text], env=env, start_new_session=True) as process:
-        assert eventually(lambda: ["sleep", "987"] in [each.split() for _, each in programs(tmp_path)])
-        assert [*tmp_path.glob("fabbench-*/out")]
-        os.killpg(process.pid, signal.SIGKILL) if whole_group else process.kill()
-    assert nothing_left(tmp_path)
-    assert [*tmp_path.iterdir()] == []
 
 
 def unheld(folder: Path) -> bool:

@@ -34,7 +34,7 @@ def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLa
     assert "Tearing down" in done.stderr
     printed = skypilot.site.run(
         [VENV / "bin/python", "-m", "fabbench", "render", "pingpong", "--as", "skypilot", "--infra", "slurm",
-         "--supervised", "--bin-dir", "/usr/bin", *words[:-2]],
+         "--bin-dir", "/usr/bin", *words[:-2]],
         env=skypilot.env, check=True,
     )  # fmt: skip
     # The first line is the command that made it.

@@ -1,12 +1,10 @@
-"""The two executors behind one face: a plan in, the lines and endings of its executions out.
+"""The executor over sessions on this machine: a plan in, the lines and endings of its executions out.
 
 ``python -m tests.support.executors PLAN`` runs a pickled plan over sessions in a process of its own.
 """
 
-import os
 import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -15,10 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from fabbench.execution.runner import run_steps
-from fabbench.execution.script import script
-from fabbench.execution.script.target import ScriptTarget
 from fabbench.launchers.local.launcher import LocalSession
-from fabbench.logs.demux import Demux
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Plan
@@ -42,7 +37,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The executor in Python, over sessions on this machine."""
+    """Runs plans."""
 
     folder: Path
 
@@ -55,40 +50,6 @@ class Sessions:
         path = self.folder / "plan"
         path.write_bytes(pickle.dumps(plan))
         return (sys.executable, "-m", "tests.support.executors", str(path))
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """The executor in bash: a rendered script."""
-
-    folder: Path
-
-    def execute(self, plan: Plan, enough: Enough = lambda line: False) -> list[Executed]:
-        """Run a plan."""
-        done = self.folder / "done"
-        with subprocess.Popen(
-            self.argv(plan),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "DONE_FILE": str(done)},
-        ) as process:
-            assert process.stdout is not None
-            split = Demux(line.removesuffix("\n") for line in process.stdout)
-            found = []
-            for execution in plan.executions:
-                found.append(_followed(execution, split.execute(execution), enough))
-                if found[-1].ending is None:
-                    with done.open("a") as file:
-                        file.write(f"{execution.id}\n")
-            return found
-
-    def argv(self, plan: Plan, target: ScriptTarget | None = None) -> Sequence[str]:
-        """Return the command that runs a plan in a process of its own."""
-        path = self.folder / "script"
-        path.write_text(script(plan, target or ScriptTarget(hosts="")))
-        return ("bash", str(path))
 
 
 def _over_sessions(execution: Execution) -> Generator[str, None, Ending]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from fabbench.logs.demux import Demux, RestartDetector
+from fabbench.logs.demux import Demux
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Log, Point
 from fabbench.model.plan import Execution, Plan, Proof
@@ -41,7 +41,7 @@ def read_plan_output(lines: Iterable[str], plan: Plan, source: str) -> Iterator[
     """Judge what a job printed: every execution that has begun, each by what it was to prove."""
     split = Demux(lines)
     for execution in plan.executions:
-        parser, restarts = LogParser(source, proof=execution.proof, live=False), RestartDetector()
+        parser = LogParser(source, proof=execution.proof, live=False)
         found: list[Log] = []
         lines = split.execute(execution)
         ending = None
@@ -51,8 +51,6 @@ def read_plan_output(lines: Iterable[str], plan: Plan, source: str) -> Iterator[
             except StopIteration as end:
                 ending = end.value
                 break
-            if restarts.restarted(line):
-                parser, found = LogParser(source, proof=execution.proof, live=False), []
             found += logs(parser.feed(line))
         found += logs(parser.close(ending))
         if found:

@@ -7,7 +7,7 @@ from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.counters.execution_counters import ExecutionCounters, PrintedCounters
 from fabbench.execution.script import script
-from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
+from fabbench.execution.script.target import READ_NAMED, ScriptTarget
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Log, read_marker
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
 PROGRAMS = {"all_reduce_perf": str(STANDIN / "all_reduce_perf")}
-WAY = ScriptTarget(hosts=NAMED_HOSTS, programs=PROGRAMS)
+WAY = ScriptTarget(hosts=READ_NAMED, programs=PROGRAMS)
 
 
 def inventory(count: int = 2) -> Inventory:

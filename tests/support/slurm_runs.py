@@ -47,9 +47,7 @@ def osu(*more: str) -> list[str]:
 
 
 def rendered(lab: Lab, *words: str) -> str:
-    return lab.run(
-        [sys.executable, "-m", "fabbench", "render", *words, "--as", "slurm", "--supervised"], check=True
-    ).stdout
+    return lab.run([sys.executable, "-m", "fabbench", "render", *words, "--as", "slurm"], check=True).stdout
 
 
 def without_command(script: str) -> str:

@@ -40,7 +40,7 @@ _RARE = frozenset({
 
 def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
     """Return the section of each option that chooses machines; `launchers`: those that have it, if not all do."""
-    shared = (*declared(Target), "on", "as_form", "supervised", "hostfile", "config")
+    shared = (*declared(Target), "on", "as_form", "hostfile", "config")
     return {name: _OF_LAUNCHERS.get(of, WHERE) for name, of in launchers.items()} | dict.fromkeys(shared, WHERE)
 
 

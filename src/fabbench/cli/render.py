@@ -45,14 +45,9 @@ class _RenderCommand(RunCommand):
     def shared_parameters(self) -> list[click.Parameter]:
         formats = options_of_formats()
         form = click.Option(["--as", "as_form"], required=True, type=_Format(sorted(formats)), help="What to print.")
-        supervised = click.Option(
-            ["--supervised"],
-            is_flag=True,
-            help="Print what fabbench run submits: with time limits, NIC counters and cleanup.",
-        )
         described = launcher_options(formats, lambda each: each.only != "run")
         shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
-        shown = [config_option(), form, supervised, *described, *shared, output_option()]
+        shown = [config_option(), form, *described, *shared, output_option()]
         names = {"raw_csv", *(each.name for each in shown)}
         others = [each for each in super().shared_parameters() if each.name not in names]
         return [*shown, *map(_hidden, others)]
@@ -60,7 +55,7 @@ class _RenderCommand(RunCommand):
     @override
     def invoke(self, ctx: click.Context) -> None:
         _refuse_options_of_runs(ctx)
-        _print(self.request(ctx), ctx.params["as_form"], supervised=ctx.params["supervised"])
+        _print(self.request(ctx), ctx.params["as_form"])
 
     @override
     def request(self, ctx: click.Context) -> "RunRequest":
@@ -107,7 +102,7 @@ def command() -> None:
     """
 
 
-def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
+def _print(request: "RunRequest", form: str) -> None:
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
@@ -117,8 +112,7 @@ def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
     inventory = rendering.inventory(request.target, request.work.needs)
     planned = plan(request, inventory)
     require_names(planned)
-    source = RenderInput(plan=planned, request=request, inventory=inventory)
-    text = rendering.render(source) if supervised else rendering.readable(source)
+    text = rendering.render(RenderInput(plan=planned, request=request, inventory=inventory))
     if printable(text) != text:
         raise RequestError(
             "The document would have text that must not be printed: control characters, or ##[…], "

@@ -6,7 +6,7 @@ A snapshot that could not be taken is null. ``"asked"`` is what the NICs are jud
 is judged, and ``"failures"`` why snapshots are missing.
 
 A script prints them as marker lines, one per host: ``#@fabbench nics 000-tcp-r1 when=before number=0 host=a
-fabric=tcp chosen=eth0 among=0,1 packed=H4sI…``. `number` is the host's index in the plan. `packed` is what
+fabric=tcp chosen=eth0 among=all packed=H4sI…``. `number` is the host's index in the plan. `packed` is what
 `SNAPSHOT` printed there, as gzip and base64: 32 NICs make a thousand lines. It is empty if the host did not
 answer in time. The other words are what the NICs are judged against.
 """
@@ -325,7 +325,7 @@ def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
         "fabric": expected.fabric,
         "chosen": ",".join(expected.chosen),
         "expected": "" if expected.nics is None else str(expected.nics),
-        "among": ",".join(map(str, numbers)),
+        "among": "all" if len(among) == len(hosts) else ",".join(map(str, numbers)),
     }
     return marker_words({name: text for name, text in facts.items() if text})
 
@@ -347,9 +347,10 @@ class PrintedCounters:
         """Return what is known so far; None if nothing was printed yet."""
         if self._expected is None:
             return None
+        among = self._among.split(",")
         return ExecutionCounters(
             expected=self._expected,
-            among=tuple(self._names[number] for number in self._among.split(",") if number in self._names),
+            among=tuple(name for number, name in self._names.items() if number in among or "all" in among),
             hosts=self._hosts,
             failures=tuple(filter(None, self._failures)),
         )

@@ -2,7 +2,7 @@
 
 Each is a module or package, discovered without editing a list. A launcher's module ends in ``LAUNCHER: Launcher = …``.
 It does not know what runs: it takes executions and yields lines. A format's module ends in
-``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name submits. Other
+``RENDERING: Rendering = …``. `render` writes, byte for byte, what a launcher of that name submits as a job. Other
 distributions register theirs in the entry point groups ``fabbench.launchers`` and ``fabbench.renderings``:
 docs/add-a-launcher.md.
 """
@@ -67,10 +67,10 @@ class RenderInput:
     @property
     def command(self) -> str:
         """Return a one-line comment: the command that renders the document, without secrets."""
-        from fabbench.execution.script.steps import in_comment
+        from fabbench.execution.script.words import quote
 
         words = redacted(list(self.request.command))
-        return f"# {' '.join(map(in_comment, words))}\n" if words else ""
+        return f"# {' '.join(map(quote, words))}\n" if words else ""
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the format's options."""
@@ -79,7 +79,7 @@ class RenderInput:
     def script_target(
         self, hosts: str, *, inside: Callable[[str], tuple[str, ...]] | None = None, **fields: Any
     ) -> "ScriptTarget":
-        """Return the target of a script in the document. `hosts` is a command that prints the hosts.
+        """Return the target of a script in the document. `hosts` is as `ScriptTarget.hosts`.
 
         `inside` maps a variant's image, or "", to `ScriptTarget.inside`; without it, raise RequestError for
         variants with images. `fields` are other fields of the target.
@@ -107,8 +107,7 @@ class RenderInput:
         return VariantOverrides(
             mpirun=first.mpi.program if first.mpi is not None else "mpirun",
             interface=first.interface,
-            inside=inside(variant.image) if inside else None,
-            folders=variant.paths,
+            inside=inside(variant.image) if inside else (),
         )
 
 
@@ -135,10 +134,6 @@ class Rendering(ABC):
     @abstractmethod
     def render(self, source: RenderInput) -> str:
         """Write the document to submit, which ends in a newline. Raise RequestError for what it cannot express."""
-
-    def readable(self, source: RenderInput) -> str:
-        """Write it as a person would, without what supervises a run. Some formats have only one form."""
-        return self.render(source)
 
 
 @cache

@@ -16,7 +16,6 @@ from fabbench.model.log import MARKER_SIGN, Ending
 from fabbench.model.plan import Execution, Plan
 
 Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
-CancelExecution = Callable[[Execution], None]  # Ends one execution of a job, which goes on with the next one
 ReadCounters = Callable[[], Mapping[str, Sequence[str]]]  # NIC counters of a running job's hosts, for live views
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
@@ -27,13 +26,12 @@ class JobAllocation:
     """Machines that get a whole plan as one document.
 
     Nothing is submitted before the first execution is requested, except with `waits_for_start`. An execution that is
-    abandoned early goes on in the job until the next one starts, unless `cancel_execution` ends it there. A job that is
-    abandoned before its last execution must be ended with `close`.
+    abandoned early goes on in the job until it ends. A job that is abandoned before its last execution must be ended
+    with `close`.
     """
 
     # No thread reads counters: a launcher may start programs here at any time.
     remote = False
-    cancel_execution: CancelExecution | None = None  # Ends an abandoned execution; None: it runs to its end
     read_counters: ReadCounters | None = None  # While the job runs; the script prints those of each execution
 
     def __init__(
@@ -71,10 +69,6 @@ class JobAllocation:
         self._executing = True
         try:
             return (yield from self._demux.execute(execution))
-        except GeneratorExit:
-            if self.cancel_execution is not None:
-                self.cancel_execution(execution)
-            raise
         finally:
             self._executing = False
 

@@ -12,7 +12,6 @@ from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution
 
-_ENDED = lazy(r"fabbench: (?P<why>.+ was (?:aborted|ended)(?: after \d+ s)?: .+)")
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
@@ -31,8 +30,7 @@ class Demux:
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of one execution, including any prefixes; return how it ended.
 
-        Lines after the end of the last execution, such as a launcher's final messages, belong to it. What
-        a restarted job repeats is left out, except for the execution that was interrupted.
+        Lines after the end of the last execution, such as a launcher's final messages, belong to it.
         """
         tracker = _EndTracker(execution)
         self._requested.add(execution.id)
@@ -57,25 +55,6 @@ class Demux:
             yield raw, self._cut(raw)[0] if MARKER_SIGN in raw or "fabbench: " in raw else raw
 
 
-class RestartDetector:
-    """Detects where a job that was interrupted and runs again restarts an execution."""
-
-    def __init__(self) -> None:
-        self._cut = Prefixes().cut
-        self._steps: set[str] = set()
-
-    def restarted(self, line: str) -> bool:
-        """Read a line of one execution. Return whether it begins a step that began before."""
-        marker = read_marker(self._cut(line)[0]) if MARKER_SIGN in line else None
-        if marker is None or marker.kind != "begin":
-            return False
-        if marker.step in self._steps:
-            self._steps = {marker.step}
-            return True
-        self._steps.add(marker.step)
-        return False
-
-
 class _EndTracker:
     """Tracks the markers of one execution, to decide whether and how it ended."""
 
@@ -83,10 +62,8 @@ class _EndTracker:
         self._started = False
         self._execution = execution
         self._open = ""
-        self._steps: set[str] = set()
         self._ended = 0
         self._status: int | None = None
-        self._timed_out = ""
         self._stopped = ""
 
     def feed(self, text: str, marker: Marker | None) -> None:
@@ -94,19 +71,11 @@ class _EndTracker:
         if marker is not None:
             if marker.execution == self._execution.id and marker.kind != "nics":
                 self._mark(marker)
-        elif match := _ENDED.fullmatch(text):
-            self._timed_out = self._timed_out or match["why"]
         elif match := _STOPPED.fullmatch(text):
             self._stopped = match["why"]
 
     def _mark(self, marker: Marker) -> None:
         if marker.kind == "begin":
-            if self._open or self._stopped or marker.step in self._steps:
-                # The job was restarted after a node was lost or preempted.
-                self._timed_out = self._stopped = ""
-                self._ended, self._status = 0, None
-                self._steps.clear()
-            self._steps.add(marker.step)
             self._started, self._open = True, marker.name
             return
         self._open = ""
@@ -123,7 +92,6 @@ class _EndTracker:
             cut_off = f"The output ends in step {self._open}."
         return Ending(
             status=self._status,
-            timed_out=self._timed_out,
-            stopped="" if self._timed_out or self._status else self._stopped or cut_off,
+            stopped="" if self._status else self._stopped or cut_off,
             planned_sizes=self._execution.planned_sizes,
         )

@@ -22,7 +22,6 @@ from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snaps
 from fabbench.evidence.judge import refusal
 from fabbench.execution.session import FloodedError, OutputLimit
 from fabbench.launchers import Allocation
-from fabbench.logs.demux import RestartDetector
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LogParser, Result
 from fabbench.model.compat import override
@@ -253,7 +252,6 @@ class RunningExecution:
         self._output = writer.path / "output.log"
         self._parser = LogParser(str(self._output), proof=execution.proof)
         self._logs: list[Log] = []
-        self._restarts = RestartDetector()
 
     def run(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> tuple[Log, ...]:
         """Run the execution, and judge it however it ends."""
@@ -306,11 +304,6 @@ class RunningExecution:
                 return Ending(timed_out=why, planned_sizes=self._execution.planned_sizes)
             if nics.printed(line):
                 continue
-            if self._restarts.restarted(line):
-                # A job that was requeued starts the execution again: what was measured does not count.
-                self._writer.restart()
-                self._parser = LogParser(str(self._output), proof=self._execution.proof)
-                self._logs.clear()
             self._writer.write(line)
             self._take(self._parser.feed(line))
             nics.look()

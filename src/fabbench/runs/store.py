@@ -2,7 +2,7 @@
 
 ``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, configurations in order,
 schedule), ``rendered/`` (what was submitted, if a run is one job), ``exec/NNN-ARM-rR/`` with
-``plan.json``, ``output.log`` (grows line by line; ``interrupted-N.log`` beside it if a job was restarted) and
+``plan.json``, ``output.log`` (grows line by line) and
 ``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins,
 and again at its end). An execution without ``run.json`` was stopped; its ``output.log`` is read nevertheless,
 by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
@@ -63,14 +63,6 @@ class ExecutionWriter:
 
     def _open_log(self) -> int:
         return os.open(self.path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-
-    def restart(self) -> None:
-        """Start a new log. The old one, of the interrupted execution, is kept beside it."""
-        earlier = len(list(self.path.glob("interrupted-*.log")))
-        with writing(self.path / "output.log"):
-            (self.path / "output.log").rename(self.path / f"interrupted-{earlier + 1}.log")
-            os.close(self._log)
-            self._log = self._open_log()
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""

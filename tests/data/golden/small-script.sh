@@ -1,40 +1,50 @@
+#!/usr/bin/env bash
+# fabbench parse and compare read what this prints.
+# shellcheck disable=SC2016,SC2034,SC2043,SC2054,SC2317,SC2329 # other shells expand; functions are arguments
+set -um
+exec 2>&1 # errors belong to the log
+read -ra hosts <<<"${*:-${HOSTS:-}}"
+[ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
+[ "${#hosts[@]}" = 2 ] || { echo "This measures 2 nodes, and there are ${#hosts[@]}. Render it again with --nodes." && exit 3; }
 
-hosts=()
-while read -r host _; do
-    case $host in '' | '#'*) ;; *) hosts+=("$host") ;; esac
-done < <(tr -s ' ,' '\n' <<<"$* ${HOSTS:-}")
-[ "${#hosts[@]}" -ge 2 ] || stop 3 "This needs 2 hosts, but there are ${#hosts[@]}: ${hosts[*]:-none}."
-hosts=("${hosts[@]:0:2}")
+end() { { for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null; }
+trap end EXIT
+trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
 
-reach() {
-    local number=$1
-    shift
-    if [ "$number" = 0 ]; then
-        $brief "$@"
-        return
-    fi
-    $brief ssh -o BatchMode=yes -o ConnectTimeout=30 -o LogLevel=ERROR -o ServerAliveInterval=15 \
-            -o ServerAliveCountMax=4 -- "${hosts[number]}" "$(quoted "$@")"
+step() { # NAME FACTS COMMAND…: run a command between marker lines
+    echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
+    "${@:3}" </dev/null &
+    if wait "$!"; then code=0; else code=$? status=4; fi
+    echo "#@fabbench end $execution/$1 $code"
 }
 
-steps_1() { # tcp
-    step "$1"/a a 20 ''
-    server_0() {
-        on 0 env fi_pingpong -B "${port}"
-    }
-    client_0() {
-        on 1 env fi_pingpong -P "${port}" "${hosts[0]}"
-    }
-    pairs || return
+on() { # NUMBER WORD…: become a program on a host
+    local host=${hosts[$1]} words=("${@:2}")
+    [ "$host" != "${hosts[0]}" ] || exec "${words[@]}"
+    exec ssh -n -o BatchMode=yes -o ServerAliveInterval=15 "$host" "${words[*]@Q}"
 }
 
-case ${FABRIC:-all} in all | tcp) ;; *) stop 2 "FABRIC is $FABRIC"', and this script has tcp.' ;; esac
-case ${EXECUTION:-} in '' | 000-tcp-r1) ;; *) stop 2 "This script has no execution $EXECUTION." ;; esac
+pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
+    set -m -o pipefail
+    trap 'exit 143' TERM
+    trap end EXIT
+    on 0 timeout --foreground -k 10 "$2" "${server[@]}" 2>&1 | sed -u 's/^/[fabbench:server] /' &
+    for _ in {1..100}; do
+        grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break
+        kill -0 "$!" 2>/dev/null || break
+        sleep 0.2
+    done
+    on "$1" timeout --foreground -k 10 "$2" "${client[@]}" 2>&1 | sed -u 's/^/[fabbench:client] /' &
+    wait "$!" || exit
+    wait %1
+)
 
-install_traps
-umask 077
-make_base
-
-execution 000-tcp-r1 tcp steps_1
-check_signals
-[ -n "$all_ok" ] || exit 4
+status=0 port=$((20000 + RANDOM % 9000))
+for execution in 000-tcp-r1; do
+    common=(env fi_pingpong)
+    port=$((port + 1))
+    server=("${common[@]}" -B "${port}")
+    client=("${common[@]}" -P "${port}" "${hosts[0]}")
+    step a '' pair 1 20
+done
+exit "$status"

@@ -38,11 +38,9 @@ def own(counters: ExecutionCounters) -> dict[str, list[str]]:
 
 def by_hand(site: Lab, *words: str) -> str:
     """Render a script on the client, and run it on the first host; gives what it printed."""
-    rendered = site.run(
-        [sys.executable, "-m", "fabbench", "render", *words, "--as", "script", "--supervised"], check=True
-    )
+    rendered = site.run([sys.executable, "-m", "fabbench", "render", *words, "--as", "script"], check=True)
     site[0].path(HOME / "script").write_text(rendered.stdout)
-    done = site[0].sh(["bash", HOME / "script"], HOSTS="node0,node1", timeout=120)
+    done = site[0].sh(["bash", HOME / "script"], HOSTS="node0 node1", timeout=120)
     assert done.stderr == ""
     return str(done.stdout)
 

@@ -161,7 +161,7 @@ def test_nccl_over_two_interfaces_in_one_run(site: Lab) -> None:
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
     options = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
-    rendered = runner().invoke(cli, ["render", *options, *more, "--as", "script", "--supervised"])
+    rendered = runner().invoke(cli, ["render", *options, *more, "--as", "script"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
     return site[0].sh(["bash", str(HOME / "script"), "node0", "node1"], check=False, timeout=120)

@@ -56,17 +56,6 @@ def test_counters_are_read_only_while_an_execution_goes_on() -> None:
     assert job.counters() == {}
 
 
-def test_an_execution_that_nobody_follows_any_more_is_cancelled() -> None:
-    ended: list[str] = []
-    job = submitted(cancel_execution=lambda execution: ended.append(execution.id))
-    lines = job.execute(ONE)
-    next(lines)
-    lines.close()
-    assert ended == [ONE.id]
-    assert len(list(job.execute(TWO))) == len(printed(TWO))
-    assert ended == [ONE.id]
-
-
 def test_what_srun_labels_is_told_by_node() -> None:
     lines = ["1: fabbench node n2", "0: fabbench node n1", "0: proc/uptime:1", " 1: a: b", "srun: error: x", "2: y"]
     assert by_node(lines) == {"n2": ["a: b"], "n1": ["proc/uptime:1"]}

@@ -129,18 +129,6 @@ def test_lines_are_in_the_file_at_once(tmp_path: Path) -> None:
         assert (execution.path / "output.log").read_text() == "one \N{EURO SIGN} ?\n"
 
 
-def test_an_execution_that_is_begun_anew_keeps_the_earlier_attempt(tmp_path: Path) -> None:
-    plan = plan_of("a")
-    with begun(tmp_path, plan).execution(plan.executions[0]) as stored:
-        for line in ("one", "two", "three"):
-            stored.write(line)
-            stored.restart()
-        stored.write("four")
-        found = {path.name: path.read_text() for path in stored.path.glob("*.log")}
-    earlier = {f"interrupted-{number}.log": f"{line}\n" for number, line in ((1, "one"), (2, "two"), (3, "three"))}
-    assert found == {**earlier, "output.log": "four\n"}
-
-
 def test_secrets_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOT_DECLARED", "of nobody's concern")
     plan = plan_of("a")

@@ -1,45 +1,23 @@
-"""What a rendered script needs to know about its launcher: how to list hosts, start ranks, start programs."""
+"""What a script needs to know about where it runs: how to list hosts, start ranks, start programs."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from fabbench.model.hosts import Inventory
 
-SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
-SKYPILOT_HOSTS = "printf '%s\\n' \"$SKYPILOT_NODE_IPS\""
-MPIJOB_HOSTS = (
-    "while read -r host _; do\n"
-    "    for _ in {1..60}; do\n"
-    '        ! getent hosts "$host" >/dev/null || break\n'
-    "        sleep 1\n"
-    "    done\n"
-    "done </etc/mpi/hostfile\n"
-    "cat /etc/mpi/hostfile"
-)
-"""Waits up to a minute for each to be in the cluster's DNS, which gets pods only after they are ready."""
-NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""  # The script's arguments, or the variable HOSTS
-SSH = (
-    *("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR"),
-    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
-)
-SRUN = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none")
-BATCH = ("-o", "BatchMode=yes")  # Options of ssh in a script that is meant to be read
-
-
-class RankStarter(StrEnum):
-    """What starts ranks on all hosts."""
-
-    MPIRUN = "mpirun"  # Of any kind: the script distinguishes Open MPI 4, Open MPI 5 and hydra when it runs
-    SRUN = "srun"
-
-
-class ProgramStarter(StrEnum):
-    """What starts a single program on another host."""
-
-    SSH = "ssh"
-    SRUN = "srun"
+READ_NAMED = """\
+read -ra hosts <<<"${*:-${HOSTS:-}}"
+[ "${#hosts[@]}" -ge @HOSTS@ ] || { echo "Name @HOSTS@ hosts: bash $0 HOST…" >&2; exit 3; }
+"""
+READ_SLURM = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\n'
+READ_SKYPILOT = 'mapfile -t hosts <<<"$SKYPILOT_NODE_IPS"\n'
+READ_MPIJOB = """\
+mapfile -t hosts < <(cut -d' ' -f1 /etc/mpi/hostfile)
+for host in "${hosts[@]}"; do until getent hosts "$host" >/dev/null; do sleep 1; done; done
+"""
+"""Texts that read the array of hosts; a cluster's DNS gets pods only after they are ready."""
+SSH = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=15")
+SRUN = ("--overlap", "--quiet", "-N1", "-n1", "--ntasks-per-node=1", "--cpu-bind=none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,31 +26,28 @@ class VariantOverrides:
 
     mpirun: str = "mpirun"
     interface: str = ""
-    inside: tuple[str, ...] | None = None  # As `ScriptTarget.inside`; None if unchanged
-    folders: tuple[str, ...] = ()  # Directories that must exist on every host, or in every container
+    inside: tuple[str, ...] = ()  # As `ScriptTarget.inside`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 
-    hosts: str  # A bash command that prints the hosts in rank order: the first word of each line
-    ranks: RankStarter = RankStarter.MPIRUN
-    reach: ProgramStarter = ProgramStarter.SSH
+    hosts: str  # Bash text that reads the array `hosts`, in rank order; ``@HOSTS@`` is how many are needed
+    ranks_by_srun: bool = False  # Otherwise mpirun starts the ranks
+    programs_by_srun: bool = False  # Otherwise ssh starts the programs on other hosts
     here: bool = True  # Whether the script runs on the first host; otherwise it runs on none of them
-    mpirun: str = "mpirun"  # Its path
+    mpirun: str = "mpirun"  # Its path; ``mpiexec.hydra`` is MPICH's or Intel's, everything else Open MPI's
     agent: tuple[str, ...] = ()  # What mpirun starts its daemons with; empty for its default
     interface: str = ""  # For MPI's own messages; if empty, any but the usual wrong ones
     extra: tuple[str, ...] = ()  # More options of mpirun, or of srun
     ssh: tuple[str, ...] = SSH  # Options of ssh
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path, the same on every host
-    env: Mapping[str, str] = field(default_factory=dict)  # Environment of every rank, in addition to the plan's
     inside: tuple[str, ...] = ()  # Options of srun that start a program in a container; empty for the host itself
-    toggled: bool = True  # Whether the variable FABRIC chooses configurations, in a script that is meant to be read
-    command: str = ""  # A comment: the command line that generated the script
-    header: str = ""  # Comments that precede everything else
-    opening: str = ""  # Script text that runs before the first execution, when the directory and the traps are in place
-    closing: str = ""  # Script text that runs after the last execution
+    toggled: bool = True  # Whether the variable FABRIC chooses configurations
+    head: str = ""  # Comments that precede everything else: the command that generated it, directives
+    opening: str = ""  # Text before the first execution
+    at_exit: str = ""  # A command that runs at the end, no matter how it ends
     variants: Mapping[str, VariantOverrides] = field(default_factory=dict)  # Variant → what differs
     inventory: Inventory | None = None  # What NICs are judged against; None if NIC counters are not read
 
@@ -81,8 +56,7 @@ class ScriptTarget:
         overrides = self.variants.get(variant)
         if overrides is None:
             return self
-        inside = self.inside if overrides.inside is None else overrides.inside
-        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=inside)
+        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=overrides.inside)
 
     @property
     def mpiruns(self) -> tuple[str, ...]:
@@ -90,11 +64,6 @@ class ScriptTarget:
         return tuple(dict.fromkeys(self.of(name).mpirun for name in self.variants or ("",)))
 
     @property
-    def insides(self) -> tuple[tuple[str, ...], ...]:
-        """The srun options of every container that is used; empty options for the host itself."""
-        return tuple(dict.fromkeys(self.of(name).inside for name in self.variants or ("",)))
-
-
-def named(hosts: Sequence[str]) -> str:
-    """Return the command that prints these hosts."""
-    return shlex.join(("printf", "%s\\n", *hosts))
+    def contained(self) -> bool:
+        """Whether programs run in containers."""
+        return any(self.of(name).inside for name in self.variants or ("",))

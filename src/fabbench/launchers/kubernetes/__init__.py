@@ -94,11 +94,13 @@ class KubernetesOptions(ClusterPodOptions):
         Choice(("ssh", "exec")),
         "How mpirun reaches the other pods: over ssh, or with exec through the cluster's API.",
         default="ssh",
+        only="run",
     )
     pod_ssh_port: int = option(Whole(1024, 65535), "Port of the pods' sshd.", default=str(PORT))
     run_as_user: int | None = option(
         Whole(1, 2**31 - 1, "UID"),
         "Run pods as this user instead of root (required in namespaces of level restricted); needs --mpi-agent exec.",
+        only="run",
     )
     lease: int = option(
         Whole(10),

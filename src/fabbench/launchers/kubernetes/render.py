@@ -1,7 +1,4 @@
-"""The format ``kubernetes``: a self-contained Indexed Job.
-
-Supervised, it is what ``fabbench run --on kubernetes`` creates: pods that wait for programs.
-"""
+"""The format ``kubernetes``: a self-contained Indexed Job."""
 
 from dataclasses import replace
 
@@ -14,13 +11,12 @@ from fabbench.catalog.kubernetes_resources import (
     resources_of_type,
 )
 from fabbench.catalog.offline_inventory import inventory_of
-from fabbench.execution.script.readable import readable_body
-from fabbench.execution.script.target import BATCH
+from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, indexed_job, without_private_keys, workload
+from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -51,13 +47,8 @@ fi
 "${sshd[@]}"
 for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
 export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # names end in the Service's
-end() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # so that the Job completes
-trap end EXIT
+complete() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # the other pods
 """
-_ABOUT = """\
-What `fabbench run --on kubernetes` creates, without the run's private key, and with the type of nodes
-instead of the nodes that it chooses. The pods wait for programs that fabbench starts with exec, and exit
-soon after losing contact with it. For a self-contained job, use --as mpijob."""
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
@@ -128,28 +119,12 @@ class KubernetesManifests(Rendering):
         return pod_inventory(target, needs)
 
     def render(self, source: RenderInput) -> str:
-        """Write the Job, its Secret and its Service. Its pods wait for programs and name none."""
-        target = source.request.target
-        given = {"--interface": target.interface, "--bin-dir": target.bin_dirs, "--mpirun": target.mpirun}
-        for option, value in {**given, "--gpus": target.gpus}.items():
-            if value:
-                raise RequestError(
-                    f"{option} has no effect on pods that wait for programs.", hint="Drop it, or --supervised."
-                )
-        return yaml_documents(without_private_keys(workload(rendered_spec(source))), source.command + _ABOUT)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
-        if source.options_as(KubernetesOptions).mpi_agent == "exec":
-            raise RequestError(
-                "--mpi-agent exec has no effect in a self-contained Job.", hint="Add --supervised, or drop it."
-            )
         spec = rendered_spec(source)
         start = _START.replace("@PORT@", str(spec.port)).replace("@NAME@", spec.name)
         opening = f"nodes={spec.count} # the Job's completions and parallelism\n{start}"
-        target = source.script_target("", ssh=BATCH, opening=opening, toggled=False)
-        script = readable_body(source.plan, target, hosts="")
+        target = source.script_target("", opening=opening, at_exit="complete", toggled=False, inventory=None)
+        script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
         return yaml_documents(indexed_job(spec, script), comment, compact=True)
 

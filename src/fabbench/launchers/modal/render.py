@@ -1,7 +1,7 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -10,13 +10,11 @@ from fabbench.benchmarks.nccl_env import UNKNOWN_INTERFACE
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import Instance
 from fabbench.execution.script import headline, script
-from fabbench.execution.script.readable import READ_NAMED, readable_script
-from fabbench.execution.script.steps import variable
-from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
+from fabbench.execution.script.target import READ_NAMED
+from fabbench.execution.script.words import variable
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.modal import ModalOptions
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.plan import Command, Execution, Plan, Step
@@ -39,13 +37,6 @@ class ModalRendering(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Write the app. Raise RequestError for hosts that Modal does not offer."""
-        return self._app(source, script)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
-        return self._app(source, lambda plan, target: readable_script(plan, target, hosts=READ_NAMED))
-
-    def _app(self, source: RenderInput, written: Callable[[Plan, ScriptTarget], str]) -> str:
         instance = _instance(source)
         image = source.options_as(ModalOptions).image
         benchmark = benchmark_named(source.plan.benchmark)
@@ -54,8 +45,8 @@ class ModalRendering(Rendering):
             benchmark.require_image(image)
         interface = source.inventory.hosts[0].interface
         determined = _INTERFACE if source.plan.hosts > 1 else ""  # by the app
-        target = source.script_target(NAMED_HOSTS, interface=interface or determined)
-        text = written(_bind_sockets(source.plan), target)
+        target = source.script_target(READ_NAMED, interface=interface or determined)
+        text = script(_bind_sockets(source.plan), target)
         parts = (
             source.command,
             _docstring(source.plan),

@@ -3,11 +3,9 @@
 from typing import Final
 
 from fabbench.execution.script import script
-from fabbench.execution.script.readable import READ_NAMED, readable_script
-from fabbench.execution.script.target import BATCH, NAMED_HOSTS
+from fabbench.execution.script.target import READ_NAMED
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.script import ScriptOptions
-from fabbench.model.compat import override
 
 
 class ScriptRendering(Rendering):
@@ -19,12 +17,7 @@ class ScriptRendering(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Write the script."""
-        return script(source.plan, source.script_target(NAMED_HOSTS, command=source.command))
-
-    @override
-    def readable(self, source: RenderInput) -> str:
-        target = source.script_target(NAMED_HOSTS, command=source.command, ssh=BATCH)
-        return readable_script(source.plan, target, hosts=READ_NAMED)
+        return script(source.plan, source.script_target(READ_NAMED, head=source.command))
 
 
 RENDERING: Rendering = ScriptRendering()

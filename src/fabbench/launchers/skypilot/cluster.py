@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import TextIOBase
@@ -135,11 +135,11 @@ class SkyCluster:
             self._leave()
             raise
 
-    def launch(self, document: str, env: Mapping[str, str]) -> int:
+    def launch(self, document: str) -> int:
         """Create the cluster, submit a task, return the job's id. Raise RequestError (rejected), MachineError."""
         name = self.options.name
         with sky_request("SkyPilot rejects the task") as sky:
-            task = _task(sky, document, env, self.options.inherited)
+            task = _task(sky, document, self.options.inherited)
         with sky_request("SkyPilot does not answer") as sky:
             if sky.get(sky.status(cluster_names=[name])):
                 self._stays = True
@@ -151,12 +151,6 @@ class SkyCluster:
             self._touched = True
             request = sky.launch(task, cluster_name=name, **options)
             return self._submitted(self._up(sky, request))
-
-    def submit(self, document: str, env: Mapping[str, str]) -> int:
-        """Submit a task to the cluster, and return the job's id. Raise MachineError."""
-        with sky_request(f"The cluster {self.options.name} accepts no more jobs") as sky:
-            request = sky.exec(_task(sky, document, env, self.options.inherited), cluster_name=self.options.name)
-            return self._submitted(sky.stream_and_get(request, output_stream=STDERR))
 
     def _up(self, sky: Any, request: Any) -> Any:
         """Wait until the cluster is up, showing SkyPilot's output meanwhile. Raises SkyPilot's errors."""
@@ -284,10 +278,9 @@ class SkyCluster:
             sky.get(sky.down(name))
 
 
-def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[str]) -> Any:
-    """Load a task as SkyPilot does, and set variables as --env and --secret do."""
+def _task(sky: Any, document: str, inherited: Sequence[str]) -> Any:
+    """Load a task as SkyPilot does, and set variables as --secret does."""
     task = sky.Task.from_yaml_str(document)
-    task.update_envs(dict(env))
     if inherited:
         task.update_secrets({name: os.environ[name] for name in inherited})
     return task

@@ -1,83 +1,35 @@
-"""The launcher ``skypilot``: a cluster that SkyPilot launches, and one job per execution on it."""
+"""The launcher ``skypilot``: a cluster that SkyPilot launches with one job, which runs the whole plan."""
 
 import contextlib
 import importlib
 import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from itertools import chain
+from functools import partial
 
-from fabbench.catalog.offline_inventory import inventory_of, require_names
+from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.evidence.fatal import fatal_message
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
-from fabbench.launchers import NODES, Examined, Launcher, Rendering, RenderInput, rendering_named
-from fabbench.launchers.batch_job import until_started
+from fabbench.launchers import NODES, Examined, Launcher, rendering_named
+from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
 from fabbench.launchers.skypilot.cluster import ClusterOptions, SkyCluster, echo, failed, prefix, sky, sky_request
-from fabbench.logs.demux import Demux
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.log import MARKER_SIGN, Ending, read_marker
-from fabbench.model.plan import Execution
+from fabbench.model.hosts import Needs, Target
+from fabbench.model.log import read_marker
 
 FILE = "task.yaml"
 
 
-class SkyPilotAllocation:
-    """Launches its cluster with the first execution; see `fabbench.launchers.Allocation`."""
+def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
+    """Launch the cluster with a task and yield its lines, with a last one that says why, if it failed before its end.
 
-    remote = True
-
-    def __init__(self, inventory: Inventory, rendering: Rendering, cluster: SkyCluster) -> None:
-        self.inventory = inventory
-        self._rendering, self._cluster = rendering, cluster
-        self._document = self._kept = ""
-        # The execution that launched the cluster → the lines that its job has printed, and the rest.
-        self._first: Mapping[str, tuple[list[str], Generator[str, None, None]]] = {}
-
-    @property
-    def documents(self) -> Mapping[str, str]:
-        """Return the task that was launched, without its secrets."""
-        return {FILE: self._kept} if self._kept else {}
-
-    def submit(self, source: RenderInput) -> None:
-        """Launch the cluster with the first execution, and wait until it starts. Raise RequestError, MachineError."""
-        require_names(source.plan)
-        self._document = self._rendering.render(source)
-        self._kept = self._rendering.render(source.redacted())
-        first = source.plan.executions[0]
-        number = self._cluster.launch(self._document, _variables(first))
-        lines = _lines(self._cluster, number)
-        printed = [*until_started(lines)]
-        if not printed or MARKER_SIGN not in printed[-1]:
-            message = Prefixes().cut(printed[-1])[0] if printed else f"Job {number} printed nothing."
-            raise MachineError(message.removeprefix("fabbench: "))
-        self._first = {first.id: (printed, lines)}
-
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of an execution; return how it ended."""
-        if execution.id in self._first:
-            printed, lines = self._first[execution.id]
-        else:
-            number = self._cluster.submit(self._document, _variables(execution))
-            printed, lines = [], _lines(self._cluster, number)
-        with closing(lines):
-            return (yield from Demux(chain(printed, lines)).execute(execution))
-
-    def counters(self) -> Mapping[str, Sequence[str]]:
-        """Return nothing: the script prints the counters with its lines."""
-        return {}
-
-
-def _variables(execution: Execution) -> dict[str, str]:
-    return {"FABRIC": execution.configuration.label, "EXECUTION": execution.id}
-
-
-def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
-    """Yield the lines of a job, with a last one that says why, if it failed, and not because one of its steps did."""
+    Raise MachineError if it started no step.
+    """
+    number = cluster.launch(document)
     cut = Prefixes().cut
-    node, last, step_failed = "", "", False
+    node, last, started, step_failed = "", "", False, False
     with closing(cluster.lines(number)) as lines:
         while True:
             try:
@@ -93,8 +45,11 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
                 continue
             marker = read_marker(text)
             last = text if node_prefix and text.strip() and marker is None else last
+            started = started or marker is not None
             step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
+    if not started:
+        raise MachineError(last.removeprefix("fabbench: ") or f"Job {number} printed nothing.")
     # A failed step explains that its job failed, and not that somebody cancelled it.
     if ended != "SUCCEEDED" and not (step_failed and ended == "FAILED"):
         yield f"{node}{failed(number, ended, last)}"
@@ -109,7 +64,7 @@ class SkyPilotLauncher(Launcher):
     inherits = True
 
     @contextlib.contextmanager
-    def open(self, target: Target, needs: Needs) -> Iterator[SkyPilotAllocation]:
+    def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Take the machines from the catalog; the plan launches the cluster. Leaving the context tears it down."""
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
@@ -130,7 +85,10 @@ class SkyPilotLauncher(Launcher):
             inherited=target.inherited,
         )
         with SkyCluster(settings) as cluster:
-            yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
+            follow = partial(_follow, cluster)
+            allocation = JobAllocation(inventory, rendering_named(self.name), FILE, follow, waits_for_start=True)
+            with closing(allocation):
+                yield allocation
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check whether SkyPilot can use the infrastructure. Nothing is launched, and no machine checked."""

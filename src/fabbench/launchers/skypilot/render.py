@@ -13,21 +13,11 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import system
 from fabbench.catalog.instances import Instance
 from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
-from fabbench.execution.script import script
-from fabbench.execution.script.readable import READ_SKYPILOT, READ_SLURM, readable_body
-from fabbench.execution.script.target import (
-    BATCH,
-    SKYPILOT_HOSTS,
-    SLURM_HOSTS,
-    SSH,
-    ProgramStarter,
-    RankStarter,
-    ScriptTarget,
-)
+from fabbench.execution.script import script_body
+from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, ScriptTarget
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.pod_options import PodOptions, yaml_documents
 from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
-from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory
@@ -85,14 +75,6 @@ Task = dict[str, Any]
 
 _DOCKER = "docker:"
 _DOCKER_PORT = "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
-_END = "FABBENCH_SCRIPT"
-_RUN = """\
-# The first node runs everything, and starts programs on the others. SkyPilot runs this text in an interactive
-# shell, which handles errors and signals differently: hence a separate bash.
-[ "${{SKYPILOT_NODE_RANK:-0}}" = 0 ] || exit 0
-{preamble}exec bash /dev/fd/9 9<<'{end}'
-{script}{end}
-"""
 _FIRST_NODE = '[ "${SKYPILOT_NODE_RANK:-0}" = 0 ] || exit 0 # the first node starts all ranks\n'
 _IMAGE_OF_MACHINES = """\
 # Where AWS's machine images have libfabric's programs and nccl-tests: the newest CUDA comes last.
@@ -100,10 +82,6 @@ for folder in /opt/amazon/efa/bin /usr/local/cuda/efa/test-cuda-*; do
     [ ! -d "$folder" ] || PATH=$folder:$PATH
 done
 export PATH
-"""
-_ON_SLURM = """\
-# SkyPilot removes this folder from every node with the cluster, even if the script was killed.
-export FABBENCH_FOLDER=${SKY_RUNTIME_DIR:-/tmp}
 """
 
 
@@ -117,30 +95,17 @@ class _Nodes(NamedTuple):
     share: PodResources | None  # What each node has of its instance type; None if the type is not known
 
 
-def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
+def task(source: RenderInput, planned: Plan) -> Task:
     """Return a plan as a SkyPilot task, with keys in the order that SkyPilot documents. Raise RequestError."""
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
-    if not supervised:
-        on_slurm = nodes.where is NodeKind.SLURM
-        hosts, start = (READ_SLURM, "") if on_slurm else (READ_SKYPILOT, _preamble(source, nodes))
-        body = readable_body(planned, _script_target(source, nodes, ssh=BATCH), hosts=hosts)
-        made["run"] = f"{_FIRST_NODE}{start}{body}"
-        return made
-    text = script(planned, _script_target(source, nodes))
-    made["run"] = _RUN.format(preamble=_preamble(source, nodes), end=_end(text), script=text)
+    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
+    start = _IMAGE_OF_MACHINES if plain else ""
+    made["run"] = f"{_FIRST_NODE}{start}{script_body(planned, _script_target(source, nodes))}"
     return made
-
-
-def _end(text: str) -> str:
-    """Return a here-document delimiter that is not a line of the text."""
-    word = _END
-    while word in text.splitlines():
-        word += "_"
-    return word
 
 
 def _node_info(source: RenderInput) -> _Nodes:
@@ -218,27 +183,18 @@ def _containers(nodes: _Nodes) -> Task:
     return {"containers": [container]}
 
 
-def _script_target(source: RenderInput, nodes: _Nodes, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
+def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
     """Return how the script reaches the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
     by_name: dict[str, Any] = {}
     if not nodes.image and not source.request.target.bin_dirs:  # then PATH finds the programs
         by_name["programs"] = {path: name for name, path in source.inventory.hosts[0].programs.items()}
     if nodes.where is NodeKind.SLURM:
         extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
-        return source.script_target(
-            SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=extra, **by_name
-        )
+        return source.script_target(READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **by_name)
     if nodes.where is NodeKind.MACHINES and nodes.image:
-        port = ("-p", _DOCKER_PORT)
-        return source.script_target(SKYPILOT_HOSTS, ssh=(*ssh, *port), agent=("ssh", *ssh, *port))
-    return source.script_target(SKYPILOT_HOSTS, ssh=ssh, **by_name)
-
-
-def _preamble(source: RenderInput, nodes: _Nodes) -> str:
-    if nodes.where is NodeKind.SLURM:
-        return _ON_SLURM
-    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
-    return _IMAGE_OF_MACHINES if plain else ""
+        ssh = (*SSH, "-p", _DOCKER_PORT)
+        return source.script_target(READ_SKYPILOT, ssh=ssh, agent=("ssh", *ssh))
+    return source.script_target(READ_SKYPILOT, **by_name)
 
 
 _ABOUT = """\
@@ -262,13 +218,8 @@ class SkyPilotRendering(Rendering):
     def render(self, source: RenderInput) -> str:
         """Return the task as YAML."""
         planned = with_base(source.plan, source.request, source.inventory)
-        return yaml_documents((task(source, planned),), source.command + _about(source, planned), explicit_start=False)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
-        planned = with_base(source.plan, source.request, source.inventory)
-        made = task(source, planned, supervised=False)
-        return yaml_documents((made,), source.command + _about(source, planned), compact=True, explicit_start=False)
+        about = source.command + _about(source, planned)
+        return yaml_documents((task(source, planned),), about, compact=True, explicit_start=False)
 
 
 def _about(source: RenderInput, planned: Plan) -> str:

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from fabbench.launchers import RenderInput
+from fabbench.launchers import RenderInput, rendering_named
 from fabbench.launchers.batch_job import JobAllocation, longest_s
-from fabbench.launchers.slurm.render import HELD, PartRendering
+from fabbench.launchers.slurm.render import HELD
 from fabbench.launchers.slurm.steps import GRACE_S, JobSteps, StepOutput, StepResult, run_inside
 from fabbench.launchers.slurm.submit import SubmittedJob, follow
 from fabbench.model.compat import override
@@ -41,7 +41,7 @@ class HeldJob(JobAllocation):
     def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
         """`documents` are what was submitted to get the nodes."""
         names = [host.name for host in inventory.hosts]
-        super().__init__(inventory, PartRendering(names), FILE, partial(run_inside, nodes=names))
+        super().__init__(inventory, rendering_named("slurm"), FILE, partial(run_inside, nodes=names, tasks=steps.tasks))
         self._steps = steps
         self._documents = documents
 
@@ -55,7 +55,7 @@ class JobPart(JobAllocation):
 
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
-        super().__init__(inventory, PartRendering(names), FILE, self._follow_step)
+        super().__init__(inventory, rendering_named("slurm"), FILE, self._follow_step)
         self._names, self._steps, self._ended = names, steps, ended
         self._limit_s = 0.0
 

@@ -55,7 +55,7 @@ _PENDING = (
     pattern(r"^PartitionTimeLimit$", "time", "It requests more time than {partition} allows per job", _LESS),
     pattern(r"^Partition(Down|Inactive)$", "partition", "{partition} accepts no jobs", _ANOTHER),
     pattern(r"JobHoldMaxRequeue|launch.?fail|requeued.(in.)?held", "held",
-        "Held by Slurm: it failed to start or was requeued too often", _HELD),
+        "Held by Slurm: it failed to start", _HELD),
     pattern(r"^JobHeldUser", "held", "Held", "Run scontrol release {job} to release it.", final=False),
     pattern(r"^JobHeld", "held", "Held by an administrator", "Ask them to run scontrol release.", final=False),
     pattern(r"^DependencyNeverSatisfied$", "dependency",
@@ -104,9 +104,8 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
 
 
 _FINISHED_STATUSES = frozenset({0, 4})  # Of a script that ran to its end; markers show what its steps did
-_NO_OUTPUT = 53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
-_WARNED = 138  # 128 plus SIGUSR1, which Slurm sends some time before the time limit
 _UNWRITTEN = 74  # Exit status of a script whose output could not be written
+_NO_OUTPUT = 53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
@@ -114,7 +113,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
     name = f"Job {job.id}"
-    if job.state == "TIMEOUT" or job.status == _WARNED:
+    if job.state == "TIMEOUT":
         text = f"{name} hit its time limit of {job.limit}."
         return Explanation(code="timeout", text=text, advice="Raise --time, or measure less.")
     if job.signal == _NO_OUTPUT:
@@ -122,9 +121,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
         return Explanation(code="output", text=text, advice=SHARE)
     if job.status == _UNWRITTEN:
         text = f"{name} could not write its output {job.output} to the end."
-        advice = (
-            "The disk may be full. Pass another directory shared by the login node and all nodes: --chdir DIRECTORY."
-        )
+        advice = f"The disk may be full. {SHARE}"
         return Explanation(code="output", text=text, advice=advice)
     last_line = f" Its last line: {shorten(last)}." if last else ""
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
@@ -145,8 +142,8 @@ _ENDS = {
                   "It was cancelled by a user (scancel) or an administrator's rule."),
     "NODE_FAIL": ("lost a node of {nodes}", "node", _NODE),
     "OUT_OF_MEMORY": ("ran out of memory (OOM-killed)", "memory", "It requests all memory of its nodes (--mem=0)."),
-    "PREEMPTED": ("was preempted by another job, and not requeued", "preempted",
-                  "Use a partition or quality of service (--qos) that is not preempted, or that requeues."),
+    "PREEMPTED": ("was preempted by another job", "preempted",
+                  "Use a partition or quality of service (--qos) that is not preempted."),
     "BOOT_FAIL": ("got nodes that did not boot", "node", _NODE),
     "LAUNCH_FAILED": ("could not be launched on {nodes}", "node", _NODE),
     "DEADLINE": ("hit its deadline", "deadline", "See scontrol show job."),

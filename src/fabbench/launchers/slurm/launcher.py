@@ -150,8 +150,10 @@ class SlurmLauncher(Launcher):
                     yield held
                 return
             if inside(target):
-                inventory, names = _allocated_nodes(target, needs, login_node)
-                allocation = _job_allocation(inventory, partial(run_inside, nodes=names))
+                inventory = _allocated_nodes(target, needs, login_node)
+                names = [host.name for host in inventory.hosts]
+                how = partial(run_inside, nodes=names, tasks=_max_ranks(inventory, needs))
+                allocation = _job_allocation(inventory, how)
             else:
                 allocation = _as_job(target, needs, login_node)
             with contextlib.closing(allocation):
@@ -163,7 +165,7 @@ class SlurmLauncher(Launcher):
             return super().preview(target, needs)
         with login(target) as login_node:
             if inside(target):
-                return _allocated_nodes(target, needs, login_node)[0]
+                return _allocated_nodes(target, needs, login_node)
             return _select_nodes(target, needs, login_node)[0]
 
     @override
@@ -252,7 +254,6 @@ def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocatio
     inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
     job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
     allocation = _job_allocation(inventory, partial(follow, job))
-    allocation.cancel_execution = job.cancel_execution
     allocation.read_counters = job.counters
     return allocation
 
@@ -273,15 +274,15 @@ def _refuse_options_of_jobs(target: Target) -> None:
         )
 
 
-def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
-    """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
+def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inventory:
+    """Return the part of the allocation to use. Raise MachineError."""
     _refuse_options_of_jobs(target)
     names = allocated()
     count = target.nodes or len(names)
     if count > len(names):
         raise MachineError(f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}.")
     fit = tuple(node for node in _nodes(login_node) if node.name in names)
-    return _inventory(target, needs, fit, names[:count]), names
+    return _inventory(target, needs, fit, names[:count])
 
 
 def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
@@ -300,7 +301,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[
 def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJob]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if inside(target):
-        inventory, _ = _allocated_nodes(target, needs, login_node)
+        inventory = _allocated_nodes(target, needs, login_node)
         job_id, tasks = os.environ["SLURM_JOB_ID"], _max_ranks(inventory, needs)
         yield HeldJob(inventory, JobSteps(login_node=login_node, job=job_id, tasks=tasks), {})
         return

@@ -4,16 +4,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from fabbench.execution.script import script
-from fabbench.execution.script.readable import READ_SLURM, readable_script
-from fabbench.execution.script.steps import variable
-from fabbench.execution.script.target import SLURM_HOSTS, ProgramStarter, RankStarter, ScriptTarget, named
+from fabbench.execution.script.target import READ_SLURM
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
-from fabbench.launchers.slurm import SlurmOptions, format_time_limit, read_time_limit
-from fabbench.model.compat import override
+from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Plan, Shape
 
@@ -21,14 +18,11 @@ OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
 _OVERRULING = (
     *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
-    *("NO_REQUEUE", "WAIT"),
+    *("REQUEUE", "WAIT"),
 )
 """Variables that would make a different job of it, without ``SBATCH_``."""
 _VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # Options whose variables have different names
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
-_SUPERVISED = ("signal=", "open-mode=", "requeue")
-_WARNED_S = 60
-_MIN_WARNED_S = 300  # Slurm warns up to a minute too early: a short job would never finish anything
 
 
 def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
@@ -38,16 +32,9 @@ def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def directives(
-    plan: Plan, options: SlurmOptions, *, gpus: int, nodes: Sequence[str] = (), supervised: bool = True
-) -> str:
-    """Return the lines. `gpus` is the number per node; `nodes`, if not empty, are the only ones to use.
-
-    A `supervised` job is signaled before its time limit, and can be requeued.
-    """
-    texts = _options(plan, options, gpus, nodes)
-    kept = (text for text in texts if supervised or not text.startswith(_SUPERVISED))
-    return "".join(f"#SBATCH --{text}\n" for text in kept)
+def directives(plan: Plan, options: SlurmOptions, *, gpus: int, nodes: Sequence[str] = ()) -> str:
+    """Return the lines. `gpus` is the number per node; `nodes`, if not empty, are the only ones to use."""
+    return "".join(f"#SBATCH --{text}\n" for text in _options(plan, options, gpus, nodes))
 
 
 def overruling(script: str) -> tuple[str, ...]:
@@ -64,13 +51,9 @@ def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str])
         yield f"gpus-per-node={gpus}"
     yield "exclusive"
     yield "mem=0"
-    limit_s = read_time_limit(options.time) if options.time else longest_s(plan)
-    yield f"time={options.time or format_time_limit(limit_s)}"
-    if limit_s >= _MIN_WARNED_S:
-        yield f"signal=B:USR1@{_WARNED_S}"
+    yield f"time={options.time or format_time_limit(longest_s(plan))}"
     yield f"output={OUTPUT}"
-    yield "open-mode=append"
-    yield "requeue"
+    yield "no-requeue"
     yield from _chosen(options, nodes)
 
 
@@ -92,7 +75,6 @@ def _tasks(plan: Plan) -> int:
     return math.ceil(max(ranks, default=1) / plan.hosts) or 1
 
 
-_CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 _SCHEME = "docker://"
 HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
@@ -120,64 +102,44 @@ def hold_script(  # noqa: PLR0913 - what a job requests
 class SlurmRendering(Rendering):
     """A batch script: ``sbatch SCRIPT``, or ``bash SCRIPT`` on the first node of an allocation."""
 
-    hosts = SLURM_HOSTS  # The command that prints the nodes
-
     name: Final = "slurm"
     options = SlurmOptions
     inherits = True
 
     def render(self, source: RenderInput) -> str:
         """Return the script. Raise RequestError for what a script cannot express."""
-        mpirun = source.options_as(SlurmOptions).mpi == "mpirun"
-        opening = (files("fabbench.launchers.slurm") / "prologue.sh").read_text("utf-8")
-        extra = () if mpirun else (f"--nodelist={variable('nodes')}",)
-        target = _target(source, hosts=self.hosts, extra=extra, opening=opening, closing=_CLOSING)
+        options = source.options_as(SlurmOptions)
+        chosen = source.request.target.hosts
+        if len(chosen) > source.plan.hosts:
+            raise RequestError(
+                f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
+            )
+        if source.request.target.mpirun and options.mpi == "srun":
+            raise RequestError(
+                "--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it."
+            )
+        lines = directives(source.plan, options, gpus=source.inventory.hosts[0].gpus, nodes=chosen)
+        target = source.script_target(
+            READ_SLURM,
+            ranks_by_srun=options.mpi == "srun",
+            programs_by_srun=True,
+            inside=lambda image: _container(options, image or options.image),
+            head=source.command + lines,
+            opening="export SLURM_EXPORT_ENV=ALL\n",
+        )
         return script(source.plan, target)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
-        target = _target(source, supervised=False, opening="export SLURM_EXPORT_ENV=ALL\n")
-        return readable_script(source.plan, target, hosts=READ_SLURM)
-
-
-class PartRendering(SlurmRendering):
-    """The same for some of the nodes of a job."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.hosts = named(names)
 
 
 RENDERING: Rendering = SlurmRendering()
 
 
-def _target(source: RenderInput, *, supervised: bool = True, hosts: str = SLURM_HOSTS, **more: Any) -> ScriptTarget:
-    """Return the target of a script in a job. Raise RequestError for what a script cannot express."""
-    options = source.options_as(SlurmOptions)
-    chosen = source.request.target.hosts
-    if len(chosen) > source.plan.hosts:
-        raise RequestError(f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes.")
-    if source.request.target.mpirun and options.mpi == "srun":
-        raise RequestError("--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it.")
-    gpus = source.inventory.hosts[0].gpus
-    return source.script_target(
-        hosts,
-        ranks=RankStarter.MPIRUN if options.mpi == "mpirun" else RankStarter.SRUN,
-        reach=ProgramStarter.SRUN,
-        inside=lambda image: _container(options, image or options.image, supervised=supervised),
-        command=source.command,
-        header=directives(source.plan, options, gpus=gpus, nodes=chosen, supervised=supervised),
-        **more,
-    )
-
-
-def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[str, ...]:
-    """Return the Pyxis options for an image. The step's directory, if there is one, is mounted."""
+def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
+    """Return the Pyxis options for an image."""
     if not name:
         if options.container_mounts:
             raise RequestError("--container-mounts needs a container.", hint="Pass one with --image NAME.")
         return ()
-    base = variable("base")
-    mounts = ",".join((*((f"{base}:{base}",) if supervised else ()), *options.container_mounts))
+    mounts = ",".join(options.container_mounts)
     image = f"--container-image={container_image(name)}"
     return (image, f"--container-mounts={mounts}") if mounts else (image,)
 

@@ -56,25 +56,17 @@ class JobState:
     partition: str = ""
     status: int | None = None  # Exit status of the script; None if it has not ended, or was ended by a signal
     signal: int = 0
-    restarts: int = 0
     start: str = ""  # When it started, or when Slurm expects a pending job to start
     limit: str = ""
     run_time: str = ""
     nodes: str = ""  # A list such as ``node[0-1]``
     output: str = ""  # The path of its output
     comment: str = ""
-    folder: str = ""  # Where the script runs
-
-    @property
-    def done_file(self) -> str:
-        """The file in which the script records the executions that it need not run (again)."""
-        return f"{self.folder}/fabbench-{self.id}.done"
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The files that it leaves behind, without an output that fabbench did not choose (/dev/null)."""
-        ours = self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
-        return (self.output, self.done_file) if ours else (self.done_file,) if self.folder else ()
+        """The files that it leaves behind: its output, if fabbench chose it (and not /dev/null)."""
+        return (self.output,) if self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id) else ()
 
     @property
     def ran_s(self) -> int:
@@ -116,14 +108,12 @@ def job_state(line: str) -> JobState:
         partition=fields.get("Partition", ""),
         status=int(match[1]) if match and state in _ENDED and match[2] == "0" else None,
         signal=int(match[2]) if match else 0,
-        restarts=int(fields.get("Restarts") or 0),
         start=fields.get("StartTime", ""),
         limit=fields.get("TimeLimit", ""),
         run_time=fields.get("RunTime", ""),
         nodes=fields.get("NodeList", ""),
         output=fields.get("StdOut", "").replace("%j", fields.get("JobId", "")),
         comment=fields.get("Comment", ""),
-        folder=fields.get("WorkDir", ""),
     )
 
 

@@ -35,12 +35,18 @@ _RUN = (
 )
 
 
-def srun_script(head: str, *more: str, env: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the command that runs the script on its standard input on a node of an allocation."""
+def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]:
+    """Return the command that runs the script on its standard input on the first of some nodes of an allocation.
+
+    `tasks` is the maximum number of ranks per node.
+    """
+    # srun sets these for the step, and srun inside it takes them for those of the whole job.
+    names, count = ",".join(nodes), len(nodes)
     return (
-        *("env", "-u", "FABRIC", "-u", "EXECUTION", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet"),
-        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={head}", *more),
-        *("--", "env", *env, "sh", "-c", _RUN),
+        *("env", "-u", "FABRIC", "srun", "--overlap", "--quiet"),
+        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}", *more, "--"),
+        *("env", f"SLURM_NODELIST={names}", f"SLURM_JOB_NODELIST={names}", f"SLURM_NNODES={count}"),
+        *(f"SLURM_JOB_NUM_NODES={count}", f"SLURM_TASKS_PER_NODE={tasks}(x{count})", "sh", "-c", _RUN),
     )
 
 
@@ -85,12 +91,12 @@ class StepResult:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
 
-def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
+def run_inside(document: str, nodes: Sequence[str], tasks: int) -> Generator[str, None, None]:
     """Run a script on the first node and yield its lines. Closing it ends it. Raise MachineError."""
     result = StepResult()
     with TemporaryFolder() as folder, Processes() as processes:
         (folder.path / "script").write_text(document, "utf-8")
-        words = ("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun_script(nodes[0]))
+        words = ("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun_script(nodes, tasks))
         processes.start(words, name="srun")
         try:
             for output in processes.lines():
@@ -132,12 +138,7 @@ class JobSteps:
 
     def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
         """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""
-        # srun outside the job sets these for the step, and srun inside it takes them for those of the whole job.
-        names = ",".join(nodes)
-        env = [f"{name}={names}" for name in ("SLURM_NODELIST", "SLURM_JOB_NODELIST")]
-        env += [f"{name}={len(nodes)}" for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")]
-        env += [f"SLURM_TASKS_PER_NODE={self.tasks}(x{len(nodes)})"]
-        argv = srun_script(nodes[0], f"--jobid={self.job}", "--immediate=60", env=env)
+        argv = srun_script(nodes, self.tasks, f"--jobid={self.job}", "--immediate=60")
         argv, data = with_settings(self.inherited, argv, document.encode())
         with _as_allocation_lost():
             return self.login_node.start(argv, stdin=data)

@@ -1,7 +1,6 @@
 """A Slurm job: submitted, followed to its end, and cancelled. Commands run on a login node."""
 
 import base64
-import contextlib
 import re
 import secrets
 import time
@@ -22,7 +21,6 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import listed
-from fabbench.model.plan import Execution
 from fabbench.remote.transport import LostError
 
 COMMENT = "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
@@ -120,7 +118,7 @@ class SubmittedJob:
 
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile does not lead to a second job."""
-        unset = (word for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document)) for word in ("-u", name))
+        unset = (word for name in ("FABRIC", *overruling(document)) for word in ("-u", name))
         # sbatch passes its environment on.
         argv: tuple[str, ...] = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
         argv, data = with_settings(self._inherited, argv, document.encode())
@@ -203,9 +201,7 @@ class SubmittedJob:
         self._unknown = self._unknown or poll.unknown
         if poll.job is None:
             return
-        before, self.job = self.job, poll.job
-        if before.restarts < poll.job.restarts:
-            notify(f"Job {self.job.id} was requeued and starts again; finished executions are not repeated.")
+        self.job = poll.job
         if poll.job.runs:
             if not poll.data and time.monotonic() > self._asked + _RARELY_S:
                 self._asked = time.monotonic()  # for minutes, Slurm waits for nodes that do not answer
@@ -223,7 +219,7 @@ class SubmittedJob:
                 raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
             self._report(str(why))
         limit_s = self._start_timeout_s
-        if limit_s is not None and waited_s > limit_s and not self.job.restarts:
+        if limit_s is not None and waited_s > limit_s:
             raise MachineError(
                 f"The job had not started after {limit_s:g} s. {why.text}",
                 hint="It was cancelled. Raise --start-timeout, or request less.",
@@ -249,12 +245,6 @@ class SubmittedJob:
             f"visible on {self._login.name}.",
             hint=SHARE,
         )
-
-    def cancel_execution(self, execution: Execution) -> None:
-        """Have the job go on with the next execution: its script reads this file. Raises nothing."""
-        with contextlib.suppress(MachineError):
-            append = 'printf "%s\\n" "$2" >>"$1"'
-            self._login.run(("sh", "-c", append, "sh", self.job.done_file, execution.id), timeout_s=_ANSWER_S)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of its nodes, in a step beside what runs. Raise MachineError."""

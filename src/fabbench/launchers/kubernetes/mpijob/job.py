@@ -14,14 +14,13 @@ from fabbench.launchers.kubernetes.cleanup import delete_and_wait, remove_run
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import RUN, owned_by
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.mpijob.render import DONE_FILE, LAUNCHER_ROLE, WORKER_CONTAINER
+from fabbench.launchers.kubernetes.mpijob.render import LAUNCHER_ROLE, WORKER_CONTAINER
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import NODE_NOT_READY, explain_pod
 from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, events_of, is_ready
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN
-from fabbench.model.plan import Execution
 from fabbench.remote.parallel import map_hosts
 
 _ROLE = "training.kubeflow.org/job-role"
@@ -191,13 +190,6 @@ class MpiJobRun:
             raise MachineError(self._lost.text, hint=self._lost.advice)
         if why := explain_launcher(self._pod(), self._last):
             raise MachineError(why.text, hint=why.advice)
-
-    def cancel_execution(self, execution: Execution) -> None:
-        """Have the job go on with the next execution, through a file that its script reads. Raise nothing."""
-        append = 'printf "%s\\n" "$2" >>"$1"'
-        with suppress(MachineError):
-            launcher = self._connection(self._launcher, LAUNCHER_ROLE)
-            launcher.run(("sh", "-c", append, "sh", DONE_FILE, execution.id), timeout_s=_ANSWER_S)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of the workers, by node name."""

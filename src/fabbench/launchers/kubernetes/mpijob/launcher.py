@@ -63,7 +63,6 @@ class MpiJobLauncher(Launcher):
         with MpiJobRun(api, run, options, notify) as job_run:
             manifest = _ResolvedManifest(resolved)
             allocation = JobAllocation(inventory, manifest, "mpijob.yaml", job_run.follow, waits_for_start=True)
-            allocation.cancel_execution = job_run.cancel_execution
             allocation.read_counters = job_run.counters
             allocation.remote = True
             try:

@@ -8,12 +8,10 @@ nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kub
 from collections.abc import Callable
 
 from fabbench.catalog.kubernetes_resources import GPU, arch_of_type
-from fabbench.execution.script import script
-from fabbench.execution.script.readable import READ_MPIJOB, readable_body
-from fabbench.execution.script.target import BATCH, MPIJOB_HOSTS, SSH
+from fabbench.execution.script import script_body
+from fabbench.execution.script.target import READ_MPIJOB, SSH
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.kubernetes.manifests import (
-    FOLDER,
     ROLE,
     RunSpec,
     benchmark_container,
@@ -25,7 +23,6 @@ from fabbench.launchers.kubernetes.manifests import (
     escape_names,
     lean_metadata,
     lean_template,
-    object_metadata,
     owner_metadata,
     pod_security,
     run_labels,
@@ -41,7 +38,6 @@ from fabbench.model.hosts import Inventory, Needs, Target
 LAUNCHER_ROLE = "launcher"  # Job-role label, and container, of the pod whose log is the run's
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 WORKER_CONTAINER = "worker"
-DONE_FILE = f"{FOLDER}-done"  # Where the launcher's script reads which executions are over
 _PORT = 22
 _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
@@ -52,13 +48,10 @@ world-writable volume, which sshd's strict modes reject."""
 _LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
-def mpijob(
-    spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument, done_file: str = ""
-) -> Object:
+def mpijob(spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument) -> Object:
     """Return the MPIJob of a run whose launcher runs `script` with bash. It needs no heartbeat.
 
-    A worker has a slot per GPU. `arch` is the architecture of the nodes; empty: any. Executions named in
-    `done_file` are over; empty: the script has no such file. Raise RequestError.
+    A worker has a slot per GPU. `arch` is the architecture of the nodes; empty: any. Raise RequestError.
     """
     check_spec(spec, key=False)
     text = escape(script)
@@ -82,11 +75,7 @@ def mpijob(
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
             "mpiReplicaSpecs": {
-                "Launcher": {
-                    "replicas": 1,
-                    "restartPolicy": "Never",
-                    "template": _launcher(spec, text, arch, done_file),
-                },
+                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec, text, arch)},
                 "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
             },
         },
@@ -98,7 +87,7 @@ def _port(spec: RunSpec) -> int:
     return spec.port if spec.host_network else _PORT
 
 
-def _launcher(spec: RunSpec, text: str, arch: str, done_file: str) -> Object:
+def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
     """Return the pod that runs the script: small, on any node of the image's architecture."""
     container: Object = {
         "name": LAUNCHER_ROLE,
@@ -110,8 +99,6 @@ def _launcher(spec: RunSpec, text: str, arch: str, done_file: str) -> Object:
     }
     options, profile = spec.options, spec.resources.profile
     env = dict(profile.env) if profile is not None else {}  # mpirun passes LD_LIBRARY_PATH on
-    if done_file:
-        env["DONE_FILE"] = done_file
     if env:
         container["env"] = env_list(env)
     pod_spec: Object = {
@@ -159,22 +146,17 @@ class MpiJobManifest(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
-        ssh = (*SSH, *_ANY_HOST_KEY, *_on_port(spec))
-        text = script(source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh)))
-        job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), done_file=DONE_FILE)
-        return yaml_documents([*claim_template(spec, object_metadata(spec)), job], source.command + _ABOUT)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
-        spec = rendered_spec(source)
-        ssh = (*BATCH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_on_port(spec))
-        target = source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False)
-        text = readable_body(source.plan, target, hosts=READ_MPIJOB)
+        ssh = (*SSH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_on_port(spec))
+        target = source.script_target(
+            READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
+        )
+        text = script_body(source.plan, target)
         job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
-        job["metadata"] = lean_metadata(spec)
-        labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
-        for replicas in job["spec"]["mpiReplicaSpecs"].values():
-            replicas["template"] = lean_template(replicas["template"], spec.options, labels)
+        if not source.options_as(MpiJobOptions).run_id:  # fabbench finds its own by their labels
+            job["metadata"] = lean_metadata(spec)
+            labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
+            for replicas in job["spec"]["mpiReplicaSpecs"].values():
+                replicas["template"] = lean_template(replicas["template"], spec.options, labels)
         return yaml_documents([*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True)
 
 

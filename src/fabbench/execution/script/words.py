@@ -1,0 +1,102 @@
+"""Words of commands as words of a shell, and commands as readable lines. Pure.
+
+All quoting for a script's text is done here.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from fabbench.model.messages import printable
+
+_BEGIN, _END = "\ud800", "\ud801"  # These enclose a shell variable within a word: no printable text contains them
+_VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
+_PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+_WIDTH = 100
+_SHORT = 5  # Lines
+
+
+def variable(name: str) -> str:
+    """Return the placeholder for a shell variable in a word: ``port``, ``hosts[0]``."""
+    return f"{_BEGIN}{name}{_END}"
+
+
+def quote(word: str) -> str:
+    """Quote a word so that a shell reads it literally, except for the variables in it."""
+    parts = _VARIABLE.split(word)
+    if len(parts) > 1 and all(_PLAIN.fullmatch(part.replace(" ", "")) for part in parts[::2]):
+        inner = "".join(f"${{{part}}}" if index % 2 else part for index, part in enumerate(parts))
+        return f'"{inner}"'
+    quoted = (f'"${{{part}}}"' if index % 2 else _literal(part) if part else "" for index, part in enumerate(parts))
+    return "".join(quoted) or "''"
+
+
+def _literal(text: str) -> str:
+    """Quote text on one line. What must not be printed as it is is written as bash escapes; see `model.messages`."""
+    return shlex.quote(text) if printable(text) == text and "\n" not in text else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    escaped = "".join(
+        f"\\{char}" if char in "\\'" else _bytes(char) if char in "\n[:" or printable(char) != char else char
+        for char in text
+    )
+    return f"$'{escaped}'"
+
+
+def _bytes(char: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def wrapped(texts: Sequence[str], indent: str, newline: str = " \\\n") -> str:
+    """Join words of shell text, wrapped into readable lines."""
+    lines = [indent]
+    for text in _together(texts):
+        blank = " " if lines[-1].strip() else ""
+        if blank and len(lines[-1]) + len(text) > _WIDTH:
+            lines.append(f"{indent}    {text}")
+        else:
+            lines[-1] += f"{blank}{text}"
+    return newline.join(lines)
+
+
+def command(words: Sequence[str], indent: str) -> str:
+    """Return a command with quoted words."""
+    return wrapped([quote(word) for word in words], indent) + "\n"
+
+
+def array(name: str, words: Sequence[str], indent: str) -> str:
+    """Return the assignment of an array."""
+    text = wrapped([quote(word) for word in words], indent, newline="\n")
+    return f"{indent}{name}=({text.strip()})\n"
+
+
+def array_of(name: str) -> str:
+    """Return the placeholder for all words of an array."""
+    return variable(f"{name}[@]")
+
+
+def case(arms: dict[str, str]) -> str:
+    """Return the choice between texts by $label; a short one begins behind its label."""
+    text = ""
+    for label, arm in arms.items():
+        short = arm.count("\n") <= _SHORT
+        text += f"    {quote(label)})" + (f" {arm.strip()} ;;\n" if short else f"\n{arm}        ;;\n")
+    return f"    case $label in\n{text}    esac\n"
+
+
+def _together(texts: Sequence[str]) -> Iterator[str]:
+    """Keep an option and its value on one line."""
+    option = ""
+    for text in texts:
+        if option and not text.startswith("-"):
+            yield f"{option} {text}"
+            option = ""
+            continue
+        if option:
+            yield option
+        option = text if text.startswith("-") else ""
+        if not option:
+            yield text
+    if option:
+        yield option
