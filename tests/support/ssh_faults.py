@@ -14,7 +14,7 @@ from tests.support.ssh_runs import STORE, nccl, the_log
 if TYPE_CHECKING:
     import subprocess
 
-ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?)?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
+ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?|0: )?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
 SIZES = [8, 16, 32, 64, 128, 256, 512, 1024]
 SLOW = ("--no-efa", "-e", "1K", "--repeat", "1")
 """Eight rows; how long each takes the lab says."""

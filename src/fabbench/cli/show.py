@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -21,20 +21,32 @@ if TYPE_CHECKING:
 @output
 @click.command(short_help="Print a past run.")
 @click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
+@click.option(
+    "--from-job", type=click.IntRange(1), metavar="ID", help="Show the output of a Slurm job instead of a run."
+)
+@click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
-def command(run: str, form: str, metric: str | None, store: Path) -> None:
+def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    run: str, from_job: int | None, login: str | None, form: str, metric: str | None, store: Path
+) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`. Results are read again from the
     benchmark's own output, even if the run was stopped.
+
+    A Slurm job goes on if its `fabbench run` is killed: --from-job compares what it has printed.
     """
     from fabbench.report.json_contract import to_json
     from fabbench.runs.open_run import open_run
     from fabbench.runs.stored_results import nic_tables
     from fabbench.runs.sweep_store import is_sweep
 
+    if from_job is not None:
+        _show_job(str(from_job), login, form, metric)
+    if login is not None:
+        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
     stored = open_run(run, store)
     if is_sweep(stored.path):
         _show_sweep(stored, form, metric)
@@ -68,6 +80,21 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
         raise click.exceptions.Exit(Exit.REFUSED)
     if not any(execution.logs for execution in stored.executions):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
+
+
+def _show_job(job: str, login: str | None, form: str, metric: str | None) -> NoReturn:
+    from tempfile import TemporaryDirectory
+
+    from fabbench.analysis.compare import compare
+    from fabbench.launchers.slurm.job_output import fetch_output
+    from fabbench.runs.load_columns import load
+
+    with TemporaryDirectory(prefix="fabbench-") as folder:
+        file = Path(folder) / f"fabbench-{job}.out"
+        terminal.notify(fetch_output(job, login, file))
+        comparison = compare(load(file), metric=metric, allow=("endpoint",))
+    terminal.print_comparison(comparison, form)
+    raise click.exceptions.Exit(comparison.status)
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:

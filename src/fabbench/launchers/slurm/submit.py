@@ -38,7 +38,7 @@ _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
-_SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
+SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
 
 _BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
 PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of programs under srun, for `by_node`
@@ -259,7 +259,7 @@ class SubmittedJob:
         """Raise MachineError if the job's script did not run to its end."""
         job: JobState | None = self.job
         if self._unknown:  # Slurm's controller forgets a job some minutes after its end; accounting may not
-            out = self._login.run_idempotent((*_SACCT, f"--jobs={self.job.id}")).out
+            out = self._login.run_idempotent((*SACCT, f"--jobs={self.job.id}")).out
             job = accounted(out[-1], self.job) if out else None
         why = explain_end(job, self._last) if job else None
         if why is not None:
