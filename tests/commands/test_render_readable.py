@@ -52,7 +52,7 @@ def script_of(form: str, text: str) -> str:
         return text
     # Kubernetes reads $$ as $.
     (found,) = (each for each in strings(list(yaml.safe_load_all(text))) if "#@fabbench" in each)
-    unchecked = "# shellcheck disable=SC2016,SC2034,SC2043,SC2054,SC2317,SC2329\n"
+    unchecked = "# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329\n"
     return f"#!/bin/bash\n{unchecked}{found.replace('$$', '$')}"
 
 

@@ -49,10 +49,11 @@ def test_it_runs_what_render_prints() -> None:
         'mapfile -t hosts < <(seq -f "$JOB_NAME-%g.fabbench-rendered" 0 $((nodes - 1)))',
         f'[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f {FILE} # from a run in which this node was first',
         "exec > >(tee /results/log) 2>&1 && tee=$! # for the container that writes metrics",
-        """trap 'end; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
+        """trap 'end; complete; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
     ]
     assert [line for line in printed if line not in ours] == [
-        "mapfile -t hosts < <(seq -f 'fabbench-rendered-%g.fabbench-rendered' 0 $((nodes - 1)))"
+        "mapfile -t hosts < <(seq -f 'fabbench-rendered-%g.fabbench-rendered' 0 $((nodes - 1)))",
+        "trap 'end; complete' EXIT",
     ]
 
 

@@ -19,7 +19,7 @@ def newest(site: SkyLab) -> StoredRun:
     return StoredRun(next(runs(site.store)))
 
 
-def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLab) -> None:
+def test_both_configurations_are_measured_by_one_job(skypilot: SkyLab) -> None:
     words = (*ONE, "--fabric", "ofi-tcp", "--repeat", "2", "--format", "json")
     done = skypilot.run(*words, name="both")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -30,7 +30,7 @@ def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLa
     assert [log.outcome for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)] == ["ok"] * 4
     for log in (log for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)):
         assert (log.facts["transport"], {point.size for point in log.points}) == ("tcp", {64})
-    assert [f"Job submitted, ID: {number}" in done.stderr for number in range(1, 6)] == [*[True] * 4, False]
+    assert [f"Job submitted, ID: {number}" in done.stderr for number in (1, 2)] == [True, False]
     assert "Tearing down" in done.stderr
     printed = skypilot.site.run(
         [VENV / "bin/python", "-m", "fabbench", "render", "pingpong", "--as", "skypilot", "--infra", "slurm",
@@ -45,9 +45,8 @@ def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLa
 
 def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     failing = skypilot.run(*ONE, "--bin-dir", "/nowhere", "--keep", name="kept")
-    assert failing.returncode == 3, failing.stderr[-500:]
-    assert "SkyPilot ended job 1 as FAILED: " in failing.stderr
-    assert "Not found: /nowhere/fi_pingpong on node" in failing.stderr
+    assert failing.returncode == 4, failing.stderr[-500:]
+    assert "pingpong exited with status 127" in failing.stderr
     assert "sky down kept" in failing.stderr
     kept = {"clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
     assert skypilot.settled(**kept) == {**NOTHING, **kept}

@@ -14,39 +14,29 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
-    from fabbench.report.table import Table
     from fabbench.runs.store import StoredRun
 
 
 @output
 @click.command(short_help="Print a past run.")
 @click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
-@click.option(
-    "--from-job", type=click.IntRange(1), metavar="ID", help="Show the output of a Slurm job instead of a run."
-)
+@click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job has printed instead.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
-def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    run: str, from_job: int | None, login: str | None, form: str, metric: str | None, store: Path
-) -> None:
+def command(run: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`. Results are read again from the
-    benchmark's own output, even if the run was stopped.
-
-    A Slurm job goes on if its `fabbench run` is killed: --from-job compares what it has printed.
+    benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
     """
     from fabbench.report.json_contract import to_json
     from fabbench.runs.open_run import open_run
-    from fabbench.runs.stored_results import nic_tables
     from fabbench.runs.sweep_store import is_sweep
 
-    if from_job is not None:
-        _show_job(str(from_job), login, form, metric)
-    if login is not None:
-        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
+    if any(job.values()):
+        _show_job(form, metric, **job)
     stored = open_run(run, store)
     if is_sweep(stored.path):
         _show_sweep(stored, form, metric)
@@ -57,10 +47,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             "format": 1,
             "id": stored.id,
             "path": str(stored.path),
-            "created": stored.created,
-            "name": stored.name,
-            "command": list(stored.command),
-            "request": stored.request,
+            **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
             "comparison": json.loads(compared) if compared else None,
@@ -69,11 +56,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     elif form not in {"markdown", "terminal"}:
         click.echo(compared, nl=False)
     else:
-        for line in _described(stored):
-            terminal.write_line(line)
-        terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
-        for table in nic_tables(stored):
-            terminal.write_drawn(f"\n{_written(table, form)}")
+        _write(stored, form, compared)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
     if stored.damage:
@@ -82,17 +65,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         raise click.exceptions.Exit(Exit.UNTRUSTED)
 
 
-def _show_job(job: str, login: str | None, form: str, metric: str | None) -> NoReturn:
-    from tempfile import TemporaryDirectory
-
+def _show_job(form: str, metric: str | None, *, from_job: int | None, login: str | None) -> NoReturn:
     from fabbench.analysis.compare import compare
-    from fabbench.launchers.slurm.job_output import fetch_output
-    from fabbench.runs.load_columns import load
+    from fabbench.runs.load_columns import load_job
 
-    with TemporaryDirectory(prefix="fabbench-") as folder:
-        file = Path(folder) / f"fabbench-{job}.out"
-        terminal.notify(fetch_output(job, login, file))
-        comparison = compare(load(file), metric=metric, allow=("endpoint",))
+    if from_job is None:
+        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
+    state, columns = load_job(str(from_job), login)
+    terminal.notify(state)
+    comparison = compare(columns, metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)
     raise click.exceptions.Exit(comparison.status)
 
@@ -186,20 +167,18 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
     counted = counters_of(run, execution)
     for host, traffic in counted.of_fabric(counted.traffic()).items() if counted else ():
         for nic in traffic.nics:
-            yield {
-                "host": host,
-                "nic": nic.name,
-                "kind": nic.kind,
-                "tx_bytes": nic.tx,
-                "rx_bytes": nic.rx,
-                "seconds": traffic.seconds,
-            }
+            moved = {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
+            yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
 
 
-def _written(table: "Table", form: str) -> str:
+def _write(run: "StoredRun", form: str, compared: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
+    from fabbench.runs.stored_results import nic_tables
 
+    for line in _described(run):
+        terminal.write_line(line)
+    terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
     width = terminal.width()
-    if form == "terminal":
-        return to_terminal([table], color=width is not None, width=width)
-    return to_markdown(table)
+    for table in nic_tables(run):
+        drawn = to_terminal([table], color=width is not None, width=width)
+        terminal.write_drawn("\n" + (drawn if form == "terminal" else to_markdown(table)))

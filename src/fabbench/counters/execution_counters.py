@@ -347,10 +347,9 @@ class PrintedCounters:
         """Return what is known so far; None if nothing was printed yet."""
         if self._expected is None:
             return None
-        among = self._among.split(",")
         return ExecutionCounters(
             expected=self._expected,
-            among=tuple(name for number, name in self._names.items() if number in among or "all" in among),
+            among=tuple(name for number, name in self._names.items() if {number, "all"} & {*self._among.split(",")}),
             hosts=self._hosts,
             failures=tuple(filter(None, self._failures)),
         )

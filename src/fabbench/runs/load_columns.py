@@ -57,6 +57,17 @@ def load(
     return with_labels(loaded, labels)
 
 
+def load_job(job: str, login: str | None) -> tuple[str, list[Column]]:
+    """Read what a Slurm job has printed: a sentence about its state, and a column per configuration."""
+    from tempfile import TemporaryDirectory
+
+    from fabbench.launchers.slurm.job_output import fetch_output
+
+    with TemporaryDirectory(prefix="fabbench-") as folder:
+        file = Path(folder) / f"fabbench-{job}.out"
+        return fetch_output(job, login, file), load(file)
+
+
 def columns(argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN) -> list[Column]:
     """Read one argument: log files, a run (directory, id, `last`), or `RUN:CONFIG`.
 

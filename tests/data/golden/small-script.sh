@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fabbench parse and compare read what this prints.
-# shellcheck disable=SC2016,SC2034,SC2043,SC2054,SC2317,SC2329 # other shells expand; functions are arguments
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 set -um
 exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
 [ "${#hosts[@]}" = 2 ] || { echo "This measures 2 nodes, and there are ${#hosts[@]}. Render it again with --nodes." && exit 3; }
 
-end() { { for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null; }
+end() { kill $(jobs -p); wait; } 2>/dev/null
 trap end EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
 
@@ -24,19 +24,24 @@ on() { # NUMBER WORD…: become a program on a host
     exec ssh -n -o BatchMode=yes -o ServerAliveInterval=15 "$host" "${words[*]@Q}"
 }
 
+side() { # ROLE NUMBER SECONDS WORD…: run one side of a pair
+    on "$2" timeout --foreground -k 10 "$3" "${@:4}" 2>&1 | sed -u "s/^/[fabbench:$1] /"
+}
+
 pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
     set -m -o pipefail
     trap 'exit 143' TERM
-    trap end EXIT
-    on 0 timeout --foreground -k 10 "$2" "${server[@]}" 2>&1 | sed -u 's/^/[fabbench:server] /' &
+    trap '{ for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null' EXIT # whole process groups
+    side server 0 "$2" "${server[@]}" &
+    started=$!
     for _ in {1..100}; do
         grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break
-        kill -0 "$!" 2>/dev/null || break
+        kill -0 "$started" 2>/dev/null || break
         sleep 0.2
     done
-    on "$1" timeout --foreground -k 10 "$2" "${client[@]}" 2>&1 | sed -u 's/^/[fabbench:client] /' &
+    side client "$1" "$2" "${client[@]}" &
     wait "$!" || exit
-    wait %1
+    wait "$started"
 )
 
 status=0 port=$((20000 + RANDOM % 9000))

@@ -20,9 +20,9 @@ NCCL = ("nccl", "--gpus", "1", "--bin-dir", str(STANDIN), "--mpirun", "/usr/bin/
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp", "--repeat", "2", "--instance-type", "g6e.8xlarge")
 
 
-def text_of(site: Lab, *words: str, form: tuple[str, ...] = ("--supervised",)) -> str:
+def text_of(site: Lab, *words: str) -> str:
     """Render a task on the client; gives what its nodes run."""
-    argv = [sys.executable, "-m", "fabbench", "render", *words, "--as", "skypilot", *form]
+    argv = [sys.executable, "-m", "fabbench", "render", *words, "--as", "skypilot"]
     text: str = yaml.safe_load(site.run(argv, check=True).stdout)["run"]
     return text
 
@@ -51,6 +51,7 @@ def test_rank_0_runs_both_configurations_and_the_others_nothing(lab: Labs) -> No
     before = site.traces()
     worker = run(site, text, rank=1)
     assert (worker.returncode, worker.stdout) == (0, "")
+    assert run(site, text, FABRIC="ib").returncode == 2
     done = run(site, text, FABRIC="all")
     assert done.returncode == 0, done.stdout + done.stderr
     logs = parsed(site, done.stdout)
@@ -59,18 +60,6 @@ def test_rank_0_runs_both_configurations_and_the_others_nothing(lab: Labs) -> No
     assert {(log["outcome"], log["facts"]["hosts"]) for log in logs} == {("ok", 2)}
     assert [*printed(done.stdout, "001-tcp-r1").traffic()] == [address(0), address(1)]
     assert [line for line in site.left_since(before) if "sky_app" not in line] == []
-
-
-def test_a_task_as_a_person_would_write_it(lab: Labs) -> None:
-    site = lab(2, trust=True)
-    text = text_of(site, *NCCL, *ARMS, form=())
-    assert (run(site, text, rank=1).stdout, run(site, text, FABRIC="ib").returncode) == ("", 2)
-    done = run(site, text, FABRIC="all")
-    assert done.returncode == 0, done.stdout + done.stderr
-    logs = parsed(site, done.stdout)
-    transports = [log["facts"]["transport"] for log in logs]
-    assert transports == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
-    assert {(log["outcome"], log["facts"]["hosts"]) for log in logs} == {("ok", 2)}
 
 
 def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
@@ -88,7 +77,7 @@ def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
         site[0].sh(["kill", "-TERM", site[0].path(HOME / "sky.pid").read_text().strip()])
         left = site.left_since(before, 15)
     assert [line for line in left if "/sky" not in line] == []
-    assert "stopped by SIGTERM" in output.read_text()
+    assert "stopped by a signal" in output.read_text()
 
 
 # What SkyPilot takes away before it runs a task on Slurm: variables of its own step, which would bind others.

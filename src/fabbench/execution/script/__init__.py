@@ -30,11 +30,11 @@ from fabbench.model.units import format_size
 
 _ABOUT = """\
 # fabbench parse and compare read what this prints.@TOGGLE@
-# shellcheck disable=SC2016,SC2034,SC2043,SC2054,SC2317,SC2329 # other shells expand; functions are arguments
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 """
-# Every job is a process group of its own, and can be ended as a whole.
+# mpirun gets one SIGTERM, and then ends its ranks: at a second one, it gives them up. Hence --foreground.
 _STEP = f"""
-end() {{ {{ for job in $(jobs -p); do kill -- "-$job"; done; wait; }} 2>/dev/null; }}
+end() {{ kill $(jobs -p); wait; }} 2>/dev/null
 trap @EXIT@ EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
 
@@ -56,19 +56,24 @@ nics() {{ # WHEN: print what every host's NICs have counted, packed
 }}
 """
 _PAIR = f"""
+side() {{ # ROLE NUMBER SECONDS WORD…: run one side of a pair
+    on "$2" timeout --foreground -k 10 "$3" "${{@:4}}" 2>&1 | sed -u "s/^/{tag_line("$1", "")[:-1]} /"
+}}
+
 pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
     set -m -o pipefail
     trap 'exit 143' TERM
-    trap end EXIT
-    on 0 timeout --foreground -k 10 "$2" "${{server[@]}}" 2>&1 | sed -u 's/^/{tag_line("server", "")[:-1]} /' &
+    trap '{{ for job in $(jobs -p); do kill -- "-$job"; done; wait; }} 2>/dev/null' EXIT # whole process groups
+    side server 0 "$2" "${{server[@]}}" &
+    started=$!
     for _ in {{1..100}}; do
         @LOOK@ && break
-        kill -0 "$!" 2>/dev/null || break
+        kill -0 "$started" 2>/dev/null || break
         sleep 0.2
     done
-    on "$1" timeout --foreground -k 10 "$2" "${{client[@]}}" 2>&1 | sed -u 's/^/{tag_line("client", "")[:-1]} /' &
+    side client "$1" "$2" "${{client[@]}}" &
     wait "$!" || exit
-    wait %1
+    wait "$started"
 )
 """
 _LOOK = 'grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6'
@@ -155,7 +160,7 @@ class _Script:
         )
         self._counts = target.inventory is not None and not self._alone
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, self._steps))))
-        if self._pairs and self.inherited and not target.programs_by_srun:
+        if self._pairs and self.inherited and not (target.programs_by_srun or self._alone):
             names = ", ".join(self.inherited)
             raise RequestError(f"ssh in a script does not pass on {names} without showing its value.", hint=_ELSEWHERE)
 
@@ -324,7 +329,16 @@ class _Script:
     def _ranks(self, step: Step, arrays: Sequence[str]) -> str:
         """Return a step, with the arrays that hold the environment of its ranks."""
         limit = str(math.ceil(step.timeout_s))
-        words: list[str] = ["step", *self._named(step), "timeout", "-k", "10", limit, array_of(self._launch(step))]
+        words: list[str] = [
+            "step",
+            *self._named(step),
+            "timeout",
+            "--foreground",
+            "-k",
+            "10",
+            limit,
+            array_of(self._launch(step)),
+        ]
         for number, each in enumerate(step.commands):
             words += [":"] if number else []
             if not self._target.ranks_by_srun:
@@ -400,7 +414,7 @@ class _Script:
         if execution.together:
             before, after = f"{_INDENT}folder=$(mktemp -d)\n", (f"{_INDENT}{each}\n" for each in _TOGETHER)
             pairs = (
-                f'{self._pair(step, len(shared)).rstrip()} >"$folder/{number:03}" &\n'
+                self._pair(step, len(shared), concurrent=f' >"$folder/{number:03}" &')
                 for number, step in enumerate(execution.steps)
             )
             return "".join((before, text, *pairs, *after))
@@ -413,14 +427,17 @@ class _Script:
         loop += f'read -r {" ".join(names)} <<<"$each"\n'
         return f"{text}{loop}{self._pair(template, len(shared), _INDENT + '    ')}{_INDENT}done\n"
 
-    def _pair(self, step: Step, shared: int, indent: str = _INDENT) -> str:
-        """Return a pair; its first `shared` words are in the array `common`."""
+    def _pair(self, step: Step, shared: int, indent: str = _INDENT, concurrent: str = "") -> str:
+        """Return a pair; its first `shared` words are in the array `common`. `concurrent` is its redirection."""
         text = f"{indent}port=$((port + 1))\n"
         for each in step.commands:
             rest = self._side(step, each)[shared:]
             text += array(each.role, [array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
         words = ["step", *self._named(step), "pair", str(client.host), str(math.ceil(step.timeout_s))]
+        if concurrent:
+            inner = f"{indent}    trap end EXIT TERM\n{command(words, indent + '    ')}"
+            return f"{text}{indent}(\n{inner}{indent}){concurrent}\n"
         return text + command(words, indent)
 
     def _template(self, steps: Sequence[Step], names: Sequence[str]) -> Step | None:

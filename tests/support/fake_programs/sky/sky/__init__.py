@@ -87,11 +87,6 @@ def launch(task: Task, cluster_name: str, **options: Any) -> Any:
     return answer
 
 
-def exec(task: Task, cluster_name: str) -> Any:  # noqa: A001 - as SkyPilot calls it
-    _call("exec", cluster_name, task.envs["EXECUTION"])
-    return lambda: _submit(task)
-
-
 def _submit(task: Task) -> tuple[int, object]:
     number = len(_JOBS) + 1
     _JOBS[number] = task
