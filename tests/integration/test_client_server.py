@@ -6,20 +6,20 @@ What holds for both executors is in test_conformance.py.
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Self
 
 import pytest
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.execution.process import Process
 from fabbench.execution.runner import run_steps
-from fabbench.launchers.local.launcher import LocalSession
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Log, Marker, Outcome, read_marker
 from fabbench.model.plan import Command, Execution, Step
 from fabbench.plan.build import plan
+from fabbench.remote.process import RemoteProcess
+from fabbench.remote.session import RemoteSession
+from tests.support.here import held, lines_of, running
 from tests.support.local_runs import eventually
 from tests.support.requests import request
 
@@ -43,37 +43,33 @@ def with_command(step: Step, role: str, *argv: str) -> Step:
     return replace(step, commands=commands)
 
 
-class Recording(LocalSession):
-    """A session that remembers what it started, and how many ran at most."""
+class Recording(RemoteSession):
+    """A session that counts what it started."""
 
-    pids: list[int]
+    started = 0
     sessions = 0
 
     def __enter__(self) -> Self:
-        Recording.pids, Recording.sessions = [], Recording.sessions + 1
+        Recording.started, Recording.sessions = 0, Recording.sessions + 1
         super().__enter__()
         return self
 
-    def exec(self, command: Command) -> Process:
-        process = super().exec(command)
-        Recording.pids.append(process.pid)
-        return process
+    def exec(self, command: Command) -> RemoteProcess:
+        Recording.started += 1
+        return super().exec(command)
 
 
 def run(execution: Execution) -> tuple[list[str], Ending]:
     lines: list[str] = []
     Recording.sessions = 0
-    driven = run_steps(lambda step: Recording(step, HERE), execution)
-    while True:
-        try:
-            lines.append(next(driven))
-        except StopIteration as end:
-            assert nothing_runs()
-            return lines, end.value
-
-
-def nothing_runs() -> bool:
-    return eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in Recording.pids))
+    with held(HERE) as machines:
+        driven = run_steps(lambda step: Recording(machines, step), execution)
+        while True:
+            try:
+                lines.append(next(driven))
+            except StopIteration as end:
+                assert eventually(lambda: not running(machines))
+                return lines, end.value
 
 
 def judged(execution: Execution, lines: list[str], ending: Ending) -> Log:
@@ -92,7 +88,7 @@ def test_all_at_once_one_after_another_in_the_log(fabric: str) -> None:
     lines, ending = run(execution)
     assert ending == Ending(status=0, planned_sizes=SIZES)
     assert Recording.sessions == 1
-    assert len(Recording.pids) == 2 * len(SIZES)
+    assert Recording.started == 2 * len(SIZES)
     found = [(marker.kind, marker.step, marker.status) for marker in steps_of(lines)]
     begun_and_ended = [[("begin", step.id, None), ("end", step.id, 0)] for step in execution.steps]
     assert found == [entry for pair in begun_and_ended for entry in pair]
@@ -124,13 +120,14 @@ def test_the_first_lines_come_before_the_others_have_ended() -> None:
     execution = execution_of(64, 1 << 26, iterations=100_000)
     first = replace(execution_of(64, iterations=10).steps[0], id=execution.steps[0].id)
     execution = replace(execution, steps=(first, execution.steps[1]))
-    driven = run_steps(lambda step: Recording(step, HERE), execution)
-    for line in driven:
-        if line.startswith(f"#@fabbench begin {execution.steps[1].id}"):
-            break
-    assert any(Path(f"/proc/{pid}").exists() for pid in Recording.pids)
-    driven.close()
-    assert nothing_runs()
+    with held(HERE) as machines:
+        driven = run_steps(lambda step: Recording(machines, step), execution)
+        for line in driven:
+            if line.startswith(f"#@fabbench begin {execution.steps[1].id}"):
+                break
+        assert running(machines)
+        driven.close()
+        assert eventually(lambda: not running(machines))
 
 
 class SamePort(Recording):
@@ -151,7 +148,7 @@ def test_each_gets_a_port_of_its_own_and_a_taken_one_is_replaced() -> None:
         other.close()
         SamePort.offers = [free, free, holder.getsockname()[1]]
         Recording.sessions = 0
-        lines = list(run_steps(lambda step: SamePort(step, HERE), execution))
+        lines = lines_of(execution, HERE, SamePort)
     assert Recording.sessions == 2
     assert len(list(steps_of(lines))) == 4
     assert judged(execution, lines, Ending(status=0, planned_sizes=(64, 128))).outcome is Outcome.OK

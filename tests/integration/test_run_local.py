@@ -21,13 +21,13 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.execution.runner import run_steps
-from fabbench.launchers.local.launcher import LocalSession
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Outcome
 from fabbench.plan.build import plan
+from fabbench.remote.session import RemoteSession
 from fabbench.runs.store import runs
+from tests.support.here import lines_of
 from tests.support.local_runs import (
     QUICK,
     alive,
@@ -258,8 +258,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert len(log.points) == len(rows(tmp_path))
 
 
-class TakenPort(LocalSession):
-    """A session to which the kernel offers a port that somebody takes in the same moment."""
+class TakenPort(RemoteSession):
+    """A session that chooses a port that somebody takes in the same moment."""
 
     taken = 0
     offers = 0
@@ -277,7 +277,7 @@ def test_a_port_in_use_is_replaced() -> None:
     session = LogParser("x", proof=execution.proof)
     with socket.create_server(("", 0)) as holder:
         TakenPort.taken, TakenPort.offers = holder.getsockname()[1], 0
-        lines = list(run_steps(lambda step: TakenPort(step, host), execution))
+        lines = lines_of(execution, host, TakenPort)
     assert TakenPort.offers == 2
     ending = Ending(status=0, planned_sizes=(64,))
     (log,) = logs([*session.feed_lines(lines), *session.close(ending)])

@@ -1,13 +1,12 @@
 """Trials over rails for tests: planned, their words, and run on this machine with stand-in programs."""
 
-from fabbench.execution.runner import run_steps
-from fabbench.launchers.local.launcher import LocalSession
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.log import Log
+from fabbench.model.log import Ending, Log
 from fabbench.model.plan import Execution, Step
 from fabbench.plan.build import plan
 from fabbench.plan.request import Work
+from tests.support.here import lines_of
 from tests.support.requests import request
 
 
@@ -31,11 +30,6 @@ def option(argv: tuple[str, ...], name: str) -> str:
 def measured(execution: Execution, host: Host) -> Log:
     """Run an execution here, and judge its one log."""
     parser = LogParser("x", proof=execution.proof)
-    driven = run_steps(lambda step: LocalSession(step, host), execution)
-    found = []
-    while True:
-        try:
-            found += parser.feed_lines([next(driven)])
-        except StopIteration as end:
-            (log,) = logs([*found, *parser.close(end.value)])
-            return log
+    lines = lines_of(execution, host)
+    (log,) = logs([*parser.feed_lines(lines), *parser.close(Ending(status=0, planned_sizes=execution.planned_sizes))])
+    return log

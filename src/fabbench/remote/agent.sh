@@ -47,28 +47,29 @@ require_room() {
 echo "fabbench-agent: here"
 
 case $mode in
-start) # LEASE NAME…: seconds without a heartbeat after which everything ends; variables to look for
+start) # LEASE PARENT NAME…: as for keep; variables to look for
     : >"$folder/beat"
     : >"$folder/kept"
     trap '' HUP
-    setsid sh "$folder/agent" keep "$folder" "$token" "$1" </dev/null >/dev/null 2>&1 &
+    setsid sh "$folder/agent" keep "$folder" "$token" "$1" "$2" </dev/null >/dev/null 2>&1 &
     echo "$!" >"$folder/keeper" || exit
     # A run writes to its directory every second.
     for other in "${folder%/*}"/fabbench-[0-9a-f]*; do
         [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt 15 ] ||
             echo "other $(stat -c %U "$other")"
     done 2>/dev/null
-    shift
+    shift 2
     for name; do
         eval "[ -z \"\${$name+set}\" ]" || echo "has $name"
     done
     ;;
 
-keep) # LEASE
+keep) # LEASE PARENT: end everything after so many seconds without a heartbeat, or with this process
     silent=0
     while [ "$silent" -lt "$1" ]; do
         sleep 1
         [ -d "$folder" ] || exit 0
+        [ -z "$2" ] || kill -0 "$2" 2>/dev/null || break
         has_room || : >"$folder/full"
         if [ "$folder/beat" -nt "$folder/kept" ]; then
             : >"$folder/kept"

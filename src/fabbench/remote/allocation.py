@@ -140,11 +140,7 @@ class RemoteAllocation:
     held: HeldHosts
     documents: Mapping[str, str] = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
-
-    @property
-    def remote(self) -> bool:
-        """Always True: channels of one connection do not block each other."""
-        return True
+    remote: bool = True
 
     def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
         """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
@@ -154,7 +150,7 @@ class RemoteAllocation:
             remotes=tuple(self.held.remotes[index] for index in hosts),
             ended=ended,
         )
-        return RemoteAllocation(self.inventory.part(hosts), held)
+        return RemoteAllocation(self.inventory.part(hosts), held, remote=self.remote)
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""
@@ -163,7 +159,7 @@ class RemoteAllocation:
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""
-        read = map_hosts({remote.name: remote for remote in self.held.remotes}, _counters)
+        read = map_hosts({remote.name: remote for remote in self.held.machines}, _counters)
         return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
 
 

@@ -54,7 +54,10 @@ def put_words(*words: str) -> tuple[str, ...]:
 class RemoteHost:
     """One host of a run."""
 
-    def __init__(self, name: str, connection: Transport, *, token: str, lost_after_s: float) -> None:
+    def __init__(
+        self, name: str, connection: Transport, *, token: str, lost_after_s: float, parent: int | None = None
+    ) -> None:
+        """`parent` is the process with which everything there ends at once: on this machine, fabbench itself."""
         self.name = name
         self.connection = connection
         self.token = token
@@ -64,7 +67,7 @@ class RemoteHost:
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
         """Seconds without contact with fabbench after which the agent ends and removes everything."""
-        self._lost_after_s = lost_after_s
+        self._lost_after_s, self._parent = lost_after_s, parent
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
         self._why: MachineError | None = None  # Why it could not be reconnected
@@ -82,7 +85,7 @@ class RemoteHost:
                 return
             self._started = True
             put = self.connection.run(
-                self.marked(put_words(self.folder, self.token, str(self.lease_s), *FORWARDED)),
+                self.marked(put_words(self.folder, self.token, str(self.lease_s), str(self._parent or ""), *FORWARDED)),
                 stdin=agent_script().encode(),
                 timeout_s=_STARTING_S,
             )

@@ -81,7 +81,7 @@ class OpenSsh(SshTransport):
         self._control = ()
         self._shared = self._is_open()
         if self._shared:
-            action(f"ssh {self.name}", "through your own connection (ControlMaster)")
+            action(self.where, "through your own connection (ControlMaster)")
             return
         folder = PrivateFolder()
         self._control = ("-S", str(folder.path / "m").replace("%", "%%"))
@@ -111,10 +111,10 @@ class OpenSsh(SshTransport):
 
     @override
     def _start(self, line: str, program: str) -> ProgramStream:
-        return _SshProcess((*self.words("-o", "ControlMaster=no", *self._control), line), program, self)
+        return PipedProgram((*self.words("-o", "ControlMaster=no", *self._control), line), program, self)
 
+    @override
     def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
-        """Return why ssh ended with its status of failure; None if the status is the program's."""
         if self._closed.is_set():
             return self.lost("it is closed")
         if self._master is not None:
@@ -138,21 +138,21 @@ class OpenSsh(SshTransport):
             self._master.close()
 
 
-class _SshProcess(ProgramStream):
-    """A program on another machine: an ssh process on this one."""
+class PipedProgram(ProgramStream):
+    """A program on another machine, by an ssh process on this one; or on this machine."""
 
-    def __init__(self, words: Sequence[str], program: str, owner: OpenSsh) -> None:
+    def __init__(self, words: Sequence[str], program: str, owner: SshTransport) -> None:
         super().__init__()
         self._owner, self._program = owner, program
-        self._ssh = PipedProcess(words, _NO_PROMPT)
+        self._process = PipedProcess(words, _NO_PROMPT)
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        return self._ssh.receive(timeout_s)
+        return self._process.receive(timeout_s)
 
     @override
     def _exit_status(self) -> int:
-        status = self._ssh.wait() or 0
+        status = self._process.wait() or 0
         if status in {_SSH_FAILED, -signal.SIGKILL} and (why := self._owner.failed(self._program, self.err)):
             raise why
         return status
@@ -160,7 +160,7 @@ class _SshProcess(ProgramStream):
     @override
     def send(self, data: bytes) -> None:
         try:
-            self._ssh.send(data, SEND_S)
+            self._process.send(data, SEND_S)
         except TimeoutError as error:
             raise self._owner.lost(error) from error
         except (OSError, ValueError) as error:
@@ -168,11 +168,11 @@ class _SshProcess(ProgramStream):
 
     @override
     def end_input(self) -> None:
-        self._ssh.end_input()
+        self._process.end_input()
 
     @override
     def close(self) -> None:
-        self._ssh.kill()
+        self._process.kill()
 
 
 # ---------------------------------------------------------------- failures that ssh reports

@@ -49,10 +49,16 @@ class HeldHosts:
     """The hosts of a run."""
 
     hosts: tuple[Host, ...]
-    remotes: tuple[RemoteHost, ...]
+    remotes: tuple[RemoteHost, ...]  # The same one for all virtual hosts of a machine
     agent: tuple[str, ...] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
     ended: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
+
+
+    @property
+    def machines(self) -> tuple[RemoteHost, ...]:
+        """Return each machine once."""
+        return tuple(dict.fromkeys(self.remotes))
 
 
 class RemoteSession(Session):
@@ -71,12 +77,13 @@ class RemoteSession(Session):
         self._listening: dict[tuple[RemoteProcess, int], threading.Event] = {}
         self._left = threading.Event()
         self._last_output = time.monotonic()
-        self._watchdog = MpirunWatchdog(held.remotes)
+        self._watchdog = MpirunWatchdog(held.machines)
         self.folder = f"{held.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
         if self._step.shape is Shape.MPI or self._step.files:
-            self._watched = [WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in self._held.remotes]
+            machines = self._held.machines
+            self._watched = [WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in machines]
             self._on_hosts(self._prepare)
             follow(self._tick, self._queue)
         return self
@@ -97,7 +104,7 @@ class RemoteSession(Session):
         if hosts[0].mpi is None:
             raise MachineError(f"mpirun not found on {hosts[0].name}.")
         interfaces = {host.interface for host in hosts}
-        alone = len(hosts) == 1
+        alone = len(self._held.machines) == 1
         return MpiHosts(
             mpi=hosts[0].mpi,
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
@@ -111,7 +118,7 @@ class RemoteSession(Session):
     @override
     def address(self, host: int) -> str:
         hosts = self._held.hosts
-        if len(hosts) == 1:
+        if len(self._held.machines) == 1:
             return "127.0.0.1"
         if not hosts[host].address:
             raise MachineError(
@@ -203,7 +210,7 @@ class RemoteSession(Session):
         """Wait for a batch of output. Raise the error of a thread that failed."""
         if self._held.ended.is_set():
             raise KeyboardInterrupt
-        for remote in self._held.remotes:
+        for remote in self._held.machines:
             if remote.lost is not None:
                 raise remote.lost
         item = self._queue.get(wait_s)
@@ -239,7 +246,7 @@ class RemoteSession(Session):
 
     def _prepare(self, index: int) -> None:
         """Create the directory of the step on one host, with its files."""
-        remote = self._held.remotes[index]
+        remote = self._held.machines[index]
         remote.with_reconnect(self._watched[index].start)
         contents = {f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()}
         if contents:
@@ -259,14 +266,14 @@ class RemoteSession(Session):
 
     def _end_programs(self) -> None:
         """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
-        remotes = self._held.remotes
+        remotes = self._held.machines
         started = [index for index, remote in enumerate(remotes) if any(p.host is remote for p in self._programs)]
         others = [index for index in range(len(remotes)) if index not in started]
         for indices in (started, others if self._step.shape is Shape.MPI else []):
             self._on_hosts(self._stop_on, indices, raise_errors=False)
 
     def _stop_on(self, index: int) -> None:
-        remote = self._held.remotes[index]
+        remote = self._held.machines[index]
         if remote.lost is None:
             remote.run("stop", timeout_s=_STOP_S)
 
@@ -274,7 +281,7 @@ class RemoteSession(Session):
         self, work: Callable[[int], None], indices: Sequence[int] | None = None, *, raise_errors: bool = True
     ) -> None:
         """Call `work` for several hosts at once. Raise the first failure if `raise_errors`."""
-        chosen = range(len(self._held.remotes)) if indices is None else indices
+        chosen = range(len(self._held.machines)) if indices is None else indices
         done = map_hosts({str(index): index for index in chosen}, work)
         failure = next((result for result in done.values() if isinstance(result, MachineError)), None)
         if failure is not None and raise_errors:

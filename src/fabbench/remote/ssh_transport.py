@@ -109,7 +109,7 @@ class SshTransport(Transport, ABC):
 
     def __init__(self, host: SshHost) -> None:
         """Do not connect yet."""
-        self.name = host.name
+        self.name, self.where = host.name, f"ssh {host.name}"
         self.host = host
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
@@ -140,7 +140,7 @@ class SshTransport(Transport, ABC):
             self._closed.clear()
             started = time.monotonic()
             for attempt in range(_TRIES):
-                action(f"ssh {self.name}", f"connect ({self.client})")
+                action(self.where, f"connect ({self.client})")
                 try:
                     self._connect()
                 except DroppedError as error:
@@ -160,7 +160,7 @@ class SshTransport(Transport, ABC):
     @override
     def open(self, argv: Sequence[str]) -> ProgramStream:
         line = command_line(argv)
-        action(f"ssh {self.name}", argv)
+        action(self.where, argv)
         if not self.alive:
             raise self.lost("it is closed")
         stream = self._start(line, argv[0])
@@ -203,6 +203,11 @@ class SshTransport(Transport, ABC):
             streams, self._streams = self._streams, []
         for stream in streams:
             stream.close()
+
+    def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
+        """Return why the client ended with its status of failure; None if the status is the program's."""
+        del program, said
+        return None
 
     def lost(self, why: object) -> LostError:
         """Return the error of a connection that broke."""

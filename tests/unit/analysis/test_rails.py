@@ -10,8 +10,6 @@ from fabbench.analysis import aggregate
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.execution.runner import run_steps
-from fabbench.launchers.local.launcher import LocalSession
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host
@@ -19,6 +17,7 @@ from fabbench.model.log import Ending, Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.report import render_comparison
 from fabbench.report.nics_table import rail_table
+from tests.support.here import lines_of
 from tests.support.rail_plans import first_execution
 
 
@@ -177,7 +176,7 @@ def test_each_steps_own_domain_is_proven(wanted: str, outcome: Outcome) -> None:
         replace(step, id=f"{execution.id}/{name}-64", facts={**step.facts, "device": name, "domain": domain})
         for name, domain in (("one", "lo"), ("two", wanted))
     ]
-    lines = list(run_steps(lambda each: LocalSession(each, host), replace(execution, steps=tuple(steps))))
+    lines = lines_of(replace(execution, steps=tuple(steps)), host)
     parser = LogParser("x", proof=execution.proof)
     (log,) = logs([*parser.feed_lines(lines), *parser.close(Ending(status=0, planned_sizes=(64,)))])
     assert log.outcome is outcome, log.reason
