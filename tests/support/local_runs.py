@@ -111,7 +111,8 @@ def client(run: "subprocess.Popen[str]", store: Path, size: int) -> int:
     found: list[int] = []
 
     def look() -> bool:
-        found[:] = [pid for pid, line in programs(store) if f"-S {size} " in line and "127.0.0.1" in line]
+        words = [(pid, line) for pid, line in programs(store) if line.partition(" ")[0].endswith("fi_pingpong")]
+        found[:] = [pid for pid, line in words if f"-S {size} " in line and "127.0.0.1" in line]
         return bool(found) or run.poll() is not None
 
     assert eventually(look)

@@ -89,6 +89,7 @@ class RemoteHost:
                 stdin=agent_script().encode(),
                 timeout_s=_STARTING_S,
             )
+            self._started = not put.status
         for line in self._done(put).out:
             word, _, rest = line.partition(" ")
             if word == "has":

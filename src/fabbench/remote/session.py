@@ -54,7 +54,6 @@ class HeldHosts:
     ended: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
 
-
     @property
     def machines(self) -> tuple[RemoteHost, ...]:
         """Return each machine once."""
