@@ -14,10 +14,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fabbench.execution.process import LineDecoder, unwritable_folder
+from fabbench.execution.process import unwritable_folder
 from fabbench.model.errors import MachineError
 
 _MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
@@ -31,7 +31,6 @@ exec 3<&0
 (trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&- >/dev/null 2>"$0/stderr"
 """
-_STREAMING = _KEEPER.replace('</dev/null 3<&- >/dev/null 2>"$0/stderr"', '<"$0/in" 3<&- 2>&1')
 
 
 class PrivateFolder:
@@ -70,16 +69,13 @@ def _started(argv: Sequence[str], env: Mapping[str, str], *, stdout: int, stderr
 class BackgroundProcess:
     """One such program. It runs in its own session and process group, without standard input."""
 
-    _script = _KEEPER
-    _stdout = subprocess.DEVNULL
-
     def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
         """Start it with `env` added; its end removes the folder. Raise MachineError if it cannot be started."""
         self._folder = folder
         self._ending = threading.Lock()
-        words = ("/bin/sh", "-c", self._script, str(folder.path), *argv)
+        words = ("/bin/sh", "-c", _KEEPER, str(folder.path), *argv)
         try:
-            self._popen = _started(words, env, stdout=self._stdout, stderr=subprocess.DEVNULL)
+            self._popen = _started(words, env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         except MachineError:
             folder.remove()
             raise
@@ -111,33 +107,6 @@ class BackgroundProcess:
                     os.killpg(self._popen.pid, signal.SIGKILL)
                 self._popen.wait()
             self._folder.remove()
-
-
-class BackgroundStream(BackgroundProcess):
-    """One whose standard output and standard error are read as one stream. It reads only the given input."""
-
-    _script = _STREAMING
-    _stdout = subprocess.PIPE
-
-    def __init__(self, argv: Sequence[str], stdin: bytes = b"") -> None:
-        """Start it. Raise MachineError if it cannot be started."""
-        folder = PrivateFolder()
-        try:
-            (folder.path / "in").write_bytes(stdin)
-        except OSError as error:
-            folder.remove()
-            raise unwritable_folder(error) from error
-        super().__init__(argv, folder, {})
-
-    def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until no process has its output open."""
-        decoder = LineDecoder()
-        assert self._popen.stdout is not None  # noqa: S101 - a pipe was requested
-        # The reader closes it: no other thread may, while this one waits.
-        with self._popen.stdout as out:
-            while chunk := os.read(out.fileno(), _CHUNK):
-                yield from decoder.feed(chunk)
-        yield from decoder.rest()
 
 
 class PipedProcess:
@@ -193,9 +162,11 @@ class PipedProcess:
         return None
 
     def kill(self) -> None:
-        """End it at once, and close its pipes: a thread that waits for its outputs gets their end."""
-        self._popen.kill()
-        self._popen.wait()
+        """End its group at once, and close its pipes: a thread that waits for its outputs gets their end."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
         self.end_input()
         with self._reading:
             for number, output in self._outputs.items():

@@ -5,18 +5,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from fabbench.execution.background import BackgroundStream
-from fabbench.execution.process import Processes, TemporaryFolder
-from fabbench.execution.session import TimedOutError
 from fabbench.launchers.slurm import SlurmOptions
-from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
 from fabbench.remote.allocation import connected, require_all
+from fabbench.remote.here import Here
 from fabbench.remote.ssh_transport import SshTransport
-from fabbench.remote.transport import LONGEST_ANSWER, AnswerLines, Done, LostError
+from fabbench.remote.transport import Done, LostError, ProcessStream
 
 _RETRY_S = 1.0
 _FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file
@@ -30,22 +26,13 @@ def with_slurm_path(argv: Sequence[str]) -> tuple[str, ...]:
     return ("sh", "-c", f'PATH="$PATH:{_SLURM_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
 
 
-class OutputStream(Protocol):
-    """The output of a command, standard output and standard error together."""
+class LoginNode:
+    """A machine that has Slurm's commands: this one, or one reached over ssh."""
 
-    def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until it ends. Raise LostError if the connection breaks."""
-
-    def close(self) -> None:
-        """End the command if it runs on this machine; elsewhere it may keep running."""
-
-
-class LoginNode(Protocol):
-    """A machine that has Slurm's commands."""
-
-    @property
-    def name(self) -> str:
-        """Return its name for messages: ``this machine``, ``login1``."""
+    def __init__(self, connection: SshTransport, *, lost_after_s: float) -> None:
+        self.name = connection.name
+        self._connection = connection
+        self._lost_after_s = lost_after_s
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         """Run a command to its end, for at most `timeout_s` seconds.
@@ -53,65 +40,12 @@ class LoginNode(Protocol):
         Raise LostError if the connection broke, so that it may or may not have run, and MachineError if it
         takes longer or the machine cannot be reached.
         """
-
-    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
-        """Run a command that may run twice; retry if the connection broke. Raise MachineError."""
-
-    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
-        """Start a command from any thread and return its output. Raise MachineError."""
-
-
-class LocalLogin(LoginNode):
-    """This machine."""
-
-    name = "this machine"
-
-    @override
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
-        with TemporaryFolder() as folder, Processes() as processes:
-            (folder.path / "in").write_bytes(stdin)
-            words = ("sh", "-c", 'exec "$@" <"$0/in" 2>"$0/err"', str(folder.path), *with_slurm_path(argv))
-            process = processes.start(words, name=argv[0])
-            out = AnswerLines(f"{argv[0]} on this machine")
-            try:
-                for _, text in processes.lines(deadline=time.monotonic() + timeout_s):
-                    out.take([text] if text is not None else ())
-            except TimedOutError as error:
-                raise MachineError(f"{argv[0]} timed out after {timeout_s:g} s.") from error
-            with (folder.path / "err").open(encoding="utf-8", errors="replace") as file:
-                err = file.read(LONGEST_ANSWER).splitlines()
-            return Done(-1 if process.status is None else process.status, out.lines, err)
-
-    @override
-    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
-        return self.run(argv, timeout_s=timeout_s)
-
-    @override
-    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
-        return BackgroundStream(with_slurm_path(argv), stdin)
-
-
-class SshLogin(LoginNode):
-    """A machine reached over ssh."""
-
-    def __init__(self, name: str, connection: SshTransport, *, lost_after_s: float) -> None:
-        self._name = name
-        self._connection = connection
-        self._lost_after_s = lost_after_s
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._name
-
-    @override
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         if not self._connection.alive:
             self._reconnect()
         return self._connection.run(with_slurm_path(argv), stdin=stdin, timeout_s=timeout_s)
 
-    @override
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
+        """Run a command that may run twice; retry if the connection broke. Raise MachineError."""
         deadline = time.monotonic() + self._lost_after_s
         while True:
             try:
@@ -123,8 +57,8 @@ class SshLogin(LoginNode):
                     raise
                 time.sleep(_RETRY_S)
 
-    @override
-    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
+    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> ProcessStream:
+        """Start a command from any thread. Its output is both of the command's. Raise MachineError."""
         stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *with_slurm_path(argv)))
         stream.send(stdin)
         return stream
@@ -150,11 +84,12 @@ def login(target: Target) -> Iterator[LoginNode]:
     options = target.options_as(SlurmOptions)
     name = options.login
     if not name:
-        yield LocalLogin()
+        with contextlib.closing(Here("this machine")) as here:
+            yield LoginNode(here, lost_after_s=options.lost_after)
         return
     named = replace(target, hosts=(name,), nodes=None)
     with connected(named, named.hosts) as results:
-        yield SshLogin(name, require_all(results)[name], lost_after_s=options.lost_after)
+        yield LoginNode(require_all(results)[name], lost_after_s=options.lost_after)
 
 
 def inside(target: Target) -> bool:

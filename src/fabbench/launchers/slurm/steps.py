@@ -13,10 +13,11 @@ from fabbench.execution.process import Processes, TemporaryFolder
 from fabbench.execution.session import TimedOutError
 from fabbench.launchers import AllocationLostError, shorten
 from fabbench.launchers.slurm.job_errors import explain_end
-from fabbench.launchers.slurm.login_node import LoginNode, OutputStream
+from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.scontrol import JobState, is_unknown_job, job_state
 from fabbench.launchers.slurm.submit import with_settings
 from fabbench.model.errors import MachineError
+from fabbench.remote.transport import ProcessStream
 
 GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25
@@ -136,7 +137,7 @@ class JobSteps:
     tasks: int = 1  # The maximum number of ranks per node
     inherited: tuple[str, ...] = ()  # Variables that programs inherit from fabbench
 
-    def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
+    def start(self, document: str, nodes: Sequence[str]) -> ProcessStream:
         """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""
         argv = srun_script(nodes, self.tasks, f"--jobid={self.job}", "--immediate=60")
         argv, data = with_settings(self.inherited, argv, document.encode())
@@ -177,7 +178,7 @@ class JobSteps:
 class StepOutput:
     """The lines of a stream, read by a thread, for callers that also wait for other things."""
 
-    def __init__(self, stream: OutputStream, ended: threading.Event) -> None:
+    def __init__(self, stream: ProcessStream, ended: threading.Event) -> None:
         self._stream, self._ended = stream, ended
         self._lines: queue.SimpleQueue[str | MachineError | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
@@ -205,7 +206,7 @@ class StepOutput:
         return False
 
     def close(self) -> None:
-        """Close the stream; see `OutputStream.close`."""
+        """Close the stream; see `ProcessStream.close`."""
         self._stream.close()
 
     def _read(self) -> None:
