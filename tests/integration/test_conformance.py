@@ -13,7 +13,7 @@ import pytest
 
 from fabbench.execution import session
 from fabbench.execution.session import TOO_MUCH
-from fabbench.launchers.local.launcher import LocalAllocation
+from fabbench.launchers.local.launcher import allocation_here
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, read_marker
@@ -432,10 +432,11 @@ def test_a_signal_ends_everything(executor: Sessions, shape: str, number: signal
 def test_counters_are_read_before_and_after(executor: Sessions) -> None:
     plan = plan_of(pair())
     (execution,) = plan.executions
-    watch = CounterSampler(LocalAllocation(INVENTORY), execution, None)
-    watch.begin()
-    executor.execute(plan)
-    around = watch.end()
+    with allocation_here(INVENTORY) as allocation:
+        watch = CounterSampler(allocation, execution, None)
+        watch.begin()
+        executor.execute(plan)
+        around = watch.end()
     assert around.failures == ()
     assert around.expected.fabric == "tcp"
     ((host, (before, after)),) = around.hosts.items()

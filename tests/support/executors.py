@@ -13,10 +13,11 @@ from pathlib import Path
 from types import FrameType
 
 from fabbench.execution.runner import run_steps
-from fabbench.launchers.local.launcher import LocalSession
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Plan
+from fabbench.remote.session import RemoteSession
+from tests.support.here import held
 
 HERE = Host(name="localhost", mpi=Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version="4"))
 INVENTORY = Inventory(target="local", hosts=(HERE,))
@@ -53,7 +54,8 @@ class Sessions:
 
 
 def _over_sessions(execution: Execution) -> Generator[str, None, Ending]:
-    return run_steps(lambda step: LocalSession(step, HERE), execution)
+    with held(HERE) as machines:
+        return (yield from run_steps(lambda step: RemoteSession(machines, step), execution))
 
 
 def _followed(execution: Execution, lines: Generator[str, None, Ending], enough: Enough) -> Executed:

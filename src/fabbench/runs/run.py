@@ -14,7 +14,6 @@ from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.progress import ALLOWED
-from fabbench.execution.process import remove_abandoned_folders
 from fabbench.hosts.discover import loaded
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
@@ -86,7 +85,6 @@ def run(
     Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be allocated. Any
     later error is part of the result.
     """
-    remove_abandoned_folders()
     baseline, measured = _checked(request), None
     needs = replace(request.work.needs, fabrics=request.fabrics)
     launcher = launcher_named(request.target.launcher)

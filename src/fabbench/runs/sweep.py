@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
-from fabbench.execution.process import remove_abandoned_folders
 from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, RequestError
@@ -83,7 +82,6 @@ class SweepRun:
 
 def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
     """Carry out a sweep. Raise FabbenchError if it cannot start."""
-    remove_abandoned_folders()
     request, stored, launcher = _checked(request)
     run, result = request.run, None
     try:

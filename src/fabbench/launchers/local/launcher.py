@@ -67,7 +67,8 @@ LAUNCHER = LocalLauncher()
 @contextlib.contextmanager
 def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
-    here, token, hosts = Here(socket.gethostname()), secrets.token_hex(6), inventory.hosts
+    hosts, token = inventory.hosts, secrets.token_hex(6)
+    here = Here(hosts[0].name)
     remote = RemoteHost(here.name, here, token=token, lost_after_s=_LOST_AFTER_S, parent=os.getpid())
     with contextlib.closing(here), agents((remote,)):
         # One machine: parts of it that run at the same time would disturb each other.

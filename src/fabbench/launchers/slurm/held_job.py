@@ -1,16 +1,14 @@
 """A job that holds nodes for a sweep: each test is the script of one execution, a step on some of them."""
 
 import threading
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 
 from fabbench.launchers import RenderInput, rendering_named
 from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.slurm.render import HELD
-from fabbench.launchers.slurm.steps import GRACE_S, JobSteps, StepOutput, StepResult, run_inside
+from fabbench.launchers.slurm.steps import JobSteps
 from fabbench.launchers.slurm.submit import SubmittedJob, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -41,7 +39,7 @@ class HeldJob(JobAllocation):
     def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
         """`documents` are what was submitted to get the nodes."""
         names = [host.name for host in inventory.hosts]
-        super().__init__(inventory, rendering_named("slurm"), FILE, partial(run_inside, nodes=names, tasks=steps.tasks))
+        super().__init__(inventory, rendering_named("slurm"), FILE, lambda document: steps.follow(document, names))
         self._steps = steps
         self._documents = documents
 
@@ -55,9 +53,9 @@ class JobPart(JobAllocation):
 
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
-        super().__init__(inventory, rendering_named("slurm"), FILE, self._follow_step)
-        self._names, self._steps, self._ended = names, steps, ended
         self._limit_s = 0.0
+        how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
+        super().__init__(inventory, rendering_named("slurm"), FILE, how)
 
     @override
     def submit(self, source: RenderInput) -> None:
@@ -72,24 +70,3 @@ class JobPart(JobAllocation):
             return (yield from super().execute(execution))
         finally:
             self.close()
-
-    def _follow_step(self, document: str) -> Generator[str, None, None]:
-        """Run a script as a step, and yield its lines. Raise MachineError as `run_inside` does."""
-        result = StepResult()
-        output = StepOutput(self._steps.start(document, self._names), self._ended)
-        try:
-            deadline = time.monotonic() + self._limit_s
-            while (text := output.next(deadline)) is not None:
-                if result.take(text):
-                    yield text
-        except BaseException:
-            if result.step:
-                self._steps.signal(result.step, "--signal=TERM")
-                if not output.ends(GRACE_S):
-                    self._steps.signal(result.step)
-            raise
-        finally:
-            output.close()
-        if result.status != 0:
-            self._steps.require_held()
-        result.judge(self._steps.job)

@@ -39,7 +39,7 @@ from fabbench.launchers.slurm.scontrol import (
     switches,
     type_of,
 )
-from fabbench.launchers.slurm.steps import JobSteps, run_inside
+from fabbench.launchers.slurm.steps import JobSteps
 from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
@@ -152,8 +152,8 @@ class SlurmLauncher(Launcher):
             if inside(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
-                how = partial(run_inside, nodes=names, tasks=_max_ranks(inventory, needs))
-                allocation = _job_allocation(inventory, how)
+                steps = _steps_inside(inventory, needs, login_node)
+                allocation = _job_allocation(inventory, lambda document: steps.follow(document, names))
             else:
                 allocation = _as_job(target, needs, login_node)
             with contextlib.closing(allocation):
@@ -302,8 +302,7 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if inside(target):
         inventory = _allocated_nodes(target, needs, login_node)
-        job_id, tasks = os.environ["SLURM_JOB_ID"], _max_ranks(inventory, needs)
-        yield HeldJob(inventory, JobSteps(login_node=login_node, job=job_id, tasks=tasks), {})
+        yield HeldJob(inventory, _steps_inside(inventory, needs, login_node), {})
         return
     options = target.options_as(SlurmOptions)
     inventory, named = _select_nodes(target, needs, login_node)
@@ -340,6 +339,11 @@ def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...
 def _max_ranks(inventory: Inventory, needs: Needs) -> int:
     """Return the maximum number of ranks per node: one per GPU."""
     return max(inventory.hosts[0].gpus if needs.mpi else 0, 1)
+
+
+def _steps_inside(inventory: Inventory, needs: Needs, login_node: LoginNode) -> JobSteps:
+    """Return the steps of the allocation in which this program runs."""
+    return JobSteps(login_node=login_node, job=os.environ["SLURM_JOB_ID"], tasks=_max_ranks(inventory, needs))
 
 
 def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:

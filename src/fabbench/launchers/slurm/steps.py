@@ -1,7 +1,7 @@
 """The script of a plan, run as a step of an allocation: on its first node, which reaches the others."""
 
 import contextlib
-import os
+import math
 import queue
 import threading
 import time
@@ -9,8 +9,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from fabbench.execution.process import Processes, TemporaryFolder
-from fabbench.execution.session import TimedOutError
 from fabbench.launchers import AllocationLostError, shorten
 from fabbench.launchers.slurm.job_errors import explain_end
 from fabbench.launchers.slurm.login_node import LoginNode
@@ -92,33 +90,6 @@ class StepResult:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
 
-def run_inside(document: str, nodes: Sequence[str], tasks: int) -> Generator[str, None, None]:
-    """Run a script on the first node and yield its lines. Closing it ends it. Raise MachineError."""
-    result = StepResult()
-    with TemporaryFolder() as folder, Processes() as processes:
-        (folder.path / "script").write_text(document, "utf-8")
-        words = ("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun_script(nodes, tasks))
-        processes.start(words, name="srun")
-        try:
-            for output in processes.lines():
-                if output.text is not None and result.take(output.text):
-                    yield output.text
-        except BaseException:
-            _end(processes, result.step)
-            raise
-    result.judge(os.environ["SLURM_JOB_ID"])
-
-
-def _end(processes: Processes, step: str) -> None:
-    """Have the script end what it started, and wait for it: srun would kill the step too soon."""
-    if not step:
-        return
-    processes.start(("scancel", "--signal=TERM", step))
-    with contextlib.suppress(TimedOutError):
-        for _ in processes.lines(deadline=time.monotonic() + GRACE_S):
-            pass
-
-
 @contextlib.contextmanager
 def _as_allocation_lost() -> Iterator[None]:
     """Turn errors of the login node into AllocationLostError, which does not blame the nodes."""
@@ -143,6 +114,33 @@ class JobSteps:
         argv, data = with_settings(self.inherited, argv, document.encode())
         with _as_allocation_lost():
             return self.login_node.start(argv, stdin=data)
+
+    def follow(
+        self, document: str, nodes: Sequence[str], ended: threading.Event | None = None, limit_s: float = math.inf
+    ) -> Generator[str, None, None]:
+        """Run a script as a step on some nodes, and yield its lines. Closing it ends it.
+
+        Raise KeyboardInterrupt once `ended` is set, AllocationLostError, and MachineError if it did not start, was
+        killed, or takes longer than `limit_s`.
+        """
+        result = StepResult()
+        output = StepOutput(self.start(document, nodes), ended or threading.Event())
+        try:
+            deadline = time.monotonic() + limit_s
+            while (text := output.next(deadline)) is not None:
+                if result.take(text):
+                    yield text
+        except BaseException:
+            if result.step:  # the script ends what it started: srun would kill it too soon
+                self.signal(result.step, "--signal=TERM")
+                if not output.ends(GRACE_S):
+                    self.signal(result.step)
+            raise
+        finally:
+            output.close()
+        if result.status != 0:
+            self.require_held()
+        result.judge(self.job)
 
     def signal(self, step: str, *options: str) -> None:
         """Send a signal to a step. A step that cannot be signaled ends with the job."""

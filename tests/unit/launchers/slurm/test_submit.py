@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.launchers.slurm.login_node import LocalLogin
+from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.submit import SubmittedJob
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.remote.here import Here
 from fabbench.remote.transport import Done, LostError
 
 
-class BreakingLogin(LocalLogin):
+class BreakingLogin(LoginNode):
     """A login node whose connection breaks at the first sbatch, before it was run or after it."""
 
     def __init__(self, *, after: bool, breaks: int = 1) -> None:
+        super().__init__(Here("this machine"), lost_after_s=1)
         self.after, self.breaks = after, breaks
         self.queue: list[str] = []
 
