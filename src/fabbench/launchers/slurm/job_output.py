@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.job_errors import explain_end, explain_pending
 from fabbench.launchers.slurm.login_node import login
 from fabbench.launchers.slurm.render import OUTPUT
@@ -14,9 +13,8 @@ from fabbench.model.hosts import Target
 _PRINT = 'for file; do if [ -f "$file" ]; then echo "$file"; exec cat -- "$file"; fi; done'
 
 
-def fetch_output(job: str, login_host: str | None, file: Path) -> str:
+def fetch_output(target: Target, job: str, file: Path) -> str:
     """Write the output of a job to `file`, and return a sentence about its state. Raise MachineError without output."""
-    target = Target(name="slurm", launcher="slurm", options=SlurmOptions(login=login_host))
     with login(target) as login_node:
         shown = login_node.run_idempotent(("scontrol", "show", "job", "--oneliner", job)).out
         state = job_state(next((line for line in shown if line.startswith("JobId=")), f"JobId={job}"))

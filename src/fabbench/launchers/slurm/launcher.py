@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
@@ -22,6 +23,7 @@ from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Left
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
+from fabbench.launchers.slurm.job_output import fetch_output
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
 from fabbench.launchers.slurm.render import JOB_NAME, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
@@ -211,6 +213,10 @@ class SlurmLauncher(Launcher):
                 probes, relations = probe_nodes(login_node, idle, target, needs)
         checks = check_nodes(shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type)
         return Examined(probes=probes, relations=relations, checks=checks)
+
+    @override
+    def fetch_output(self, target: Target, job: str, file: Path) -> str:
+        return fetch_output(target, job, file)
 
     @override
     @contextlib.contextmanager
