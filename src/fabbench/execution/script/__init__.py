@@ -1,8 +1,7 @@
 """Plan → one bash script as a person would write it, on hosts that are known only when it runs. Pure.
 
-It prints what `fabbench.execution.runner` yields: the same commands, environment and marker lines. Every step has
-its time limit. Debug lines are printed, not written to files, so that its output contains the proof of the transport.
-`fabbench render` prints it, byte for byte as batch launchers submit it.
+It prints what `fabbench.execution.runner` yields: the same commands, environment and marker lines. Debug lines are
+printed, not written to files: its output has the proof of the transport. `fabbench render` prints what is submitted.
 """
 
 import base64
@@ -20,7 +19,7 @@ from fabbench.benchmarks.nccl_env import REASONS
 from fabbench.counters.execution_counters import expected_facts
 from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
 from fabbench.execution.script.target import SRUN, ScriptTarget
-from fabbench.execution.script.words import array, array_of, case, command, quote, variable, wrapped
+from fabbench.execution.script.words import array, array_of, case, command, quote, shared_environment, variable, wrapped
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
@@ -251,7 +250,7 @@ class _Script:
         if not arrays:
             arms = {label: facts[label] + (before and f"    {before}") + body for label, body in bodies.items()}
             return "", self._arms(arms) + after
-        clean, own = _shared(environments)
+        clean, own = shared_environment(environments)
         named = {word.partition("=")[0] for words in environments.values() for word in words}
         reasons = "".join(f"# {name}: {why}.\n" for name, why in REASONS.items() if name in named)
         about = f"# What an image or a profile sets must not change what is measured.\n{reasons}"
@@ -484,21 +483,3 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
     execution, _, name = step.id.partition("/")
     facts = {**step.facts, **{name: variable(name) for name in names}}
     return replace(step, id=f"{execution}/{values.get(name, name)}", label="", commands=tuple(commands), facts=facts)
-
-
-def _shared(environments: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the words of env that all have in common, and those that each has besides."""
-    split = {label: _parts(words) for label, words in environments.items()}
-    everywhere = [part for part in next(iter(split.values())) if all(part in parts for parts in split.values())]
-    own = {
-        label: [part for part in parts if part not in everywhere or part == ("env",)] for label, parts in split.items()
-    }
-    return [*chain.from_iterable(everywhere)], {label: [*chain.from_iterable(parts)] for label, parts in own.items()}
-
-
-def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Split the words of `_Script._env`: what starts env, env itself, options, variables."""
-    start = words.index("env")
-    parts = [tuple(words[:start])] if start else []
-    rest = iter(words[start + 1 :])
-    return [*parts, ("env",), *((word, next(rest)) if word == "-u" else (word,) for word in rest)]

@@ -5,7 +5,8 @@ All quoting for a script's text is done here.
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from fabbench.model.messages import printable
 
@@ -100,3 +101,21 @@ def _together(texts: Sequence[str]) -> Iterator[str]:
             yield text
     if option:
         yield option
+
+
+def shared_environment(environments: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the words of env that all have in common, and those that each has besides."""
+    split = {label: _parts(words) for label, words in environments.items()}
+    everywhere = [part for part in next(iter(split.values())) if all(part in parts for parts in split.values())]
+    own = {
+        label: [part for part in parts if part not in everywhere or part == ("env",)] for label, parts in split.items()
+    }
+    return [*chain.from_iterable(everywhere)], {label: [*chain.from_iterable(parts)] for label, parts in own.items()}
+
+
+def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Split the words of `env`: what starts env, env itself, options, variables."""
+    start = words.index("env")
+    parts = [tuple(words[:start])] if start else []
+    rest = iter(words[start + 1 :])
+    return [*parts, ("env",), *((word, next(rest)) if word == "-u" else (word,) for word in rest)]
