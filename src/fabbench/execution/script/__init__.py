@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, takewhile
 from pathlib import PurePath
