@@ -19,11 +19,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import Result
-from fabbench.execution.script.steps import quote
 from markdown_it import MarkdownIt
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import Commands, cli, live, terminal
+from fabbench.execution.script.words import quote
 from fabbench.hosts.check import Check, Status
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Ending, Outcome
