@@ -1,7 +1,4 @@
-"""The format ``kubernetes``: a self-contained Indexed Job.
-
-Supervised, it is what ``fabbench run --on kubernetes`` creates: pods that wait for programs.
-"""
+"""The format ``kubernetes``: a self-contained Indexed Job."""
 
 from dataclasses import replace
 
@@ -9,6 +6,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.cluster_profiles import Profile
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
+    arch_of_type,
     override_resources,
     resources_of_profile,
     resources_of_type,
@@ -18,9 +16,9 @@ from fabbench.execution.script.readable import readable_body
 from fabbench.execution.script.target import BATCH
 from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
-from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
+from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, indexed_job, without_private_keys, workload
+from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -28,7 +26,6 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.plan.request import refuse_images
 
-_PUBLIC_KEY = "ssh-ed25519 GENERATED-FOR-EVERY-RUN fabbench"
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
@@ -54,10 +51,6 @@ export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 #
 end() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # so that the Job completes
 trap end EXIT
 """
-_ABOUT = """\
-What `fabbench run --on kubernetes` creates, without the run's private key, and with the type of nodes
-instead of the nodes that it chooses. The pods wait for programs that fabbench starts with exec, and exit
-soon after losing contact with it. For a self-contained job, use --as mpijob."""
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
@@ -68,7 +61,6 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     """
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.variants, "one job")
-    pod_options = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
     amounts = options.pod_requests
     benchmark_named(source.plan.benchmark).require_image(options.image)
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
@@ -86,14 +78,11 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         hostnames=source.request.target.hosts,
         instance_type=instance_type,
-        agent="exec" if pod_options.mpi_agent == "exec" else "ssh",
-        key=SshKey(public=_PUBLIC_KEY),
+        arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
-        user=pod_options.run_as_user,
-        port=pod_options.pod_ssh_port,
+        port=options.pod_ssh_port if isinstance(options, KubernetesOptions) else PORT,
         options=options,
-        request=f"fabbench run {source.plan.benchmark}",
     )
 
 
@@ -128,23 +117,7 @@ class KubernetesManifests(Rendering):
         return pod_inventory(target, needs)
 
     def render(self, source: RenderInput) -> str:
-        """Write the Job, its Secret and its Service. Its pods wait for programs and name none."""
-        target = source.request.target
-        given = {"--interface": target.interface, "--bin-dir": target.bin_dirs, "--mpirun": target.mpirun}
-        for option, value in {**given, "--gpus": target.gpus}.items():
-            if value:
-                raise RequestError(
-                    f"{option} has no effect on pods that wait for programs.", hint="Drop it, or --supervised."
-                )
-        return yaml_documents(without_private_keys(workload(rendered_spec(source))), source.command + _ABOUT)
-
-    @override
-    def readable(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
-        if source.options_as(KubernetesOptions).mpi_agent == "exec":
-            raise RequestError(
-                "--mpi-agent exec has no effect in a self-contained Job.", hint="Add --supervised, or drop it."
-            )
         spec = rendered_spec(source)
         start = _START.replace("@PORT@", str(spec.port)).replace("@NAME@", spec.name)
         opening = f"nodes={spec.count} # the Job's completions and parallelism\n{start}"
