@@ -303,10 +303,6 @@ def test_each_variant_has_its_mpirun_in_a_script() -> None:
     assert script.count("    use_mpirun /opt/f") == 2
 
 
-def test_an_mpijob_has_the_variants_in_its_script() -> None:
-    assert "require /opt/nvshmem-3.5.21/" in rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1")
-
-
 def test_a_batch_script_starts_each_variant_in_its_container() -> None:
     variants = ("--variant", "a=image=x/y:1", "--variant", "b=image=x/z:2,path=/opt/b", "--variant", "c=A=1")
     script = rendered(*NVSHMEM[:6], *variants, "--as", "slurm")
