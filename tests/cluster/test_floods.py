@@ -43,12 +43,3 @@ def ends_in_its_time(client: Client, done: "subprocess.CompletedProcess[str]") -
 def test_a_program_that_prints_fast(client: Client, rate: float) -> None:
     with client.nothing_left(), client.cluster.standin(FLOOD=rate):
         ends_in_its_time(client, client.call(measured(client.nccl("--timeout", "8"))))
-
-
-@pytest.mark.parametrize("rate", [7, 200])
-def test_a_job_whose_launcher_prints_fast(client: Client, mpijobs: Cluster, rate: float) -> None:
-    """Its script ends the step; its log is read as fast as it is stored."""
-    del mpijobs
-    client.launcher = "mpijob"
-    with client.nothing_left(), client.cluster.standin(FLOOD=rate):
-        ends_in_its_time(client, client.call(measured(client.nccl("--timeout", "8"))))

@@ -13,10 +13,7 @@ from tests.support.kubernetes_runs import SIZES, Client, rules
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
-USER = (*EXEC, "--run-as-user", "1000")
-SSHD = {"AUDIT_WRITE": 29, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}
-"""Capabilities, and their numbers."""
+USER = ("--image", NO_SSHD, "--run-as-user", "1000")
 
 
 @pytest.fixture
@@ -57,23 +54,7 @@ def test_runs_use_every_right_of_the_example_and_lack_none(client: Client) -> No
     assert everywhere == granted("ClusterRole")
     refused = {each[:4] for each in seen if each.status == 403}
     own = client.namespace
-    assert refused == {
-        ("list", "", "pods", ""),
-        ("list", "", "services", own),
-        ("list", "", "secrets", own),
-        ("list", "kubeflow.org", "mpijobs", own),
-    }
-
-
-def test_exec_needs_no_secrets(client: Client) -> None:
-    given = [rule for rule in rules("rbac.yaml", "Role") if rule["resources"] != ["secrets"]]
-    everywhere = rules("rbac.yaml", "ClusterRole")
-    client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere, "no-secrets")
-    with client.nothing_left():
-        done = client.call(client.nccl())
-        assert (done.returncode, "create secrets" in done.stderr) == (3, True), done.stderr
-        done = client.call(client.nccl(*EXEC))
-    assert done.returncode == 0, done.stderr
+    assert refused == {("list", "", "pods", ""), ("list", "kubeflow.org", "mpijobs", own)}
 
 
 def test_pods_of_other_namespaces_are_not_seen_and_that_is_said(client: Client) -> None:
@@ -89,8 +70,7 @@ def test_pods_of_other_namespaces_are_not_seen_and_that_is_said(client: Client) 
     finally:
         client.cluster.remove_namespace(other.namespace)
     assert done.returncode == 3
-    said = f"nvidia.com/gpu: 8 requested, some of 8 in use on {one}, some of 8 in use on {two}."
-    assert said in done.stderr, done.stderr
+    assert "Insufficient nvidia.com/gpu" in done.stderr, done.stderr
 
 
 def test_who_may_see_them_knows_what_is_free(client: Client) -> None:
@@ -106,9 +86,7 @@ def test_who_may_see_them_knows_what_is_free(client: Client) -> None:
 # ---------------------------------------------------------------- Pod Security
 
 
-@pytest.mark.parametrize(
-    ("level", "more"), [("baseline", ()), ("baseline", EXEC), ("baseline", USER), ("restricted", USER)]
-)
+@pytest.mark.parametrize(("level", "more"), [("baseline", ()), ("baseline", USER), ("restricted", USER)])
 def test_pod_security_admits_sockets(client: Client, level: str, more: Sequence[str]) -> None:
     client.enforce(level)
     with client.nothing_left():
@@ -118,8 +96,8 @@ def test_pod_security_admits_sockets(client: Client, level: str, more: Sequence[
     assert client.rows() == SIZES
 
 
-RDMA = r"IPC_LOCK(.|\n)*\nHint: RDMA needs IPC_LOCK, which only the level privileged allows: "
-ROOT = r"runAsNonRoot(.|\n)*\nHint: Run pods without root and sshd: "
+RDMA = r"IPC_LOCK(.|\n)*\nHint: RDMA needs IPC_LOCK"
+ROOT = r"runAsNonRoot(.|\n)*\nHint: Pass --run-as-user "
 
 
 @pytest.mark.parametrize(
@@ -129,7 +107,6 @@ ROOT = r"runAsNonRoot(.|\n)*\nHint: Run pods without root and sshd: "
         ("baseline", "efa", USER, RDMA),
         ("restricted", "efa", USER, RDMA),
         ("restricted", "tcp", (), ROOT),
-        ("restricted", "tcp", EXEC, ROOT),
         ("baseline", "tcp", ("--host-network",), r"\nHint: Drop --host-network, or "),
     ],
 )
@@ -144,10 +121,8 @@ def test_pod_security_refuses_what_needs_more(
     assert re.search(said, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize(("more", "user", "capabilities"), [((), "0", SSHD), (EXEC, "0", {}), (USER, "1000", {})])
-def test_programs_in_pods_have_no_more_than_that(
-    client: Client, more: Sequence[str], user: str, capabilities: dict[str, int]
-) -> None:
+@pytest.mark.parametrize(("more", "user"), [((), "0"), (USER, "1000")])
+def test_programs_in_pods_have_no_more_than_that(client: Client, more: Sequence[str], user: str) -> None:
     """By what the kernel says of them."""
     with client.nothing_left(), client.midway(*more) as run:
         status = client.kubectl("exec", client.pods()[1], "--", "cat", "/proc/1/status")
@@ -158,15 +133,8 @@ def test_programs_in_pods_have_no_more_than_that(
     assert found["Uid"][0] == user
     assert found["NoNewPrivs"] == ["1"]
     assert found["Seccomp"] == ["2"]  # a filter
-    assert int(found["CapBnd"][0], 16) == sum(1 << number for number in capabilities.values())
+    assert int(found["CapBnd"][0], 16) == 0
     made = (client.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
     job = next(yaml.safe_load_all(made))
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    kept = container["securityContext"]["capabilities"]
-    assert kept == {"drop": ["ALL"], **({"add": [*capabilities]} if capabilities else {})}
-
-
-def test_sshd_and_another_user_than_root_do_not_go_together(client: Client) -> None:
-    with client.nothing_left():
-        done = client.call(client.nccl("--run-as-user", "1000"))
-    assert (done.returncode, "--mpi-agent exec" in done.stderr) == (2, True), done.stderr
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -1,7 +1,7 @@
-"""Runs on a real cluster, in pods and as an MPIJob, that lose for good, or for a while, the API or a node."""
+"""Runs on a real cluster, in pods of a Job or MPIJob, that lose for good, or for a while, the API or a node."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,14 +10,12 @@ import pytest
 from fabbench.model.log import Outcome
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster, Node
-from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import SIZES, Client, RunningCommand
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SOON = ("--lost-after", "8")
-EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
-LAUNCHER, WORKER = (f"training.kubeflow.org/job-role={role}" for role in ("launcher", "worker"))
+WHERE = "jsonpath={.spec.nodeName}"
 
 
 @pytest.fixture
@@ -46,9 +44,7 @@ def losing(client: Client, *more: str, own: bool) -> Iterator[tuple[RunningComma
     After this the node is as it was, and what was on it is gone.
     """
     with client.nothing_left(within_s=120), client.midway(*more) as run:
-        first = ("-l", LAUNCHER) if client.launcher == "mpijob" else (client.pods()[0].removeprefix("pod/"),)
-        look = "{.items[*].spec.nodeName}" if client.launcher == "mpijob" else "{.spec.nodeName}"
-        name = client.kubectl("get", "pods", *first, "-o", f"jsonpath={look}")
+        name = client.kubectl("get", client.workers()[0], "-o", WHERE)
         node = next(node for node in client.cluster.nodes if (node.name == name) == own)
         yield run, node
         node.restore()
@@ -82,7 +78,7 @@ def test_the_api_server_is_gone_for_good(client: Client) -> None:
             assert run.ends() == 3, run.err
         assert some_rows(client)
         assert re.search(r"^Error: No answer from .* for \d+ s.*API does not answer", run.err, re.MULTILINE)
-        assert re.search(r"Cannot remove Job fabbench-\w+: .*exits on its own", run.err), run.err
+        assert re.search(r"Job fabbench-\w+ cannot be removed: .*exits on its own", run.err), run.err
         # Nobody can tell the kubelets to end them: they end for want of a sign of fabbench.
         assert processes.eventually(lambda: not client.measures())
         client.cluster.api_back()
@@ -110,10 +106,10 @@ def forced(client: Client) -> tuple[int, list[str]]:
     return client.call([*client.argv("clean"), "--yes", "--force"]).returncode, client.pods()
 
 
-@pytest.mark.parametrize(("own", "agent"), [(True, ()), (False, ()), (False, EXEC)])
-def test_a_node_loses_its_kubelet(client: Client, own: bool, agent: Sequence[str]) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_loses_its_kubelet(client: Client, own: bool) -> None:
     """Programs go on there, and nobody can see them. What cannot be removed is named, and not waited for."""
-    with losing(client, *SOON, *agent, own=own) as (run, node):
+    with losing(client, *SOON, own=own) as (run, node):
         node.stop_kubelet()
         assert run.ends() == 3, run.err
         assert re.search(rf"^Error: No answer from {node.name} for \d+ s.*10250", run.err, re.MULTILINE), run.err
@@ -124,24 +120,13 @@ def test_a_node_loses_its_kubelet(client: Client, own: bool, agent: Sequence[str
         assert forced(client) == (0, [])
 
 
-def test_the_launchers_node_loses_its_kubelet(mpijob: Client) -> None:
-    """The log is not taken for whole because it is not heard any more."""
-    with losing(mpijob, *SOON, own=True) as (run, node):
-        node.stop_kubelet()
-        assert run.ends() == 3, run.err
-        assert re.search(r"^Error: No launcher log for \d+ s.*10250", run.err, re.MULTILINE), run.err
-        assert "their node is lost: fabbench-" in run.err, run.err
-        assert forced(mpijob) == (0, [])
-    assert some_rows(mpijob)
-
-
 @pytest.mark.parametrize("stop", [Node.stop_kubelet, Node.stop_containerd])
-@pytest.mark.parametrize(("own", "away", "agent"), [(True, True, ()), (True, False, EXEC), (False, True, EXEC)])
+@pytest.mark.parametrize(("own", "away"), [(True, True), (True, False), (False, True)])
 def test_a_kubelet_or_containerd_starts_anew(
-    client: Client, own: bool, away: bool, agent: Sequence[str], stop: Callable[[Node], None]
+    client: Client, own: bool, away: bool, stop: Callable[[Node], None]
 ) -> None:
     """Programs run on and are found again, also if they end while it is `away`: the run is whole."""
-    with losing(client, *agent, own=own) as (run, node):
+    with losing(client, own=own) as (run, node):
         stop(node)
         if away:
             run.measures_the_rest()
@@ -149,46 +134,13 @@ def test_a_kubelet_or_containerd_starts_anew(
     assert is_whole(client)
 
 
-@pytest.mark.parametrize(("own", "away"), [(True, True), (True, False), (False, False)])
-def test_a_kubelet_of_an_mpijob_starts_anew(mpijob: Client, own: bool, away: bool) -> None:
-    """For a moment it says that there is no such pod. Rows come while it is `away`, or later."""
-    with losing(mpijob, own=own) as (run, node):
-        node.stop_kubelet()
-        if away:
-            run.measures_the_rest()
-        assert comes_back(run, node) == 0, run.err
-    assert is_whole(mpijob)
-
-
-def test_the_launchers_containerd_starts_anew(mpijob: Client) -> None:
-    """Meanwhile the kubelet says in the log's place that it cannot read it."""
-    with losing(mpijob, own=True) as (run, node):
-        node.stop_containerd()
-        launcher = mpijob.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip()
-        unreadable = "unable to retrieve container logs"
-        assert processes.eventually(lambda: unreadable in mpijob.kubectl("logs", launcher, check=False))
-        assert comes_back(run, node) == 0, run.err
-    assert is_whole(mpijob)
-
-
-def test_a_workers_node_is_not_ready_for_a_while(mpijob: Client) -> None:
-    """Its programs go on, and so does the run."""
-    with losing(mpijob, own=False) as (run, node):
-        node.stop_kubelet()
-        assert processes.eventually(lambda: not node.ready())
-        assert not processes.eventually(lambda: run.process.poll() is not None, 15), run.process.communicate()
-        assert comes_back(run, node) == 0, run.err
-    assert is_whole(mpijob)
-
-
 def test_a_worker_is_removed_from_a_node_that_is_not_ready(mpijob: Client) -> None:
-    """The run does not wait for the node, as the pod does not come back with it."""
-    with losing(mpijob, "--lost-after", "600", own=False) as (run, node):
-        node.stop_kubelet()
-        assert processes.eventually(lambda: not node.ready())
-        mpijob.kubectl("delete", "pods", "-l", WORKER, "--field-selector", f"spec.nodeName={node.name}", "--force")
+    """The operator replaces it: another pod of the same name is none of the run's."""
+    with losing(mpijob, own=False) as (run, node):
+        pod = next(each for each in mpijob.workers() if mpijob.kubectl("get", each, "-o", WHERE) == node.name)
+        mpijob.kubectl("delete", pod, "--force")
         assert run.ends() == 3, run.err
-    assert re.search(rf"^Error: {node.name}, .* is not ready: ", run.err, re.MULTILINE), run.err
+    assert re.search(rf"^Error: The pod {pod.removeprefix('pod/')} on {node.name} ", run.err, re.MULTILINE), run.err
     assert some_rows(mpijob)
 
 
@@ -197,25 +149,16 @@ def test_a_node_is_drained(either: Client, own: bool) -> None:
     with losing(either, own=own) as (run, node):
         node.drain()
         assert run.ends() == 3, run.err
-    evicted = rf"^Error: The pod \S+ was evicted from {node.name}, which is being drained"
+    evicted = rf"^Error: The pod \S+ on {node.name}: EvictionByEvictionAPI: "
     assert re.search(evicted, run.err, re.MULTILINE), run.err
     assert some_rows(either)
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_node_runs_out_of_memory(either: Client, own: bool) -> None:
-    """A launcher that is evicted takes its log along."""
     with losing(either, own=own) as (run, node):
         node.run_out_of_memory()
         assert run.ends() == 3, run.err
-    evicted = rf"^Error: The pod \S+ was evicted from {node.name}: .*low on resource: memory"
+    evicted = rf"^Error: The pod \S+ on {node.name}: .*low on resource: memory"
     assert re.search(evicted, run.err, re.MULTILINE), run.err
     assert some_rows(either)
-
-
-def test_a_node_that_is_cordoned_keeps_what_it_runs(mpijob: Client) -> None:
-    with losing(mpijob, own=True) as (run, node):
-        node.cordon()
-        run.goes_on()
-        assert run.ends() == 0, run.err
-    assert is_whole(mpijob)

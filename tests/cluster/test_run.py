@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import yaml
 
 from fabbench.model.log import Outcome
 from tests.support.kubernetes import Cluster
-from tests.support.kubernetes.images import CPU, NCCL, NO_MPI, NO_SSHD
+from tests.support.kubernetes.images import CPU, NCCL, NO_MPI
 from tests.support.kubernetes_runs import HANGS, SIZES, Client, rules
 from tests.support.secrets_watch import VALUE, kept, watched
 
@@ -40,8 +39,7 @@ def test_nccl_on_all_devices_of_two_nodes(client: Client) -> None:
     assert log.facts["transport"] == "socket"
     assert client.rows() == SIZES
     made = (client.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
-    assert [each["kind"] for each in yaml.safe_load_all(made)] == ["Job", "Secret", "Service"]
-    assert "PRIVATE KEY" not in made
+    assert [each["kind"] for each in yaml.safe_load_all(made)] == ["Job"]
 
 
 def test_two_configurations_in_the_same_pods(client: Client) -> None:
@@ -70,10 +68,8 @@ def test_a_variable_from_the_environment(client: Client, monkeypatch: pytest.Mon
         objects = json.loads(client.kubectl("get", kinds, "-o", "json"))["items"]
         run.goes_on()
         assert run.ends() == 0, run.err
-    secrets = [each for each in objects if each["kind"] == "Secret"]
     said = [json.dumps(each) for each in objects]
-    said += [b64decode(text).decode() for each in secrets for text in each["data"].values()]
-    assert {each["kind"] for each in objects} >= {"ConfigMap", "Job", "Pod", "Secret"}
+    assert {each["kind"] for each in objects} >= {"ConfigMap", "Job", "Pod"}
     assert [text for text in said if "s3cr" in text] == []
     assert seen.on_command_lines == set()
     assert seen.in_environments.get("python3") == {VALUE.encode()}
@@ -119,15 +115,14 @@ def test_a_node_that_somebody_uses(client: Client) -> None:
     client.occupy(two)
     done = client.call(client.nccl("--node", one, "--node", two))
     assert done.returncode == 3
-    assert f"  {two}: 8 of 8 GPUs in use" in done.stderr, done.stderr
+    assert f"  {two}: 8 of 8 GPUs in use\n" in done.stderr, done.stderr
     assert client.names("jobs") == []
 
 
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ("localhost/none:1", "localhost/none:1 cannot be pulled"),
-        (NO_SSHD, "sshd not found"),
+        ("localhost/none:1", "ErrImagePull: localhost/none:1: "),
         pytest.param(NO_MPI, "mpirun not found on ip-", marks=pytest.mark.slow),
         pytest.param(CPU, "all_reduce_perf not found on ip-", marks=pytest.mark.slow),
     ],
@@ -143,7 +138,7 @@ def test_an_image_that_takes_too_long(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.nccl("--image", HANGS, "--start-timeout", "12"))
     assert done.returncode == 3
-    expected = rf"^The image {HANGS} is being pulled on ip-(.|\n)*^Error: The pods were not ready after 12 s\. "
+    expected = rf"^The pod .* on ip-.*: Pulling image .{HANGS}(.|\n)*^Error: The pods were not ready after 12 s\. "
     assert re.search(expected, done.stderr, re.MULTILINE), done.stderr
 
 

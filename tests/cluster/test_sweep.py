@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.kubernetes import Cluster
-from tests.support.kubernetes.images import NCCL, NO_SSHD
+from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import Client
 from tests.support.sweeps import stored
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-SSH = ("--image", NCCL)
-EXEC = ("--image", NO_SSHD, "--mpi-agent", "exec", "--bin-dir", "/opt/nccl-tests/build")
+IMAGE = ("--image", NO_SSHD, "--bin-dir", "/opt/nccl-tests/build")
 SWEEP = ("sweep", "nccl", "--no-efa", "--gpus", "1", "-b", "64K", "-e", "64K", "--partners", "1")
 PATIENT = ("--timeout", "180")
 SECOND = ("--seed", "1")
@@ -27,30 +26,31 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 
 def sweep(client: Client, *words: str) -> list[str]:
-    return client.argv(*SWEEP, *PATIENT, *SECOND, *words, "--on", "kubernetes", "--store", str(store(client)))
+    return client.argv(*SWEEP, *PATIENT, *SECOND, *words, "--on", client.launcher, "--store", str(store(client)))
 
 
 def store(client: Client) -> Path:
     return client.folder / "runs"
 
 
-@pytest.mark.parametrize("agent", [SSH, EXEC], ids=["ssh", "exec"])
-def test_mpirun_starts_in_any_pod(client: Client, agent: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
+def test_mpirun_starts_in_any_pod(client: Client, launcher: str, request: pytest.FixtureRequest) -> None:
+    client.launcher = launcher
+    if launcher == "mpijob":
+        request.getfixturevalue("mpijobs")
     with client.nothing_left():
-        done = client.call(sweep(client, *agent))
+        done = client.call(sweep(client, *IMAGE))
     # One pair shows nothing bad; its bandwidth is what the load of this machine lets it be.
     assert done.returncode in {0, 4}, done.stderr
     (test,) = stored(store(client))
     pods = [host["name"] for host in client.the_run().document["hosts"]]
     assert (test["nodes"], test["outcome"]) == (pods[::-1], "ok"), test
-    assert client.events().count("started container") == 2
-    (made,) = store(client).glob("*/rendered/kubernetes.yaml")
-    assert "PRIVATE KEY" not in made.read_text("utf-8")
+    assert client.events().count("started container") == (2 if launcher == "kubernetes" else 3)
 
 
 def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     """A label that nodes lack is named, with those of their topology; nothing is started for either."""
-    words = [*sweep(client, *SSH, "--dry-run"), "--groups"]
+    words = [*sweep(client, *IMAGE, "--dry-run"), "--groups"]
     done = client.call([*words, "label:topology.k8s.aws/network-node-layer-3"])
     assert done.returncode == 0, done.stderr
     assert re.search(r"^Groups: +nn-3333 \(2\)$", done.stdout, re.MULTILINE)
@@ -68,7 +68,7 @@ def test_interrupted_and_resumed(client: Client, number: signal.Signals) -> None
     """
     with client.nothing_left():
         hangs = client.cluster.standin(HANG_AT="64K")
-        words = client.leased(sweep(client, *SSH))
+        words = client.leased(sweep(client, *IMAGE))
         with client.nothing_left(), hangs, client.running(words) as run:
             run.until(lambda: client.text() and client.measures(), 150)
             run.process.send_signal(number)

@@ -18,11 +18,16 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
     return Client(cluster, namespace, tmp_path)
 
 
-@pytest.mark.parametrize("agent", ["ssh", "exec"])
-def test_a_folder_of_the_image_is_found_by_every_rank(client: Client, agent: str) -> None:
+@pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
+def test_a_folder_of_the_image_is_found_by_every_rank(
+    client: Client, launcher: str, request: pytest.FixtureRequest
+) -> None:
+    client.launcher = launcher
+    if launcher == "mpijob":
+        request.getfixturevalue("mpijobs")
     variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")
     with client.nothing_left():
-        done = client.call(client.nccl("--image", OLDER, "--mpi-agent", agent, *variants))
+        done = client.call(client.nccl("--image", OLDER, *variants))
     assert done.returncode == 0, done.stderr
     versions = {name: client.logs(name)[0].facts["nccl"] for name in ("old", "plain")}
     assert versions == {"old": "2.21.5", "plain": "2.28.9"}
@@ -82,19 +87,3 @@ def test_what_an_image_lacks_is_said_before_anything_starts(client: Client) -> N
     assert (done.returncode, done.stdout) == (3, "")
     assert "With the variant new: Directory not found: /opt/nccl-2.21.5 on " in done.stderr
     assert "execution" not in done.stderr
-
-
-def test_variants_of_an_mpijob(mpijobs: Cluster, namespace: str, tmp_path: Path) -> None:
-    """In the launcher's script; the directory is looked for in the workers."""
-    client = Client(mpijobs, namespace, tmp_path)
-    client.launcher = "mpijob"
-    variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")
-    with client.nothing_left():
-        done = client.call(client.nccl("--image", OLDER, *variants))
-    assert done.returncode == 0, done.stderr
-    versions = {name: client.logs(name)[0].facts["nccl"] for name in ("old", "plain")}
-    assert versions == {"old": "2.21.5", "plain": "2.28.9"}
-    with client.nothing_left():
-        done = client.call(client.nccl(*variants))
-    assert done.returncode in {3, 4}
-    assert "Directory not found: /opt/nccl-2.21.5 on " in done.stdout + done.stderr

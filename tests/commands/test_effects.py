@@ -44,7 +44,6 @@ VALUES = {
     "time": "0:30:00",
     "infra": "slurm",
     "mpi": "mpirun",
-    "mpi_agent": "exec",
     "network_tier": "best",
     "namespace": "team",
     "pod_ssh_port": "2345",
@@ -58,7 +57,6 @@ VALUES = {
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "slurm mpirun": ("--mpi", "mpirun"),
     "container_mounts": ("--image", "registry.example/team/image:1"),
-    "run_as_user": ("--mpi-agent", "exec"),
 }
 """An option, or that of one format → those without which it has no meaning; both documents have them."""
 P5 = ("--instance-type", "p5.48xlarge")

@@ -46,14 +46,11 @@ def test_what_does_not_go_together() -> None:
         assert (done.exit_code, expected in done.stderr) == (2, True), (words, done.stderr)
 
 
-def test_a_run_needs_the_variable_and_a_launcher_that_hides_it() -> None:
+def test_a_run_needs_the_variable_and_every_launcher_hides_it() -> None:
     words = ("run", "pingpong", "--fabric", "tcp", "--env", NAME, "--on")
     unset = fabbench(*words, "local", env={})
     assert (unset.exit_code, f"--env {NAME} takes the variable" in unset.stderr) == (2, True)
-    refused = fabbench(*words, "mpijob")
-    assert (refused.exit_code, f"mpijob cannot pass on {NAME}" in refused.stderr) == (2, True)
-    own = {"local", "ssh", "slurm", "kubernetes", "skypilot"}
-    assert {name for name in launchers() if launchers()[name].inherits} == own
+    assert all(launchers()[name].inherits for name in launchers())
 
 
 @pytest.mark.local

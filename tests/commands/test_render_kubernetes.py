@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -26,15 +27,22 @@ def documents(form: str, *more: str, benchmark: str = "nccl") -> list[dict[str, 
     return list(yaml.safe_load_all(done.stdout))
 
 
+@pytest.mark.parametrize(("more", "kept"), [(("--ab",), {"add": ["IPC_LOCK"]}), (("--no-efa",), None)])
+def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: object) -> None:
+    *_, job = documents("kubernetes", *more, "--instance-type", "p5.48xlarge")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container.get("securityContext", {}).get("capabilities") == kept
+
+
 def test_osu_in_pods_and_in_an_mpijob() -> None:
     """Its transport is chosen in the ranks' own environment: the image's own parameters do not count."""
     words = ("--ab", "--test", "osu_allreduce", "--ranks-per-host", "8", "--instance-type", "p4d.24xlarge")
-    _, job = documents("kubernetes", *words, "--image", "registry.example/osu:1", benchmark="osu")
+    *_, job = documents("kubernetes", *words, "--image", "registry.example/osu:1", benchmark="osu")
     assert job["spec"]["completions"] == 2
     (mpijob,) = documents("mpijob", *words, "--image", "registry.example/osu:1", benchmark="osu")
     (launcher,) = mpijob["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
     script = " ".join([*launcher.get("command", ()), *launcher.get("args", ())])
-    for part in ("-np ", "OMPI_MCA_mtl_ofi_provider_include=efa", "osu_allreduce -m"):
+    for part in ("OMPI_MCA_mtl_ofi_provider_include=efa", "osu_allreduce -m"):
         assert part in script
     refused = render("mpijob", *words, benchmark="osu")
     assert refused.exit_code == 2
@@ -61,11 +69,11 @@ def test_the_same_request_gives_the_same_bytes() -> None:
     assert other.stdout == render(*words).stdout
 
 
-@pytest.mark.parametrize("run", ["7e123456", "08123456", "12345678", "0o17", "y"])
-def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
+@pytest.mark.parametrize("text", ["7e123456", "08123456", "12345678", "0o17", "y"])
+def test_texts_stay_texts_for_readers_of_another_yaml(text: str) -> None:
     """The API reads 7e12 and 08 as numbers, which PyYAML writes without quotes."""
-    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--run-id", run)
-    assert f"fabbench/run: '{run}'\n" in done.stdout
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--label", f"team={text}")
+    assert f"labels: {{team: '{text}'}}" in done.stdout
 
 
 @pytest.mark.cluster

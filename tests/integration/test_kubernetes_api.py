@@ -23,8 +23,9 @@ from fabbench.launchers.kubernetes.api import (
 )
 from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.exec import PodConnection
-from fabbench.launchers.kubernetes.mpijob.job import require_operator
-from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
+from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
+from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
+from fabbench.launchers.kubernetes.watch import PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote.transport import LostError
 from tests.support.clock import Clock
@@ -224,15 +225,15 @@ def test_objects_arrive_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> None:
-    secrets = "/api/v1/namespaces/bench/secrets"
-    secret = {"kind": "Secret", "metadata": {"name": "x"}}
-    there = status(409, 'secrets "x" already exists')
-    made = {**secret, "metadata": {"name": "x", "uid": "7"}}
-    answers = {f"POST {secrets}": [BROKEN, there], f"GET {secrets}/x": [(200, json.dumps(made))]}
+    jobs = "/apis/batch/v1/namespaces/bench/jobs"
+    job = {"kind": "Job", "metadata": {"name": "x"}}
+    there = status(409, 'jobs "x" already exists')
+    made = {**job, "metadata": {"name": "x", "uid": "7"}}
+    answers = {f"POST {jobs}": [BROKEN, there], f"GET {jobs}/x": [(200, json.dumps(made))]}
     with serving(tmp_path, answers) as server:
-        assert server.api.create("Secret", secret) == made
+        assert server.api.create("Job", job) == made
         with pytest.raises(AlreadyExistsError, match="already exists"):
-            server.api.create("Secret", secret)
+            server.api.create("Job", job)
 
 
 def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,10 +248,10 @@ def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pyt
 def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> None:
     served = [(200, json.dumps({"resources": [{"name": "mpijobs"}, {"name": "mpijobs/status"}]}))]
     with serving(tmp_path, {"GET /apis/kubeflow.org/v2beta1": served}) as server:
-        require_operator(server.api)
+        MPIJOBS.require(server.api, MpiJobOptions())
         server.answers.clear()
         with pytest.raises(MachineError, match="has no MPIJobs"):
-            require_operator(server.api)
+            MPIJOBS.require(server.api, MpiJobOptions())
 
 
 def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,26 +273,11 @@ def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pyte
         seen.start()
         assert processes.eventually(lambda: "uid-b" in seen.last, 60)
         seen.stop()
-    assert (seen.named("a") or {})["status"]["phase"] == "Failed"
+    assert seen.last["uid-a"]["status"]["phase"] == "Failed"
     queries = [query for _, query, _ in server.asked]
     assert {query["labelSelector"] for query in queries} == {"fabbench/run=x"}
     assert [query.get("watch", "").lower() for query in queries[:4]] == ["", "true", "", "true"]
     assert queries[1]["resourceVersion"] == "7"
-
-
-def test_a_log_that_broke_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_RETRY_S", 0.05)
-    lines = [f"2026-01-02T03:04:0{number // 2}.5Z line {number}\n" for number in range(6)]
-    path = "/api/v1/namespaces/bench/pods/p/log"
-    # Two lines have each time. The first answer ends within such a pair, the second within a line.
-    parts = ["".join(lines[:3]), "".join(lines[:5]) + lines[5][:-4], "".join(lines)]
-    ends = iter([False, False, True])
-    with serving(tmp_path, {f"GET {path}": [(200, part) for part in parts]}) as server:
-        log = PodLog(server.api, "p", "launcher", lambda: next(ends))
-        log.start()
-        found = list(iter(lambda: log.queue.get(timeout=60), None))
-    assert found == [f"line {number}" for number in range(6)]
-    assert [query["follow"].lower() for _, query, _ in server.asked] == ["true", "true", "false"]
 
 
 def test_exec_asks_for_all_words_and_says_why_it_was_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Process 1 of a pod: it ends when fabbench is not heard of, and lets mpirun in by ssh."""
+"""Process 1 of a pod: it ends when fabbench is not heard of, and reaps what programs leave behind."""
 
 import os
 import signal
@@ -12,19 +12,14 @@ import pytest
 from fabbench.launchers.kubernetes.manifests import watchdog_script
 from tests.support.local_runs import eventually
 from tests.support.needed import need
-from tests.support.sshd import free_port
 
 pytestmark = pytest.mark.local
 
 
 @contextmanager
-def kept(
-    folder: Path, lease: int, *, agent: str = "exec", port: int = 0, before: tuple[str, ...] = ()
-) -> Iterator[subprocess.Popen[str]]:
-    arguments = [str(lease), agent, str(port), str(folder), str(folder.parent / "keys")]
-    command = [*before, "/bin/sh", "-c", watchdog_script(), "fabbench", *arguments]
-    path = f"{folder.parent / 'bin'}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "SAID": 'it\'s "here" $HOME'}
+def kept(folder: Path, lease: int, *, before: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    command = [*before, "/bin/sh", "-c", watchdog_script(), "fabbench", f"{folder}-beat", str(lease)]
+    env = {**os.environ, "PATH": f"{folder.parent / 'bin'}:{os.environ['PATH']}"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             yield process
@@ -86,33 +81,15 @@ def test_a_pod_that_is_told_to_end_does_so_at_once(tmp_path: Path) -> None:
     os.kill(int(second.read_text()), signal.SIGKILL)
 
 
-def test_a_key_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with kept(tmp_path / "f", 60, agent="ssh") as process:
-        assert process.wait(60) == 126
-        assert process.stderr
-        assert "cannot read" in process.stderr.read()
-
-
 @pytest.mark.lab
 @pytest.mark.slow
-def test_programs_come_in_by_ssh_with_the_pods_environment(tmp_path: Path) -> None:
-    """In namespaces of its own and without new privileges, as in a pod; root is locked, as in some images."""
+def test_what_programs_leave_behind_is_reaped(tmp_path: Path) -> None:
+    """In a namespace of its own, as in a pod: it would stay as a zombie."""
     (tmp_path / "orphan").symlink_to("/bin/sleep")
-    keys, folder, port = tmp_path / "keys", tmp_path / "f", free_port()
-    keys.mkdir(mode=0o700)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / "key"], check=True)
-    (keys / "authorized_keys").write_text(f"restrict {(keys / 'key.pub').read_text()}")
-    shadow = tmp_path / "shadow"
-    shadow.write_text("root:!locked:19000:0:99999:7:::\nsshd:!:19000::::::\n")
-    own = 'mount --bind "$0" /etc/shadow && exec setpriv --no-new-privs "$@"'
-    before = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", own, str(shadow))
-    with kept(folder, 30, agent="ssh", port=port, before=before) as process:
-        host_key = folder / "host_key.pub"
-        assert eventually(lambda: (folder / "ssh_config").exists() or process.poll() is not None)
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key.read_text()}")
-        ssh: list[str | Path] = ["ssh", "-F", folder / "ssh_config", "-o", "ConnectionAttempts=10", "127.0.0.1"]
-        command = f'printf "%s\\n" "$SAID"; sh -c "{tmp_path}/orphan 0.2 & exit 0"; exit 7'
-        done = subprocess.run([*ssh, command], text=True, stdout=subprocess.PIPE, timeout=120, check=False)
-        assert (done.stdout, done.returncode) == ('it\'s "here" $HOME\n', 7)
-        assert shadow.read_text().splitlines()[0].startswith("root:*locked:")
-        assert eventually(lambda: children(process.pid, "orphan") == [])  # it would stay as a zombie
+    with kept(tmp_path / "f", 60, before=("unshare", "--pid", "--fork", "--kill-child")) as process:
+        assert eventually(lambda: children(process.pid, "sh"))
+        (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        enter = ["nsenter", "--target", first, "--pid", "sh", "-c", f"{tmp_path}/orphan 0.2 & exit 0"]
+        subprocess.run(enter, check=True)
+        assert eventually(lambda: children(process.pid, "orphan"))
+        assert eventually(lambda: children(process.pid, "orphan") == [])

@@ -111,9 +111,9 @@ def test_what_is_refused_before_anything_starts(tmp_path: Path) -> None:
     no_nics = fabbench(tmp_path, *PAIRS[:-1], "rails", "--gpus", "2", "--virtual-nodes", "2")
     assert no_nics.returncode == 2
     assert "cannot choose a NIC" in no_nics.stderr
-    batch = fabbench(tmp_path, "sweep", "nccl", "--on", "mpijob")
+    batch = fabbench(tmp_path, "sweep", "nccl", "--on", "skypilot")
     assert batch.returncode == 2
-    assert "run on mpijob" in batch.stderr
+    assert "run on skypilot" in batch.stderr
     assert fabbench(tmp_path, "sweep", "--resume", "last").returncode == 2
     assert fabbench(tmp_path, "sweep", "torch").returncode == 2
     assert list(tmp_path.iterdir()) == []

@@ -76,10 +76,7 @@ class Client:
     def nccl(self, *more: str, fabric: Sequence[str] = ("--no-efa",)) -> list[str]:
         """The command line that runs the stand-in, with one rank in each pod."""
         image = () if "--image" in more else self.image
-        # The launcher of an MPIJob is not asked where mpirun is.
-        named = self.launcher == "mpijob" and "--mpirun" not in more
-        mpirun = ("--mpirun", "/usr/bin/mpirun") if named else ()
-        words = (*image, *fabric, *mpirun, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
+        words = (*image, *fabric, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
         return self.run_argv("nccl", *words)
 
     def pingpong(self, *more: str) -> list[str]:
@@ -100,6 +97,10 @@ class Client:
     def pods(self) -> list[str]:
         """The names of the pods, in the order of their indices."""
         return self.names("pods")
+
+    def workers(self) -> list[str]:
+        """The names of the pods that measure, in the order of their indices."""
+        return self.kubectl("get", "pods", "-l", "fabbench/role=worker", "-o", "name").split()
 
     def names(self, kind: str) -> list[str]:
         """The names of all objects of a kind, by its plural, as kubectl takes them: `pod/a`."""
@@ -126,10 +127,10 @@ class Client:
     def leased(self, words: Sequence[str], lease_s: int = 10) -> list[str]:
         """A command line with a target whose pods end so long after fabbench."""
         (self.folder / "fabbench.yaml").write_text(
-            f"targets:\n  here: {{launcher: kubernetes, options: {{lease: {lease_s}}}}}\n"
+            f"targets:\n  here: {{launcher: {self.launcher}, options: {{lease: {lease_s}}}}}\n"
         )
         known = [*words, "--config", str(self.folder / "fabbench.yaml")]
-        return ["here" if word == "kubernetes" else word for word in known]
+        return ["here" if word == self.launcher else word for word in known]
 
     def limit_memory(self, pod: str, limit: int) -> None:
         """Lower what a pod's container may have, in bytes, behind Kubernetes' back."""

@@ -100,7 +100,7 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     ]
     _list(found, chosen, leftovers.column)
     if not chosen:
-        terminal.say("All of it is in use, and was kept.")
+        terminal.say("All of it is in use, and was kept. --all removes it, too.")
         return
     if not yes and not terminal.confirm_removal(len(chosen), "--yes removes it."):
         click.get_current_context().exit(Exit.BAD_ANSWER)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile
 
 LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
-PORT = 2222  # Port of the pods' sshd
+PORT = 2222  # Port of sshd in pods that run without fabbench
 
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
 """Names of `fabbench.catalog.cluster_profiles.DECLARED`, which --help need not import."""
@@ -30,6 +30,8 @@ CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-
 @dataclass(frozen=True, kw_only=True)
 class ClusterPodOptions(PodOptions, InstanceOptions):
     """Options of pods that fabbench or its MPIJob creates in a cluster of the kubeconfig."""
+
+    divides = True
 
     kubeconfig: Path | None = option(
         File(), "The kubeconfig. Default: KUBECONFIG or ~/.kube/config.", only="run", reaches=True
@@ -64,6 +66,18 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     lost_after: float = option(
         Seconds(1), "Abort the run if a pod has not answered for SECONDS.", default="60", only="run"
     )
+    run_as_user: int | None = option(
+        Whole(1, 2**31 - 1, "UID"),
+        "Run pods as this user instead of root (required in namespaces of level restricted).",
+        only="run",
+    )
+    lease: int = option(
+        Whole(10),
+        "Seconds without contact with fabbench after which pods exit.",
+        default=str(LEASE_S),
+        only="run",
+        in_file_only=True,
+    )
     run_id: str | None = option(
         Text("a run id", "ID", r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"),
         "Name the objects fabbench-ID. Default: rendered.",
@@ -88,26 +102,9 @@ class KubernetesOptions(ClusterPodOptions):
     """Options of the launcher ``kubernetes``."""
 
     order = 2
-    divides = True
 
-    mpi_agent: str = option(
-        Choice(("ssh", "exec")),
-        "How mpirun reaches the other pods: over ssh, or with exec through the cluster's API.",
-        default="ssh",
-        only="run",
-    )
-    pod_ssh_port: int = option(Whole(1024, 65535), "Port of the pods' sshd.", default=str(PORT))
-    run_as_user: int | None = option(
-        Whole(1, 2**31 - 1, "UID"),
-        "Run pods as this user instead of root (required in namespaces of level restricted); needs --mpi-agent exec.",
-        only="run",
-    )
-    lease: int = option(
-        Whole(10),
-        "Seconds without contact with fabbench after which pods exit.",
-        default=str(LEASE_S),
-        only="run",
-        in_file_only=True,
+    pod_ssh_port: int = option(
+        Whole(1024, 65535), "Port of sshd in the pods of the Job.", default=str(PORT), only="render"
     )
 
     @override

@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from fabbench.launchers import notify
+from fabbench.launchers.kubernetes.explain import explain
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
 
@@ -43,28 +44,17 @@ def client_library() -> ModuleType:
     return loaded
 
 
-class _Resource(NamedTuple):
-    """The path of a kind in the API."""
-
-    group: str  # Empty for the core group
-    version: str
-    plural: str
-
-
-MPIJOB = _Resource("kubeflow.org", "v2beta1", "mpijobs")
-CLAIM_TEMPLATE = _Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
-_KINDS: Mapping[str, _Resource] = {
-    "Node": _Resource("", "v1", "nodes"),
-    "Pod": _Resource("", "v1", "pods"),
-    "Service": _Resource("", "v1", "services"),
-    "Secret": _Resource("", "v1", "secrets"),
-    "Event": _Resource("", "v1", "events"),
-    "Job": _Resource("batch", "v1", "jobs"),
-    "MPIJob": MPIJOB,
-    "ResourceClaimTemplate": CLAIM_TEMPLATE,
-    "SelfSubjectAccessReview": _Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews"),
+_PATHS: Mapping[str, str] = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Event": "/api/v1/namespaces/{}/events",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "MPIJob": "/apis/kubeflow.org/v2beta1/namespaces/{}/mpijobs",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
+    "SelfSubjectAccessReview": "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 }
-_CLUSTER_SCOPED = {"Node", "SelfSubjectAccessReview"}  # Kinds that are not namespaced
+"""The path of each kind in a namespace."""
+_NAMESPACE = "/namespaces/{}"
 
 
 class _Requests:
@@ -100,7 +90,7 @@ class KubernetesApi:
         """List objects, page by page; `labels` and `fields` are selectors, which the cluster evaluates."""
         selectors = {"label_selector": labels, "field_selector": fields}
         parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
-        path = _path(_KINDS[kind]) if everywhere else self._path(kind)
+        path = _PATHS[kind].replace(_NAMESPACE, "") if everywhere else self._path(kind)
         while True:
             page = self._ask("list", kind, "GET", path, limit=_PAGE, **parameters)
             yield from page.get("items", ())
@@ -130,13 +120,14 @@ class KubernetesApi:
         """Delete an object; raise AbsentError if it does not exist. `body` are the DeleteOptions."""
         self._ask("delete", kind, "DELETE", self._path(kind, name, namespace=namespace), body=body)
 
-    def plurals(self, group: str, version: str) -> frozenset[str]:
-        """Return the resources of an API group, such as ``mpijobs``; none if the cluster lacks the group."""
+    def serves(self, kind: str) -> bool:
+        """Return whether the cluster has a kind of objects, in the version that fabbench uses."""
+        group, _, plural = _PATHS[kind].partition(f"{_NAMESPACE}/")
         try:
-            listing = self._ask("discover", f"{group}/{version}", "GET", f"/apis/{group}/{version}")
+            listing = self._ask("discover", kind, "GET", group)
         except AbsentError:
-            return frozenset()
-        return frozenset(each["name"] for each in listing.get("resources", ()))
+            return False
+        return any(each["name"] == plural for each in listing.get("resources", ()))
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
         """Return whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
@@ -166,19 +157,6 @@ class KubernetesApi:
             for event in events:
                 yield event["raw_object"]
 
-    @contextmanager
-    def log(self, pod: str, container: str, *, follow: bool) -> Iterator[Iterator[bytes]]:
-        """Yield a log in chunks, lines with timestamps. A silent minute ends it, too: then request it again."""
-        query = {"container": container, "follow": str(follow).lower(), "timestamps": "true"}
-        with translated_errors(f"log of {pod}"):
-            path = self._path("Pod", pod, "log")
-            answer = _requests(self.configuration).send("GET", path, query.items(), header_params={"Accept": "*/*"})
-            action(f"api {self.context}", f"log of {pod} {answer.status}, follow={follow}")
-            try:
-                yield _chunks(answer)
-            finally:
-                answer.close()
-
     def exec(self, pod: str, container: str, argv: Sequence[str]) -> Any:
         """Start a program in a pod, and return the library's WebSocket with its channels."""
         query = [("container", container), *((each, "true") for each in ("stdin", "stdout", "stderr"))]
@@ -197,7 +175,8 @@ class KubernetesApi:
             )
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:
-        return _path(_KINDS[kind], *names, namespace="" if kind in _CLUSTER_SCOPED else namespace or self.namespace)
+        path = _PATHS[kind].format(quote(namespace or self.namespace, safe=""))
+        return "".join((path, *(f"/{quote(name, safe='')}" for name in names)))
 
     def _ask(
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
@@ -214,13 +193,6 @@ class KubernetesApi:
             action(f"api {self.context}", f"{what} {shown}: {answer.status}")
             content = json.loads(data) if data else {}
             return content if isinstance(content, dict) else {}
-
-
-def _path(kind: _Resource, *names: str, namespace: str = "") -> str:
-    """Return the path of a kind, an object, or a subresource: ``log``, ``exec``."""
-    root = ("apis", kind.group, kind.version) if kind.group else ("api", kind.version)
-    scope = ("namespaces", namespace) if namespace else ()
-    return "".join(f"/{quote(word, safe='')}" for word in (*root, *scope, kind.plural, *names))
 
 
 class AbsentError(MachineError):
@@ -332,8 +304,9 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     with suppress(ValueError, AttributeError):
         body = str(json.loads(body).get("message", body))
     message = _short(body)
+    known = explain(what, message, "", "").advice or None
     if status == _MISSING:
-        return AbsentError(f"The cluster has no such object ({what}): {message}.")
+        return AbsentError(f"The cluster has no such object ({what}): {message}.", hint=known)
     if status == _FORBIDDEN:
         return ForbiddenError(
             f"The cluster refuses {what}: {message}.",
@@ -348,15 +321,6 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         return AlreadyExistsError(f"The cluster refuses {what}: {message}.")
     error_type = UnansweredError if status == _BUSY or status >= _SERVER_ERROR else MachineError
     return error_type(f"The cluster refuses {what}, status {status}: {message}.")
-
-
-def _chunks(answer: Any) -> Iterator[bytes]:
-    import urllib3.exceptions
-
-    try:
-        yield from answer.stream()
-    except urllib3.exceptions.ReadTimeoutError:
-        return
 
 
 def _short(text: str) -> str:

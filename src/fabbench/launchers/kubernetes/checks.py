@@ -5,7 +5,7 @@ Sources of the thresholds: the catalog (fabbench.catalog.instances); AWS's page 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fabbench.catalog.cluster_profiles import EFA, PROFILES
 from fabbench.catalog.instances import efa_reaches
@@ -238,18 +238,11 @@ def _row(node: Node) -> Sequence[str]:
     )
 
 
-SECRETS = "secrets"
-_BATCH = "batch"
-_KUBEFLOW = "kubeflow.org"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
+class Right(NamedTuple):
     """One verb on one kind of object."""
 
     verb: str
     resource: str  # In the plural, as RBAC writes it
-    why: str  # What it is needed for, as the end of "fabbench may not <verb> <resource>: it is needed …"
     group: str = ""  # API group; empty for the core
     subresource: str = ""
     namespaced: bool = True  # Whether it is needed only in the run's namespace; else in the whole cluster
@@ -264,52 +257,27 @@ class Right:
         return f"{self.verb} {self.full_resource}{'.' + self.group if self.group else ''}"
 
 
-def _each(verbs: str, resource: str, why: str, *, group: str = "", sub: str = "") -> tuple[Right, ...]:
-    return tuple(Right(verb=verb, resource=resource, subresource=sub, group=group, why=why) for verb in verbs.split())
+def _each(verbs: str, resource: str, *, group: str = "", sub: str = "") -> tuple[Right, ...]:
+    return tuple(Right(verb, resource, group, sub) for verb in verbs.split())
 
 
-_NODES = (
-    Right(verb="get", resource="nodes", namespaced=False, why="to read a chosen node's resources"),
-    Right(verb="list", resource="nodes", namespaced=False, why="to choose nodes by their resources"),
+_PODS = (
+    *_each("get list watch", "pods"),
+    *_each("create get", "pods", sub="exec"),  # Over SPDY and over WebSocket
+    *_each("list", "events"),
+    Right("get", "nodes", namespaced=False),
+    Right("list", "nodes", namespaced=False),
 )
-KUBERNETES_RIGHTS: tuple[Right, ...] = (
-    *_each("create", "jobs", "to start the pods of a run", group=_BATCH),
-    *_each("get list", "jobs", "to follow a run, and to find what an earlier one left behind", group=_BATCH),
-    *_each("patch", "jobs", "to extend a run while fabbench is connected", group=_BATCH),
-    *_each("delete", "jobs", "to remove the pods at the end, and everything else with them", group=_BATCH),
-    *_each("get list watch", "pods", "to follow where pods run and how they end"),
-    *_each("create get", "pods", "to start programs in pods, over SPDY and over WebSocket", sub="exec"),
-    *_each("create", "services", "to give pods DNS names"),
-    *_each("create", SECRETS, "to pass the run's ssh key to the pods"),
-    *_each("list", "events", "to explain why pods do not start"),
-    *_NODES,
-)
+KUBERNETES_RIGHTS = (*_each("create get list patch delete", "jobs", group="batch"), *_PODS)
 """For ``--on kubernetes``, in the order in which they are checked."""
 
-MPIJOB_RIGHTS: tuple[Right, ...] = (
-    *_each("create", "mpijobs", "to submit a run", group=_KUBEFLOW),
-    *_each("get list", "mpijobs", "to follow it, and to find what an earlier one left behind", group=_KUBEFLOW),
-    *_each("delete", "mpijobs", "to remove it at the end", group=_KUBEFLOW),
-    *_each("get list watch", "pods", "to follow where pods run and how they end"),
-    *_each("get", "pods", "to follow the launcher", sub="log"),
-    *_each("create get", "pods", "to end executions off their fabric, and to read NIC counters", sub="exec"),
-    *_each("list", "events", "to explain why pods do not start"),
-    *_NODES,
+MPIJOB_RIGHTS = (
+    *_each("create get list delete", "mpijobs", group="kubeflow.org"),
+    *_each("patch", "jobs", group="batch"),
+    *_PODS,
 )
 """For ``--on mpijob``: the operator creates pods and everything else."""
 
-CLAIM_RIGHT = Right(
-    verb="create",
-    resource="resourceclaimtemplates",
-    group="resource.k8s.io",
-    why="to claim devices (--cluster-profile efa-dra)",
-)
-_CLEAN_RENDERED = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
-OPTIONAL_RIGHTS: tuple[Right, ...] = (
-    Right(verb="list", resource="pods", namespaced=False, why="to see what pods of other namespaces use on a node"),
-    *_each("delete", "pods", "to let clean --force delete pods of lost nodes"),
-    *_each("list delete", "services", _CLEAN_RENDERED),
-    *_each("list delete", SECRETS, _CLEAN_RENDERED),
-    CLAIM_RIGHT,
-)
+CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")  # For --cluster-profile efa-dra
+OPTIONAL_RIGHTS = (Right("list", "pods", namespaced=False), *_each("delete", "pods"), CLAIM_RIGHT)
 """What no run needs: each allows seeing or doing more than a run does."""

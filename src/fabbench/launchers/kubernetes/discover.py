@@ -1,24 +1,19 @@
 """What a cluster has, whether the user may use it, and whether the declared device profile fits it."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import PodResources
 from fabbench.catalog.offline_inventory import inventory_of
-from fabbench.hosts.check import Check, HostRelations, Status
-from fabbench.hosts.probe_result import Probe
+from fabbench.hosts.check import Check, Status
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import ClusterPodOptions
-from fabbench.launchers.kubernetes.api import CLAIM_TEMPLATE, ForbiddenError, InvalidError, KubernetesApi, open_api
+from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, KUBERNETES_RIGHTS, Right, nodes_table
-from fabbench.launchers.kubernetes.exec import PodConnection
-from fabbench.launchers.kubernetes.manifests import RunSpec
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.objects import JobRun
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
@@ -138,64 +133,8 @@ def require_rights(
         )
 
 
-ProbePod = Callable[[PodConnection], ProbedHost]
-Connect = Callable[[Mapping[str, ProbedHost]], HostRelations]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeGroup:
-    """Nodes that run one set of pods."""
-
-    nodes: tuple[Node, ...]
-    spec: RunSpec
-
-
-def probe_pods(  # noqa: PLR0913 - what is probed, and how
-    api: KubernetesApi,
-    groups: Sequence[ProbeGroup],
-    probe_pod: ProbePod,
-    connect: Connect,
-    *,
-    limit_s: float,
-    report: Callable[[str], None],
-) -> tuple[Mapping[str, Probe], HostRelations, tuple[Check, ...]]:
-    """Probe a pod on each node, and have the pods of a group connect to each other.
-
-    Return probes by node name, relations, and a check of each node's pod. A pod that does not start or answer
-    is a failed check. Nothing is left behind.
-    """
-    results: dict[str, ProbedHost | MachineError] = {}
-    relations = HostRelations()
-    for group in groups:
-        try:
-            with JobRun(api, group.spec) as job_run:
-                pods = job_run.wait(limit_s, group.nodes, report)
-                connections = job_run.connections(pods)
-                with contextlib.ExitStack() as stack:
-                    for connection in connections.values():
-                        stack.callback(connection.close)
-                    group_results = map_hosts(connections, probe_pod)
-                    results |= group_results
-                    probed = {
-                        name: result for name, result in group_results.items() if not isinstance(result, MachineError)
-                    }
-                    if probed:
-                        relations = _merge(relations, connect(probed))
-        except MachineError as error:
-            results = {**{node.name: error for node in group.nodes}, **results}
-    probes = {name: result.probe for name, result in results.items() if not isinstance(result, MachineError)}
-    return probes, relations, tuple(_check(name, result) for name, result in results.items())
-
-
-def _merge(first: HostRelations, second: HostRelations) -> HostRelations:
-    return HostRelations(
-        addresses={**first.addresses, **second.addresses},
-        clocks={**first.clocks, **second.clocks},
-        connections={**first.connections, **second.connections},
-    )
-
-
-def _check(node: str, result: ProbedHost | MachineError) -> Check:
+def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
+    """Return the check of a node's pod: one that does not start or answer fails."""
     if isinstance(result, MachineError):
         advice = result.hint or "Check the events of the namespace and of the node."
         return Check(host=node, name="pod", status=Status.FAIL, seen=str(result), advice=advice)
@@ -233,10 +172,9 @@ def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:
 
 def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
     """Raise MachineError if pods must claim devices but the cluster does not support that."""
-    group, version, plural = CLAIM_TEMPLATE
-    if rights_of_profile(options) and plural not in api.plurals(group, version):
+    if rights_of_profile(options) and not api.serves("ResourceClaimTemplate"):
         raise MachineError(
-            f"The cluster of {api.context} has no {plural} ({group}/{version}).",
+            f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
             hint=f"Kubernetes has them from 1.34 on. Drop --cluster-profile {options.cluster_profile} where "
             "nodes have the EFA device plugin.",
         )

@@ -127,9 +127,15 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
 class PodConnection:
     """One container of a pod; see `fabbench.remote.transport.Transport`."""
 
-    def __init__(self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str) -> None:
-        """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs."""
+    def __init__(
+        self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str, *, uid: str = ""
+    ) -> None:
+        """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs.
+
+        Another pod of the same name may replace it: `uid` tells them apart.
+        """
         self.name = pod
+        self._uid = uid
         self._explain_exit = explain_exit
         self._api = api
         self._container = container
@@ -140,8 +146,8 @@ class PodConnection:
         pod: Mapping[str, Any] = {}
         with contextlib.suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
-        phase = pod.get("status", {}).get("phase")
-        if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
+        phase, meta = pod.get("status", {}).get("phase"), pod.get("metadata", {})
+        if phase != "Running" or meta.get("deletionTimestamp") or self._uid not in {"", meta.get("uid")}:
             raise HostGoneError(self._explain_exit(self.name))
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:

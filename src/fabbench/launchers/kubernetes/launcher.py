@@ -8,49 +8,32 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
-from fabbench.hosts.check import HostRelations, Progress
+from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
-from fabbench.launchers.kubernetes import KubernetesOptions
+from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, retry
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, SECRETS, Right, check_nodes, nodes_overview
+from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_overview
 from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.discover import (
-    ProbeGroup,
     api_of,
+    check_pod,
     cluster_nodes,
     criteria_of,
     inventory_on,
     list_nodes,
     notify_undeclared,
-    probe_pods,
     require_claims,
     require_profile,
     require_rights,
     rights_of_profile,
 )
-from fabbench.launchers.kubernetes.manifests import (
-    HOST_KEY,
-    KNOWN_HOSTS,
-    SSH,
-    TTL_S,
-    RunSpec,
-    SshKey,
-    without_private_keys,
-    workload,
-)
+from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
+from fabbench.launchers.kubernetes.manifests import RunSpec, workload
 from fabbench.launchers.kubernetes.nodes import Node, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun
-from fabbench.launchers.kubernetes.select_nodes import (
-    NodeCriteria,
-    check_choice,
-    choose,
-    matching_nodes,
-    resources_on,
-    usable_groups,
-)
-from fabbench.launchers.kubernetes.terminated import OOM_COUNTERS, explain_killed
+from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on, usable_groups
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -59,7 +42,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
-from fabbench.remote.check_hosts import host_relations, probe_with_clock
+from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_with_clock
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.relay import relay
@@ -79,7 +62,7 @@ class PodVariant(NamedTuple):
     @classmethod
     def of(cls, variant: Variant, target: Target) -> Self:
         """Return the kind of pods that a variant needs."""
-        default = target.options_as(KubernetesOptions).host_network
+        default = target.options_as(ClusterPodOptions).host_network
         return cls(variant.image, default if variant.host_network is None else variant.host_network)
 
 
@@ -137,18 +120,21 @@ class _SwitchingPods:
 
 def _for_variant(target: Target, kind: PodVariant) -> Target:
     """Return the target with only the variants whose pods are of one kind."""
-    options = target.options_as(KubernetesOptions)
+    options = target.options_as(ClusterPodOptions)
     variants = tuple(variant for variant in target.variants if PodVariant.of(variant, target) == kind)
     options = replace(options, image=kind.image or options.image, host_network=kind.host_network)
     return replace(target, options=options, variants=variants)
 
 
 class KubernetesLauncher(Launcher):
-    """The launcher ``kubernetes``."""
+    """The launcher ``kubernetes``. Others override what differs: the objects, and what they need of a cluster."""
 
     name = "kubernetes"
     groups_by = (LABEL,)
-    options = KubernetesOptions
+    options: type[ClusterPodOptions] = KubernetesOptions
+    rights: tuple[Right, ...] = KUBERNETES_RIGHTS
+    rights_example = "examples/rbac.yaml"  # What grants them
+    workload = staticmethod(workload)  # The objects of a run in order of creation: the first owns the others
     inherits = True
     has_deep_check = True
     cleans = True
@@ -158,23 +144,35 @@ class KubernetesLauncher(Launcher):
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
         """Choose nodes, start a pod on each, and probe them. Leaving it leaves nothing there."""
         target = _with_profile(target)
-        options = target.options_as(KubernetesOptions)
+        options = target.options_as(ClusterPodOptions)
         api = api_of(target)
-        require_claims(api, options)
-        require_rights(api, _rights(target))
+        self.require(api, options)
+        self._require_rights(api, options)
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
         if criteria.takes_all and len(chosen) < len(seen):
             notify(f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see fabbench nodes.")
         notify_undeclared(options, chosen)
-        with switching_pods(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
+        with switching_pods(target, lambda narrowed: self._pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
+
+    def require(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
+        """Raise MachineError for what the cluster lacks."""
+        require_claims(api, options)
+
+    def cluster_checks(self, api: KubernetesApi, options: ClusterPodOptions) -> tuple[Check, ...]:
+        """Check what else the cluster needs."""
+        del api, options
+        return ()
+
+    def _require_rights(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
+        require_rights(api, (*self.rights, *rights_of_profile(options)), self.rights_example)
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         target = _with_profile(target)
-        api, options = api_of(target), target.options_as(KubernetesOptions)
+        api, options = api_of(target), target.options_as(ClusterPodOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
         inventory = inventory_on(chosen, target, needs, _resources(options, needs, chosen))
@@ -191,27 +189,52 @@ class KubernetesLauncher(Launcher):
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check the cluster's nodes; with `deep`, also probe a pod on each free node."""
         target = _with_profile(target)
-        api = api_of(target)
+        api, options = api_of(target), target.options_as(ClusterPodOptions)
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, labels=criteria.labels)
         shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
         checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
+        checks += self.cluster_checks(api, options)
         if not deep:
             return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown))
-        require_claims(api, target.options_as(KubernetesOptions))
-        require_rights(api, _rights(_without_sshd(target)))
+        self.require(api, options)
+        self._require_rights(api, options)
         progress("probing pods", 0, 1)
-        arguments = probe_arguments(programs(needs), folders(target))
-        probes, relations, pods = probe_pods(
-            api,
-            _groups(target, needs, criteria, seen),
-            lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments),
-            lambda probed: host_relations(target, probed),
-            limit_s=target.options_as(KubernetesOptions).start_timeout,
-            report=notify,
-        )
-        return Examined(probes=probes, relations=relations, checks=(*checks, *pods), overviews=nodes_overview(shown))
+        free = replace(criteria, needs_gpu=False)
+        results: dict[str, ProbedHost | MachineError] = {}
+        relations = HostRelations()
+        for nodes in (choose(seen, criteria),) if criteria.count else usable_groups(seen, free):
+            found, related = self._probe(api, target, needs, nodes)
+            results |= found
+            relations = HostRelations(
+                addresses={**relations.addresses, **related.addresses},
+                clocks={**relations.clocks, **related.clocks},
+                connections={**relations.connections, **related.connections},
+            )
+        probes = {name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)}
+        checks += tuple(check_pod(name, result) for name, result in results.items())
+        return Examined(probes=probes, relations=relations, checks=checks, overviews=nodes_overview(shown))
+
+    def _probe(
+        self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, ProbedHost | MachineError], HostRelations]:
+        """Probe a pod on each of nodes that are alike, and have these connect to each other. Leave nothing behind."""
+        options, arguments = target.options_as(ClusterPodOptions), probe_arguments(programs(needs), folders(target))
+        spec = _spec(target, needs, resources_on(nodes, gpus=True, declared=options.profile), nodes)
+        found: dict[str, ProbedHost | MachineError] = {}
+        relations = HostRelations()
+        try:
+            with JobRun(api, spec, self.workload(spec)) as job_run, contextlib.ExitStack() as stack:
+                pods = job_run.connections(job_run.wait(options.start_timeout, nodes, notify))
+                for pod in pods.values():
+                    stack.callback(pod.close)
+                found |= map_hosts(pods, lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments))
+                if answered := {name: one for name, one in found.items() if isinstance(one, ProbedHost)}:
+                    relations = host_relations(target, answered)
+        except MachineError as error:
+            found = {**{node.name: error for node in nodes}, **found}
+        return found, relations
 
     @override
     @contextlib.contextmanager
@@ -224,111 +247,70 @@ class KubernetesLauncher(Launcher):
             remove=lambda chosen: remove_leftovers(api, chosen, everywhere=everywhere, force=force),
         )
 
+    @contextlib.contextmanager
+    def _pods(
+        self, target: Target, needs: Needs, api: KubernetesApi, seen: Sequence[Node], chosen: Sequence[Node]
+    ) -> Iterator[RemoteAllocation]:
+        """Start a pod of one image on each of the chosen nodes, and probe them."""
+        options = target.options_as(ClusterPodOptions)
+        resources = _resources(options, needs, chosen)
+        spec = _spec(target, needs, resources, chosen)
+        objects = self.workload(spec)
+        with JobRun(api, spec, objects) as job_run:
+            pods = job_run.wait(options.start_timeout, seen, notify)
+            by_name = job_run.connections(pods)
+            profile = options.profile
+            inventory = inventories(
+                replace(target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus),
+                needs,
+                lambda view, variant: require_all(
+                    map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
+                ),
+            ).with_settings(profile.settings if profile else {})
+            token = secrets.token_hex(6)
+            remotes = tuple(
+                RemoteHost(name, pod, token=token, lost_after_s=options.lost_after) for name, pod in by_name.items()
+            )
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(agents(remotes))
+                stack.enter_context(_report_oom_kills(remotes, pods))
+                agent = stack.enter_context(relay(inventory, remotes, any_head=needs.divided)) if needs.mpi else ()
+                held = HeldHosts(hosts=inventory.hosts, remotes=remotes, agent=agent)
+                document = yaml_documents(objects, "What fabbench created.")
+                yield RemoteAllocation(replace(inventory, image=spec.image), held, {f"{self.name}.yaml": document})
+
 
 LAUNCHER = KubernetesLauncher()
 
 
-@contextlib.contextmanager
-def _pods(
-    target: Target, needs: Needs, api: KubernetesApi, seen: Sequence[Node], chosen: Sequence[Node]
-) -> Iterator[RemoteAllocation]:
-    """Start a pod of one image on each of the chosen nodes, and probe them."""
-    options = target.options_as(KubernetesOptions)
-    resources = _resources(options, needs, chosen)
-    spec = _spec(target, needs, resources, chosen)
-    with JobRun(api, spec) as job_run:
-        pods = job_run.wait(options.start_timeout, seen, notify)
-        by_name = job_run.connections(pods)
-        profile = options.profile
-        inventory = inventories(
-            replace(target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus),
-            needs,
-            lambda view, variant: require_all(
-                map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
-            ),
-        ).with_settings(profile.settings if profile else {})
-        token = secrets.token_hex(6)
-        remotes = tuple(
-            RemoteHost(name, pod, token=token, lost_after_s=options.lost_after) for name, pod in by_name.items()
-        )
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(agents(remotes))
-            stack.enter_context(_report_oom_kills(remotes, pods))
-            mpi = needs.mpi and len(remotes) > 1
-            heads = remotes if needs.divided else remotes[:1]
-            agent = stack.enter_context(_mpi_agent(spec, inventory, remotes, heads)) if mpi else ()
-            held = HeldHosts(hosts=inventory.hosts, remotes=remotes, agent=agent)
-            about = "What fabbench created, without the run's private key."
-            document = yaml_documents(without_private_keys(workload(spec)), about)
-            yield RemoteAllocation(replace(inventory, image=spec.image), held, {"kubernetes.yaml": document})
-
-
 def _with_profile(target: Target) -> Target:
     """Return the target with the network that its profile requires. Raise RequestError."""
-    options = target.options_as(KubernetesOptions)
+    options = target.options_as(ClusterPodOptions)
     require_profile(options, seen=True)
     return replace(target, options=replace(options, host_network=options.on_host_network))
 
 
-def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
+def _resources(options: ClusterPodOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
     found = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
     return override_resources(found, options.pod_requests)
 
 
-def _groups(target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]) -> tuple[ProbeGroup, ...]:
-    """Return the nodes to probe pods on: those that a run would take, or all free nodes."""
-    agentless = _without_sshd(target)
-    declared = target.options_as(KubernetesOptions).profile
-    chosen = (choose(seen, criteria),) if criteria.count else usable_groups(seen, replace(criteria, needs_gpu=False))
-    return tuple(
-        ProbeGroup(nodes=group, spec=_spec(agentless, needs, resources_on(group, gpus=True, declared=declared), group))
-        for group in chosen
-    )
-
-
-def _without_sshd(target: Target) -> Target:
-    return replace(target, options=replace(target.options_as(KubernetesOptions), mpi_agent="exec"))
-
-
-def _rights(target: Target) -> tuple[Right, ...]:
-    """Return the rights that a run needs: only sshd needs a Secret, for its key."""
-    options = target.options_as(KubernetesOptions)
-    exec_agent = options.mpi_agent == "exec"
-    rights = (right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
-    return (*rights, *rights_of_profile(options))
-
-
 def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:
-    options = target.options_as(KubernetesOptions)
-    ssh = options.mpi_agent != "exec"
+    options = target.options_as(ClusterPodOptions)
     return RunSpec(
         run=secrets.token_hex(4),
         count=len(chosen),
         resources=resources,
         deadline_s=options.lease,
         lease_s=options.lease,
-        ttl_s=min(TTL_S, options.lease),
         image=options.image,
         hostnames=tuple(node.hostname for node in chosen),
-        agent="ssh" if ssh else "exec",
-        key=_new_key() if ssh else None,
+        arch=chosen[0].arch,
         host_network=options.host_network,
         rdma=may_use_rdma(needs.fabrics),
         user=options.run_as_user,
-        port=options.pod_ssh_port,
         options=options,
         independent=needs.divided,
-    )
-
-
-def _new_key() -> SshKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
-    private = Ed25519PrivateKey.generate()
-    return SshKey(
-        private=private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode(),
-        public=private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode(),
     )
 
 
@@ -350,30 +332,3 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
         lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),
     )
     return {name: text for name, text in found.items() if isinstance(text, str)}
-
-
-@contextlib.contextmanager
-def _mpi_agent(
-    spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost], heads: Sequence[RemoteHost]
-) -> Iterator[tuple[str, ...]]:
-    """Yield the agent with which mpirun on the `heads` reaches other pods. For ssh, install the host keys."""
-    if spec.agent == "exec":
-        with relay(found, remotes, any_head=len(heads) > 1) as agent:
-            yield agent
-        return
-    hosts = zip(found.addresses(), remotes, strict=True)
-    by_address = [(address, remote) for addresses, remote in hosts for address in addresses]
-    host_keys = require_all(map_hosts({remote.name: remote for remote in remotes}, _host_key))
-    lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
-    known_hosts = "".join(lines).encode()
-    require_all(map_hosts({head.name: head for head in heads}, lambda head: head.put({KNOWN_HOSTS: known_hosts})))
-    yield SSH
-
-
-def _host_key(remote: RemoteHost) -> str:
-    """Read the public host key of a pod's sshd: its type and base64."""
-    done = remote.connection.run(("cat", HOST_KEY))
-    words = " ".join(done.out).split()
-    if done.status or len(words) < 2:
-        raise MachineError(f"The pod on {remote.name} has no host key: its sshd did not start.")
-    return " ".join(words[:2])

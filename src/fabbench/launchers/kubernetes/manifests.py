@@ -1,4 +1,4 @@
-"""The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
+"""The objects of a run on Kubernetes: a Job whose pods wait for programs, and what pods have in any case. Pure.
 
 The Job is indexed: one unprivileged pod per node, with all devices. fabbench starts programs in the pods, which
 exit soon after it does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import plain
@@ -22,29 +22,15 @@ NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
 ROLE = "fabbench/role"  # The label of pods: `WORKER` if they measure
 WORKER = "worker"
-REQUEST = "fabbench/request"  # The annotation for the command, for people who find the objects
-HOST_NETWORK = "fabbench/host-network"
+INDEX = "training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index"  # Labels that number pods
 SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
-FOLDER = "/tmp/fabbench"  # noqa: S108 - in the pod, where pod_watchdog.sh writes
-HEARTBEAT_FILE = f"{FOLDER}-beat"  # Created every few seconds to keep the pod running; the pod removes it
-HOST_KEY = f"{FOLDER}/host_key.pub"  # The pod's host key, once it is Ready
-KNOWN_HOSTS = f"{FOLDER}/known_hosts"  # Where fabbench writes the host keys of all pods, for `SSH`
-SSH = ("ssh", "-F", f"{FOLDER}/ssh_config")  # The command with which mpirun reaches the other pods
-KEYS = "/etc/fabbench/ssh"
+CONTAINER = "fabbench"
+HEARTBEAT_FILE = "/tmp/fabbench-beat"  # noqa: S108 - in the pod, which removes it; created every few seconds
 TTL_S = 20  # Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two minutes.
 
-_RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _ARGUMENT = re.compile(r"\$(?=[$(])")
 _REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SshKey:
-    """An ssh key for one run, in OpenSSH's formats. Without its private half if it is only displayed."""
-
-    public: str
-    private: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +44,13 @@ class RunSpec:
     image: str = DEFAULT
     hostnames: tuple[str, ...] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
     instance_type: str = ""  # Used if no nodes are named; empty: any
-    agent: Literal["ssh", "exec"] = "ssh"  # How mpirun reaches the other pods: by ssh, or through fabbench's connection
-    key: SshKey | None = None
-    port: int = PORT
+    arch: str = ""  # The nodes' architecture; empty: unknown
+    port: int = PORT  # Of the sshd in pods that run without fabbench
     lease_s: int = LEASE_S
-    ttl_s: int = TTL_S
     host_network: bool = False  # Whether pods use the nodes' network: a variant, not how pods usually run
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
     user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
-    request: str = ""  # The command, for people
     independent: bool = False  # Whether the other pods keep running when one fails
 
     @property
@@ -75,10 +58,15 @@ class RunSpec:
         """The name of all objects."""
         return f"fabbench-{self.run}"
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of all objects."""
+        return {NAME: "fabbench", RUN: self.run}
 
-def run_labels(spec: RunSpec) -> dict[str, str]:
-    """Return the labels of all objects of a run."""
-    return {NAME: "fabbench", RUN: spec.run}
+    @property
+    def ttl_s(self) -> int:
+        """Seconds after its end until the Job is removed."""
+        return min(TTL_S, self.lease_s)
 
 
 def escape_argument(text: str) -> str:
@@ -91,102 +79,72 @@ def escape_names(text: str) -> str:
     return _REFERENCE.sub("$$", text)
 
 
-def check_spec(spec: RunSpec, *, key: bool = True) -> None:
-    """Raise RequestError for what the API would reject. `key`: whether ssh needs a key of fabbench's."""
-    if not _RUN_ID.fullmatch(spec.run):
-        raise RequestError(
-            f"{spec.run!r} is not a valid name for Kubernetes objects.",
-            hint="Use at most 40 lowercase letters, digits and dashes.",
-        )
-    if spec.count < 1 or (spec.hostnames and len(set(spec.hostnames)) != spec.count):
-        raise RequestError(
-            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
-            hint="List as many nodes as pods.",
-        )
-    if spec.user is not None and spec.agent == "ssh":
-        raise RequestError(
-            f"sshd needs root, but pods run as the user {spec.user}.",
-            hint="Pass --mpi-agent exec to let mpirun reach the other pods without sshd.",
-        )
-    if key and spec.agent == "ssh" and spec.key is None:
-        raise RequestError("The pods' ssh has no key.", hint="Generate one, or pass --mpi-agent exec.")
-
-
-def object_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of an object of a run."""
-    metadata: Object = {"name": spec.name, "labels": run_labels(spec)}
-    if spec.request:
-        metadata["annotations"] = {REQUEST: spec.request}
-    return metadata
-
-
-def owner_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of the object that creates the pods, with what the user adds."""
-    metadata = object_metadata(spec)
-    annotations = {**spec.options.annotations, **metadata.get("annotations", {})}
-    metadata["labels"] = {**spec.options.labels, **metadata["labels"]}
-    return {**metadata, "annotations": annotations} if annotations else metadata
-
-
-CONTAINER = "fabbench"
-
-
 def workload(spec: RunSpec) -> tuple[Object, ...]:
     """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
-    check_spec(spec)
-    secret = [_secret(spec)] if spec.agent == "ssh" else []
-    return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
+    # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
+    backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
+    job = {**_indexed(spec, backoff), "ttlSecondsAfterFinished": spec.ttl_s, "template": waiting(spec)}
+    return (
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_metadata(spec), "spec": job},
+        *claim_template(spec, {"name": spec.name, "labels": spec.labels}),
+    )
 
 
 def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
-    check_spec(spec)
     labels = {"job-name": spec.name}
-    container = benchmark_container(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
-    container.pop("readinessProbe")
-    pods = lean_template(template(spec, container), spec.options, labels)
+    pods = template(spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels)
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
-    job: Object = {
-        "completionMode": "Indexed",
-        "completions": spec.count,
-        "parallelism": spec.count,
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": spec.deadline_s,
-        "template": pods,
-    }
+    job = {**_indexed(spec, {"backoffLimit": 0}), "template": pods}
     service: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
     return (
         *claim_template(spec, {"name": spec.name}),
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": service},
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": lean_metadata(spec), "spec": job},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": user_metadata(spec), "spec": job},
     )
+
+
+def _indexed(spec: RunSpec, backoff: Object) -> Object:
+    if spec.hostnames and len(set(spec.hostnames)) != spec.count:
+        raise RequestError(
+            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
+            hint="List as many nodes as pods.",
+        )
+    numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
+    return {**numbers, **backoff, **deadline(spec.deadline_s)}
+
+
+def deadline(seconds: int) -> Object:
+    """Return the field of a Job: if pods cannot start, nothing else ends it soon after fabbench."""
+    return {"activeDeadlineSeconds": seconds}
 
 
 def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
-    meta = owner["metadata"]
     reference = {
-        "apiVersion": owner.get("apiVersion") or "batch/v1",
-        "kind": owner.get("kind") or "Job",
-        "name": meta["name"],
-        "uid": meta["uid"],
+        **{key: owner[key] for key in ("apiVersion", "kind")},
+        **{key: owner["metadata"][key] for key in ("name", "uid")},
     }
     return tuple({**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects)
 
 
-def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
-    """Return objects without private keys, fit to be displayed."""
-    return tuple(
-        {**each, "stringData": {name: text for name, text in each["stringData"].items() if name != "key"}}
-        if each["kind"] == "Secret"
-        else each
-        for each in objects
-    )
+def user_metadata(spec: RunSpec) -> Object:
+    """Return the metadata of the object that creates the pods, with what the user adds."""
+    return {"name": spec.name, **users_metadata(spec.options, spec.options.annotations).get("metadata", {})}
 
 
-def deadline(seconds: int) -> Object:
-    """Return the patch of a Job's deadline: if pods cannot start, nothing else ends it soon after fabbench."""
-    return {"spec": {"activeDeadlineSeconds": seconds}}
+def run_metadata(spec: RunSpec) -> Object:
+    """Return the same of a run, by which it is found again."""
+    metadata = user_metadata(spec)
+    metadata["labels"] = {**metadata.get("labels", {}), **spec.labels}
+    return metadata
+
+
+def users_metadata(options: PodOptions, annotations: Mapping[str, str]) -> Object:
+    """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
+    fields = {"labels": dict(options.labels), "annotations": dict(annotations)}
+    given = {key: value for key, value in fields.items() if value}
+    return {"metadata": given} if given else {}
 
 
 @cache
@@ -195,81 +153,57 @@ def watchdog_script() -> str:
     return (files("fabbench.launchers.kubernetes") / "pod_watchdog.sh").read_text("utf-8")
 
 
-def _job(spec: RunSpec) -> Object:
-    ssh = spec.agent == "ssh"
-    arguments = (str(spec.lease_s), spec.agent, str(spec.port), FOLDER, KEYS)
-    command = ("/bin/sh", "-c", escape_argument(watchdog_script()), "fabbench", *arguments)
-    container = benchmark_container(spec, CONTAINER, command, spec.port if ssh else 0)
-    volumes: list[Object] = []
-    if ssh:
-        container["volumeMounts"].append({"name": "ssh", "mountPath": KEYS, "readOnly": True})
-        volumes = [{"name": "ssh", "secret": {"secretName": spec.name, "defaultMode": 0o400}}]
-    pods = template(spec, container, volumes=volumes)
-    pods["spec"]["subdomain"] = spec.name
-    # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
-    backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": owner_metadata(spec),
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": spec.count,
-            "parallelism": spec.count,
-            **backoff,
-            "activeDeadlineSeconds": spec.deadline_s,
-            "ttlSecondsAfterFinished": spec.ttl_s,
-            "template": pods,
+def watchdog(spec: RunSpec) -> tuple[str, ...]:
+    """Return the command with which a pod ends when fabbench does."""
+    return ("/bin/sh", "-c", escape_argument(watchdog_script()), "fabbench", HEARTBEAT_FILE, str(spec.lease_s))
+
+
+def waiting(spec: RunSpec) -> Object:
+    """Return the template of pods in which fabbench starts programs."""
+    container = benchmark_container(spec, watchdog(spec))
+    return supervised(spec, template(spec, container, {**spec.labels, ROLE: WORKER}), WORKER)
+
+
+def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
+    """Return a pod template that strict policies admit, with a run's labels."""
+    (container,) = pods["spec"]["containers"]
+    security = container.get("securityContext", {})
+    privileged = security.get("privileged", False)
+    container = {
+        **container,
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {
+            "privileged": privileged,
+            "allowPrivilegeEscalation": privileged,
+            "capabilities": {"drop": ["ALL"], **security.get("capabilities", {})},
         },
     }
-
-
-def _secret(spec: RunSpec) -> Object:
-    key = spec.key or SshKey(public="")
-    data = {"authorized_keys": f"restrict {key.public.strip()}\n", "key": key.private}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": object_metadata(spec),
-        "immutable": True,
-        "type": "Opaque",
-        "stringData": {name: text for name, text in data.items() if text},
+    user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
+    strict = {
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
     }
+    metadata = pods.get("metadata", {})
+    labels = {**metadata.get("labels", {}), **spec.labels, ROLE: role}
+    return {"metadata": {**metadata, "labels": labels}, "spec": {**pods["spec"], **strict, "containers": [container]}}
 
 
-def _service(spec: RunSpec) -> Object:
-    service_spec: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": run_labels(spec)}
-    if spec.agent == "ssh":
-        service_spec["ports"] = [{"name": "ssh", "port": spec.port}]
-    return {"apiVersion": "v1", "kind": "Service", "metadata": object_metadata(spec), "spec": service_spec}
-
-
-_HOSTNAME = "kubernetes.io/hostname"
-
-
-def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()) -> Object:
-    """Return the pod template for a container."""
-    annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
+def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
+    """Return the pod template for a container, on a node of its own: among pods with these `labels`."""
     pod_spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "securityContext": pod_security(spec.user),
-        "affinity": _affinity(spec),
+        "affinity": _affinity(spec, labels),
         **spec.options.pod_spec(),
-        "containers": [container],
-        "volumes": [*volumes, *_volumes(spec)],
+        "volumes": _volumes(spec),
         **_sidecars_and_claims(spec),
     }
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    meta: Object = {"labels": {**spec.options.labels, **_pod_labels(spec)}}
-    if spec.host_network:
-        meta["labels"][HOST_NETWORK] = "true"
-    if annotations:
-        meta["annotations"] = annotations
-    return {"metadata": meta, "spec": pod_spec}
+    pod_spec["containers"] = [container]
+    annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
+    return {**users_metadata(spec.options, annotations), "spec": pod_spec}
 
 
 def profile_annotations(resources: PodResources) -> dict[str, str]:
@@ -329,97 +263,35 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
     )
 
 
-def lean_template(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
-    """Return a pod template with the namespace's defaults, not strict security. `labels` are the controller's."""
-    left_out = {"enableServiceLinks", "terminationGracePeriodSeconds", "securityContext"}
-    spec = {key: value for key, value in pods["spec"].items() if key not in left_out}
-    spec["containers"] = [_lean_container(each) for each in spec.pop("containers")]
-    if "affinity" in spec:
-        term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
-        anti_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        spec["affinity"] = {**spec["affinity"], "podAntiAffinity": anti_affinity}
-    metadata = {"labels": dict(options.labels), "annotations": pods["metadata"].get("annotations")}
-    kept = {key: value for key, value in metadata.items() if value}
-    return {"metadata": kept, "spec": spec} if kept else {"spec": spec}
-
-
-def lean_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of an object that users remove themselves."""
-    fields = {"labels": dict(spec.options.labels), "annotations": dict(spec.options.annotations)}
-    return {"name": spec.name, **{key: value for key, value in fields.items() if value}}
-
-
-def _lean_container(container: Object) -> Object:
-    left_out = {"imagePullPolicy", "ports", "securityContext", "command"}
-    fields = {key: value for key, value in container.items() if key not in left_out}
-    limits = container["resources"]["limits"]
-    requests = {k: v for k, v in container["resources"]["requests"].items() if limits.get(k) != v}
-    fields["resources"] = {**container["resources"], "requests": requests}
-    if not requests:
-        fields["resources"].pop("requests")
-    added = container["securityContext"]["capabilities"].get("add", ())
-    if kept := [each for each in added if each not in {*_SSHD_CAPABILITIES, *_LOW_PORT_CAPABILITIES}]:
-        fields["securityContext"] = {"capabilities": {"add": kept}}
-    if container["securityContext"]["privileged"]:
-        fields["securityContext"] = {"privileged": True, **fields.get("securityContext", {})}
-    return {**fields, "command": container["command"][:-1], "args": container["command"][-1:]}
-
-
-def pod_security(user: int | None = None) -> Object:
-    """Return the security context of pods: the runtime's seccomp profile, and the user."""
-    context: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
-    return context if user is None else {**context, "runAsNonRoot": True, "runAsUser": user}
-
-
-def container_security(capabilities: Sequence[str] = (), *, privileged: bool = False) -> Object:
-    """Return the security context of a container: only these capabilities, unprivileged by default."""
-    allowed: Object = {"drop": ["ALL"]}
-    if capabilities:
-        allowed["add"] = list(capabilities)
-    return {"privileged": privileged, "allowPrivilegeEscalation": privileged, "capabilities": allowed}
-
-
-_SSHD_CAPABILITIES = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
-"""What sshd needs as root: before a login it drops privileges, in an empty root. Without AUDIT_WRITE it exits
-at a login if the kernel audits logins (github.com/containers/podman/issues/10164)."""
-_LOW_PORT_CAPABILITIES = ("NET_BIND_SERVICE",)
-
-
-def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
-    """Return the container that programs run in. `port` is its sshd's; 0: no sshd."""
+def benchmark_container(spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any) -> Object:
+    """Return the container that programs run in; `more` are other fields."""
     resources, profile = spec.resources, spec.resources.profile
-    capabilities = {
-        *(_SSHD_CAPABILITIES if port else ()),
-        *(_LOW_PORT_CAPABILITIES if 0 < port < 1024 else ()),
-        *(profile.capabilities if profile and spec.rdma else ()),
-    }
+    limits = resources.limits()
+    requests = {key: amount for key, amount in resources.requests().items() if limits.get(key) != amount}
     mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
-    privileged = profile is not None and profile.privileged
+    security: Object = {"privileged": True} if profile and profile.privileged else {}
+    if profile and spec.rdma and profile.capabilities:
+        security["capabilities"] = {"add": sorted(profile.capabilities)}
     container: Object = {
         "name": name,
         "image": spec.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": list(command),
-        "resources": {"requests": resources.requests(), "limits": resources.limits()},
-        "securityContext": container_security(sorted(capabilities), privileged=privileged),
+        "resources": {**({"requests": requests} if requests else {}), "limits": limits},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - in a container
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
     if profile and profile.device_class:
         container["resources"]["claims"] = [{"name": CLAIM}]
-    if port:
-        container["ports"] = [{"name": "ssh", "containerPort": port}]
-        container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
-    return container
+    if security:
+        more["securityContext"] = security
+    return {**container, **more, "command": [*command[:-1]], "args": [*command[-1:]]}
 
 
-def _pod_labels(spec: RunSpec) -> dict[str, str]:
-    return {**run_labels(spec), ROLE: WORKER}
+_HOSTNAME = "kubernetes.io/hostname"
 
 
-def _affinity(spec: RunSpec) -> Object:
-    term = {"labelSelector": {"matchLabels": _pod_labels(spec)}, "topologyKey": _HOSTNAME}
+def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
+    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
     affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     key, values = _HOSTNAME, list(spec.hostnames)
     if not values and spec.instance_type:

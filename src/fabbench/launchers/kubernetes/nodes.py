@@ -3,15 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from fabbench.catalog.cluster_profiles import EFA, Profile, fabric_resource, profile_for
 from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, thousandths, whole_number
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
-
-Used: TypeAlias = Mapping[str, int]  # Resource → what the pods on a node request: millicores, bytes of memory, devices
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
@@ -79,6 +77,7 @@ class Node:
     deep_health: str = ""  # HyperPod's deep-health-check-status
     kubelet: str = ""
     runtime: str = ""
+    runs: tuple[str, ...] = ()  # The fabbench runs whose pods are there
 
     @property
     def instance_type(self) -> str:
@@ -110,15 +109,20 @@ def read_nodes(
     nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = (), *, all_pods: bool = True
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
-    used = read_pods(pods)
-    return tuple(read_node(node, used.get(_meta(node).get("name", ""), {}), all_pods=all_pods) for node in nodes)
+    there: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") not in _ENDED:
+            there[(pod.get("spec") or {}).get("nodeName", "")].append(pod)
+    return tuple(read_node(node, there[_meta(node).get("name", "")], all_pods=all_pods) for node in nodes)
 
 
-def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:
-    """Read one node; `used` is what pods on it request. Raise ValueError for an amount that is not a quantity."""
+def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *, all_pods: bool = True) -> Node:
+    """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
-    used = used or {}
+    used: dict[str, int] = defaultdict(int)
+    for pod in pods:
+        _add(used, requests(pod))
     amounts = {
         name: Amount(number := _number(name, text), max(number - used.get(name, 0), 0), all_pods)
         for name, text in (status.get("allocatable") or {}).items()
@@ -152,18 +156,8 @@ def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bo
         deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
         kubelet=info.get("kubeletVersion", ""),
         runtime=info.get("containerRuntimeVersion", ""),
+        runs=tuple(sorted({run for pod in pods if (run := (_meta(pod).get("labels") or {}).get("fabbench/run"))})),
     )
-
-
-def read_pods(pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Used]:
-    """Add up what pods request, by node. Pods that have ended use nothing."""
-    used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for pod in pods:
-        node = (pod.get("spec") or {}).get("nodeName")
-        if node and (pod.get("status") or {}).get("phase") not in _ENDED:
-            for name, amount in requests(pod).items():
-                used[node][name] += amount
-    return used
 
 
 def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:

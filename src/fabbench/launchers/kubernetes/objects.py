@@ -5,13 +5,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from fabbench.launchers import Explanation
+from fabbench.launchers import Explanation, ObjectRef
 from fabbench.launchers.kubernetes.api import KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.cleanup import delete_and_wait, remove_run
+from fabbench.launchers.kubernetes.cleanup import remove_run
 from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe
-from fabbench.launchers.kubernetes.manifests import CONTAINER, HEARTBEAT_FILE, RunSpec, deadline, owned_by, workload
+from fabbench.launchers.kubernetes.explain import explain_owner, explain_pod
+from fabbench.launchers.kubernetes.manifests import (
+    CONTAINER,
+    HEARTBEAT_FILE,
+    INDEX,
+    ROLE,
+    RUN,
+    WORKER,
+    RunSpec,
+    deadline,
+    owned_by,
+)
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.pending import explain_job, explain_pod
 from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, events_of, is_ready
 from fabbench.model.errors import MachineError
 
@@ -27,9 +37,11 @@ class Heartbeat:
     Each beat has its own thread: a pod that is slow to answer or lost does not delay the others.
     """
 
-    def __init__(self, api: KubernetesApi, spec: RunSpec, pods: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        """`pods` returns the Job's pods."""
-        self._api, self._spec, self._pods = api, spec, pods
+    def __init__(
+        self, api: KubernetesApi, job: str, lease_s: int, pods: Callable[[], Sequence[dict[str, Any]]]
+    ) -> None:
+        """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end."""
+        self._api, self._job, self._lease_s, self._pods = api, job, lease_s, pods
         self._beats: dict[str, PodPipe] = {}
         self._beating: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
@@ -51,12 +63,13 @@ class Heartbeat:
             pipe.close()
 
     def _run(self) -> None:
-        interval = min(_BEAT_S, self._spec.lease_s / 5)
+        interval = min(_BEAT_S, self._lease_s / 5)
         while not self._closing.wait(interval if self._beats else _POLL_S):
             try:
                 now = time.monotonic()
-                if now - self._extended >= self._spec.lease_s / 5:
-                    self._api.patch("Job", self._spec.name, deadline(round(now - self._started) + self._spec.lease_s))
+                if now - self._extended >= self._lease_s / 5:
+                    until = deadline(round(now - self._started) + self._lease_s)
+                    self._api.patch("Job", self._job, {"spec": until})
                     self._extended = now
                 running = [pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"]
             except MachineError:
@@ -88,26 +101,33 @@ Object = Mapping[str, Any]
 _POLL_S = 0.5
 _REASON_S = 5.0  # How long after a pod's end its reason may still be reported
 _ENDED_BY_JOB = "SuccessfulDelete"
-_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _index(pod: Object) -> int:
+    return next((int(pod["metadata"]["labels"][label]) for label in INDEX if label in pod["metadata"]["labels"]), 0)
 
 
 class JobRun:
     """A context manager that removes everything on exit, and waits until the pods are gone."""
 
-    def __init__(self, api: KubernetesApi, spec: RunSpec) -> None:
+    def __init__(self, api: KubernetesApi, spec: RunSpec, objects: Sequence[dict[str, Any]]) -> None:
+        """`objects` are created, in this order. The first, a Job or MPIJob, creates pods and owns the others."""
         self._api = api
         self._spec = spec
-        self._job: Object = {}
-        self._pod_nodes: Mapping[str, str] = {}  # Pod → node
+        self._objects = objects
+        self._kind = objects[0]["kind"]
+        self._created: Object = {}
+        self._ready: Mapping[str, Object] = {}  # The workers as they were once ready, by name
         self._watch = PodWatch(api, self._selector)
-        self._heartbeat = Heartbeat(api, spec, self.pods)
+        job = spec.name if self._kind == "Job" else f"{spec.name}-launcher"  # As the operator names it
+        self._heartbeat = Heartbeat(api, job, spec.lease_s, self.pods)
 
     def __enter__(self) -> Self:
-        first, *others = workload(self._spec)
+        first, *others = self._objects
         self._heartbeat.begin()
         try:
-            self._job = self._api.create(first["kind"], first)
-            for each in owned_by(others, self._job):
+            self._created = self._api.create(self._kind, first)
+            for each in owned_by(others, {**first, **self._created}):
                 self._api.create(each["kind"], each)
         except BaseException as error:
             self._remove(error)
@@ -128,14 +148,14 @@ class JobRun:
         waiting = ReadinessWait(limit_s, notify)
         while True:
             try:
-                pods = sorted(self.pods(), key=lambda pod: int(pod["metadata"].get("labels", {}).get(_INDEX, 0)))
+                pods = sorted((pod for pod in self.pods() if pod["metadata"]["labels"][ROLE] == WORKER), key=_index)
                 if len(pods) == self._spec.count and all(map(is_ready, pods)):
-                    self._pod_nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+                    self._ready = {pod["metadata"]["name"]: pod for pod in pods}
                     return pods
                 events = events_of(self._api, self._spec.name)
                 found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
-                why = next((each for each in found if each is not None), None) or explain_job(
-                    self._api.read("Job", self._spec.name), events
+                why = next((each for each in found if each is not None), None) or explain_owner(
+                    self._api.read(self._kind, self._spec.name), self._kind, events
                 )
             except UnansweredError as error:
                 why = api_silent(error)
@@ -146,7 +166,7 @@ class JobRun:
         """Return a connection to each pod, by the name of its node."""
         return {
             str(pod["spec"]["nodeName"]): PodConnection(
-                self._api, pod["metadata"]["name"], CONTAINER, self.explain_exit
+                self._api, pod["metadata"]["name"], CONTAINER, self.explain_exit, uid=pod["metadata"]["uid"]
             )
             for pod in pods
         }
@@ -162,7 +182,7 @@ class JobRun:
                 time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
-        node = self._pod_nodes.get(first, "")
+        node = self._ready[first]["spec"]["nodeName"] if first in self._ready else ""
         if found is None or (found.code == "deleted" and not exists):
             return f"The pod {first} on {node} was removed. Check its events to see who removed it."
         return str(found) if node in str(found) else f"{found} It was on {node}."
@@ -172,17 +192,19 @@ class JobRun:
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
         events = events_of(self._api, self._spec.name)
         first = self._first_ended(name, pods, events)
-        pod = pods.get(first) or self._watch.named(first)
+        now, before = pods.get(first), self._ready.get(first)
+        exists = now is not None and (before is None or now["metadata"]["uid"] == before["metadata"]["uid"])
+        pod = now if exists else self._watch.last.get(before["metadata"]["uid"], before) if before else None
         node = pod.get("spec", {}).get("nodeName") if pod else None
         nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
-        return first, explain_pod(pod, events, nodes) if pod else None, first in pods
+        return first, explain_pod(pod, events, nodes) if pod else None, exists
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
         ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
         if not any(name in message for message in ended):
             return name
-        others = (each for each in self._pod_nodes if not any(each in message for message in ended))
+        others = (each for each in self._ready if not any(each in message for message in ended))
         phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
         return next((each for each in others if phases.get(each) != "Running"), name)
 
@@ -192,15 +214,10 @@ class JobRun:
 
     @property
     def _selector(self) -> str:
-        return f"job-name={self._spec.name}"
+        return f"{RUN}={self._spec.run}"
 
     def _remove(self, error: BaseException | None) -> None:
         self._heartbeat.stop()
         self._watch.stop()
-        name, seconds = self._spec.name, self._spec.lease_s + self._spec.ttl_s
-        remove_run(
-            lambda: delete_and_wait(self._api, "Job", name, self.pods, created=bool(self._job)),
-            f"Job {name}",
-            unanswered=f"It exits on its own, and is removed {seconds} s after losing contact with fabbench.",
-            error=error,
-        )
+        uid = self._created["metadata"]["uid"] if self._created else ""
+        remove_run(self._api, ObjectRef(self._kind, "", self._spec.name, uid), self.pods, error)

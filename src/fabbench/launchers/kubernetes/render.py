@@ -6,6 +6,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.cluster_profiles import Profile
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
+    arch_of_type,
     override_resources,
     resources_of_profile,
     resources_of_type,
@@ -14,9 +15,9 @@ from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
-from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
+from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, indexed_job
+from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -24,7 +25,6 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.plan.request import refuse_images
 
-_PUBLIC_KEY = "ssh-ed25519 GENERATED-FOR-EVERY-RUN fabbench"
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
@@ -59,7 +59,6 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     """
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.variants, "one job")
-    pod_options = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
     amounts = options.pod_requests
     benchmark_named(source.plan.benchmark).require_image(options.image)
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
@@ -77,14 +76,11 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         hostnames=source.request.target.hosts,
         instance_type=instance_type,
-        agent="exec" if pod_options.mpi_agent == "exec" else "ssh",
-        key=SshKey(public=_PUBLIC_KEY),
+        arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
-        user=pod_options.run_as_user,
-        port=pod_options.pod_ssh_port,
+        port=options.pod_ssh_port if isinstance(options, KubernetesOptions) else PORT,
         options=options,
-        request=f"fabbench run {source.plan.benchmark}",
     )
 
 

@@ -168,7 +168,8 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
             yield f"taint {taint}"
     for what, amount in (("GPUs", node.gpus), (fabric_name(node), node.fabric)):
         if not amount.all_free:
-            yield f"{amount.in_use} of {amount.allocatable} {what} in use"
+            runs = f", by the fabbench runs {listed(node.runs)}" if node.runs else ""
+            yield f"{amount.in_use} of {amount.allocatable} {what} in use{runs}"
 
 
 def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
@@ -228,6 +229,11 @@ def _too_few(
         hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
         return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
+    for why, nodes in left_out.items():
+        if why.startswith("taint "):
+            hint += f" If nodes with this taint are meant for it, pass --toleration {why.removeprefix('taint ')}."
+        elif why == "cordoned":
+            hint += f" To use cordoned nodes again: kubectl uncordon {nodes[0].name}."
     if available >= needed:
         hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
     return MachineError(*lines, hint=hint)

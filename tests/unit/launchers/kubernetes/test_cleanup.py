@@ -1,5 +1,6 @@
 """What fabbench left in a cluster, and how it is deleted."""
 
+import contextlib
 import logging
 import math
 from datetime import UTC, datetime, timedelta
@@ -8,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from fabbench.catalog.kubernetes_resources import PodResources
-from fabbench.launchers import Leftover
+from fabbench.launchers import Leftover, ObjectRef
 from fabbench.launchers.kubernetes import cleanup
 from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.cleanup import delete_and_wait, group_leftovers
-from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, owned_by, workload
+from fabbench.launchers.kubernetes.cleanup import group_leftovers, remove
+from fabbench.launchers.kubernetes.manifests import RunSpec, owned_by, workload
+from fabbench.model.errors import MachineError
 from tests.support.clock import Clock
 
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
@@ -20,18 +22,16 @@ NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
 def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True) -> list[dict[str, Any]]:
     """Return the objects of a run as the API lists them, with a pod that its Job made."""
-    run_spec = RunSpec(
-        run=run, count=1, resources=PodResources(), deadline_s=60, key=SshKey(public="k"), request=f"fabbench run {run}"
-    )
+    run_spec = RunSpec(run=run, count=1, resources=PodResources(), deadline_s=60)
     created = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
-    job, *rest = (stored(each, namespace, created) for each in workload(run_spec))
+    (job,) = (stored(each, namespace, created) for each in workload(run_spec))
     pod: dict[str, Any] = {
         "kind": "Pod",
         "metadata": {**job["spec"]["template"]["metadata"], "name": f"{job['metadata']['name']}-0-x7k2p"},
         "status": {"phase": "Running"},
     }
-    (pod,) = owned_by([stored(pod, namespace, created)], job)
-    return [*(owned_by(rest, job) if owned else rest), pod, job]
+    pod = stored(pod, namespace, created)
+    return [*(owned_by([pod], job) if owned else [pod]), job]
 
 
 def stored(thing: dict[str, Any], namespace: str, created: str) -> dict[str, Any]:
@@ -47,7 +47,6 @@ def test_runs_are_told_apart_the_oldest_first() -> None:
     found = group_leftovers([*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW)
     assert [(each.run, each.namespace) for each in found] == [("b", "bench"), ("a", "bench"), ("a", "x")]
     assert found[0].age == timedelta(minutes=90)
-    assert found[0].request == "fabbench run b"
 
 
 def test_what_its_owner_takes_along_is_not_deleted_by_itself() -> None:
@@ -59,14 +58,14 @@ def test_what_its_owner_takes_along_is_not_deleted_by_itself() -> None:
 
 def test_a_run_that_was_killed_between_two_objects_is_found_whole() -> None:
     (found,) = group_leftovers(made("a", minutes=5, owned=False), NOW)
-    assert deleted(found) == [("Job", "fabbench-a"), ("Service", "fabbench-a"), ("Secret", "fabbench-a")]
+    assert deleted(found) == [("Job", "fabbench-a"), ("Pod", "fabbench-a-0-x7k2p")]
 
 
 def test_what_outlived_its_owner_is_deleted() -> None:
     rest = [each for each in made("a", minutes=5) if each["kind"] != "Job"]
     rest[-1]["status"]["phase"] = "Failed"
     (found,) = group_leftovers(rest, NOW)
-    assert [kind for kind, _ in deleted(found)] == ["Pod", "Service", "Secret"]
+    assert [kind for kind, _ in deleted(found)] == ["Pod"]
     assert not found.running
 
 
@@ -111,7 +110,7 @@ class Controllers:
         self.clock, self.seconds, self.silent_at = Clock(), seconds, math.inf
         monkeypatch.setattr(cleanup, "time", self.clock)
 
-    def delete(self, *_: object) -> None:
+    def delete(self, *_: object, **__: object) -> None:
         if self.clock.now >= self.silent_at:
             raise UnansweredError("silent", hint="")
         raise AbsentError("job", hint="")
@@ -124,23 +123,24 @@ class Controllers:
         return [pod] if self.clock.now < self.seconds else []
 
 
-@pytest.mark.parametrize(("seconds", "notes", "left"), [(5, 0, ()), (120, 1, ()), (999, 1, ("pod-0",))], ids=str)
+THINGS = [ObjectRef("Job", "bench", "job", "u-1")]
+
+
+@pytest.mark.parametrize(("seconds", "notes", "left"), [(5, 0, False), (120, 1, False), (999, 1, True)], ids=str)
 def test_pods_that_controllers_remove_late_are_waited_for(
-    seconds: float, notes: int, left: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seconds: float, notes: int, left: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     api = Controllers(monkeypatch, seconds)
-    remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
-    assert remaining.pods == left
+    with pytest.raises(MachineError, match=r" 15\d s: pod-0\.$") if left else contextlib.nullcontext():
+        remove(cast("KubernetesApi", api), THINGS, api.pods)
     assert ["pod-0" in message for message in caplog.messages] == [True] * notes
-    error = remaining.error("Job job", unanswered="")
-    assert str(error).endswith(" 150 s: pod-0.") == bool(left)
 
 
 @pytest.mark.parametrize("silent_at", [0, 60])
 def test_a_silent_api_is_given_up_sooner(silent_at: float, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Controllers(monkeypatch, 999)
     api.silent_at = silent_at
-    remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
-    assert not remaining.answered
+    with pytest.raises(MachineError, match="Job job cannot be removed: "):
+        remove(cast("KubernetesApi", api), THINGS, api.pods)
     assert api.clock.now == pytest.approx(silent_at + 30, abs=1)

@@ -13,8 +13,8 @@ from fabbench.catalog.kubernetes_resources import override_resources, resources_
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, escape_argument, watchdog_script, workload
-from fabbench.launchers.kubernetes.mpijob.render import mpijob
+from fabbench.launchers.kubernetes.manifests import RunSpec, escape_argument, watchdog_script, workload
+from fabbench.launchers.kubernetes.mpijob import launcher as mpijobs
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import resources_on
 from fabbench.model.errors import MachineError, RequestError
@@ -25,7 +25,6 @@ from tests.support.kubernetes_schema import schema_problems
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, node_object
 
-KEY = SshKey(public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="private\n")
 CLOUDS = tuple(profile.name for profile in DECLARED if not profile.device_class)
 VF = "nvidia.com/rdma-vf"
 
@@ -44,7 +43,6 @@ def spec(name: str, **changes: Any) -> RunSpec:
         count=2,
         resources=resources,
         deadline_s=3600,
-        key=KEY,
         host_network=profile.host_network,
         image=profile.image or "registry.example/bench:1",
     )
@@ -99,8 +97,8 @@ def test_networks_of_google_need_their_profile() -> None:
 DOCUMENTS: dict[str, Any] = {
     "efa-dra": workload(spec("efa-dra")),
     **{name: workload(spec(name)) for name in CLOUDS},
-    "mpijob-tcpxo": (mpijob(spec("gke-tcpxo"), "true\n"),),
-    "mpijob-oke": (mpijob(spec("oke-rdma-vf"), "true\n"),),
+    "mpijob-tcpxo": mpijobs.workload(spec("gke-tcpxo")),
+    "mpijob-oke": mpijobs.workload(spec("oke-rdma-vf")),
 }
 
 

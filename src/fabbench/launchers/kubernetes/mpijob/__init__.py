@@ -1,4 +1,4 @@
-"""The launcher ``mpijob``: a run as one MPIJob, for clusters with Kubeflow's operator. Its options."""
+"""The launcher ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator. Its options."""
 
 from dataclasses import dataclass
 

@@ -5,28 +5,19 @@ requests come from the nodes or the catalog; /dev/shm is memory of the pod; no v
 nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
-from collections.abc import Callable
-
-from fabbench.catalog.kubernetes_resources import GPU, arch_of_type
+from fabbench.catalog.kubernetes_resources import GPU
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_MPIJOB, SSH
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.kubernetes.manifests import (
-    ROLE,
     RunSpec,
     benchmark_container,
-    check_spec,
     claim_template,
-    container_security,
     env_list,
-    escape_argument,
     escape_names,
-    lean_metadata,
-    lean_template,
-    owner_metadata,
-    pod_security,
-    run_labels,
     template,
+    user_metadata,
+    users_metadata,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.render import pod_inventory, rendered_spec
@@ -35,10 +26,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 
-LAUNCHER_ROLE = "launcher"  # Job-role label, and container, of the pod whose log is the run's
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
-WORKER_CONTAINER = "worker"
-_PORT = 22
 _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
@@ -48,26 +36,12 @@ world-writable volume, which sshd's strict modes reject."""
 _LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
-def mpijob(spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument) -> Object:
-    """Return the MPIJob of a run whose launcher runs `script` with bash. It needs no heartbeat.
-
-    A worker has a slot per GPU. `arch` is the architecture of the nodes; empty: any. Raise RequestError.
-    """
-    check_spec(spec, key=False)
-    text = escape(script)
-    size = len(text.encode())
-    if size > _LIMIT:
-        raise RequestError(
-            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LIMIT // 1024} KiB.",
-            hint="Use fewer sizes, configurations or repeats per job.",
-        )
-    port = _port(spec)
-    sshd = " ".join((_SSHD, *_on_port(spec)))
-    workers = template(spec, benchmark_container(spec, WORKER_CONTAINER, ("/bin/sh", "-c", sshd), port))
+def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
+    """Return the MPIJob of two pod templates. A worker has a slot per GPU."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": owner_metadata(spec),
+        "metadata": metadata,
         "spec": {
             "slotsPerWorker": max(spec.resources.gpus, 1),
             "sshAuthMountPath": "/root/.ssh",
@@ -75,49 +49,49 @@ def mpijob(spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str]
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec, text, arch)},
+                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
                 "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
             },
         },
     }
 
 
-def _port(spec: RunSpec) -> int:
-    """Return the port of the workers' sshd: on the nodes' network, 22 belongs to the nodes' sshd."""
-    return spec.port if spec.host_network else _PORT
+def scripted(spec: RunSpec, script: str) -> Object:
+    """Return the MPIJob whose launcher runs `script` with bash. It needs no heartbeat. Raise RequestError."""
+    text = escape_names(script)
+    size = len(text.encode())
+    if size > _LIMIT:
+        raise RequestError(
+            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LIMIT // 1024} KiB.",
+            hint="Use fewer sizes, configurations or repeats per job.",
+        )
+    sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_on_port(spec))))
+    labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
+    probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
+    workers = template(spec, benchmark_container(spec, sshd, "worker", readinessProbe=probe), labels)
+    return mpijob(spec, user_metadata(spec), launcher_pod(spec, ("/bin/bash", "-c", text)), workers)
 
 
-def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
-    """Return the pod that runs the script: small, on any node of the image's architecture."""
-    container: Object = {
-        "name": LAUNCHER_ROLE,
-        "image": spec.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/bash", "-c", text],
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": container_security(),
-    }
+def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
+    """Return the template of the launcher's pod: small, on any node of the image's architecture."""
     options, profile = spec.options, spec.resources.profile
-    env = dict(profile.env) if profile is not None else {}  # mpirun passes LD_LIBRARY_PATH on
-    if env:
-        container["env"] = env_list(env)
+    container: Object = {
+        "name": "launcher",
+        "image": spec.image,
+        "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
+        **({"env": env_list(profile.env)} if profile and profile.env else {}),  # mpirun passes LD_LIBRARY_PATH on
+        "command": [*command[:-1]],
+        "args": [*command[-1:]],
+    }
     pod_spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "securityContext": pod_security(),
         "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
-        "containers": [container],
+        **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
     }
-    if arch:
-        pod_spec["nodeSelector"] = {"kubernetes.io/arch": arch}
     if options.pull_secrets:
         pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
-    metadata: Object = {"labels": {**options.labels, **run_labels(spec), ROLE: LAUNCHER_ROLE}}
-    if options.annotations:
-        metadata["annotations"] = dict(options.annotations)
-    return {"metadata": metadata, "spec": pod_spec}
+    return {**users_metadata(options, options.annotations), "spec": {**pod_spec, "containers": [container]}}
 
 
 _ABOUT = """\
@@ -130,7 +104,8 @@ _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/de
 
 
 def _on_port(spec: RunSpec) -> tuple[str, ...]:
-    return ("-p", str(_port(spec))) if spec.host_network else ()
+    """Return the option for sshd's port: on the nodes' network, 22 belongs to the nodes' sshd."""
+    return ("-p", str(spec.port)) if spec.host_network else ()
 
 
 class MpiJobManifest(Rendering):
@@ -150,13 +125,7 @@ class MpiJobManifest(Rendering):
         target = source.script_target(
             READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
         )
-        text = script_body(source.plan, target)
-        job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
-        if not source.options_as(MpiJobOptions).run_id:  # fabbench finds its own by their labels
-            job["metadata"] = lean_metadata(spec)
-            labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
-            for replicas in job["spec"]["mpiReplicaSpecs"].values():
-                replicas["template"] = lean_template(replicas["template"], spec.options, labels)
+        job = scripted(spec, script_body(source.plan, target))
         return yaml_documents([*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True)
 
 
