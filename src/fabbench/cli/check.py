@@ -73,6 +73,7 @@ def command(**given: Any) -> None:
     needs = _needs(given["benchmarks"], given["config"])
     fabrics = (*given["fabrics"], *(("efa",) if given["efa"] else ()))
     requirements = _requirements(needs, given["benchmarks"], fabrics)
+    requirements = replace(requirements, image=getattr(target.options, "image", ""))
     terminal.notify(f"Target {target.name}{_hosts(target)}: {reason}.")
     with terminal.hosts_progress() as progress:
         examined = launcher_named(target.launcher).examine(

@@ -309,6 +309,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         lease_s=options.lease,
         ttl_s=min(TTL_S, options.lease),
         image=options.image,
+        claim=options.resource_claim,
         hostnames=tuple(node.hostname for node in chosen),
         agent="ssh" if ssh else "exec",
         key=_new_key() if ssh else None,

@@ -65,6 +65,7 @@ class RunSpec:
     ttl_s: int = TTL_S
     host_network: bool = False  # Whether pods use the nodes' network: a variant, not how pods usually run
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
+    claim: str = ""  # ResourceClaimTemplate of the user
     user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
     request: str = ""  # The command, for people
@@ -300,8 +301,8 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
             "env": env_list(sidecar.env),
         }
         fields["initContainers"] = [container]
-    if profile is not None and profile.device_class:
-        fields["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
+    if claims := _claims(spec):
+        fields["resourceClaims"] = [{"name": key, "resourceClaimTemplateName": name} for key, name in claims.items()]
     return fields
 
 
@@ -311,6 +312,13 @@ def env_list(env: Mapping[str, str]) -> list[Object]:
 
 
 CLAIM = "fabric"  # The name of a pod's device claim
+
+
+def _claims(spec: RunSpec) -> dict[str, str]:
+    """Return the pod's claims, by name, and their templates."""
+    profile = spec.resources.profile
+    devices = {CLAIM: spec.name} if profile is not None and profile.device_class else {}
+    return {**devices, **({"claim": spec.claim} if spec.claim else {})}
 
 
 def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
@@ -406,8 +414,8 @@ def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: 
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
-    if profile and profile.device_class:
-        container["resources"]["claims"] = [{"name": CLAIM}]
+    if claims := _claims(spec):
+        container["resources"]["claims"] = [{"name": key} for key in claims]
     if port:
         container["ports"] = [{"name": "ssh", "containerPort": port}]
         container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
