@@ -15,7 +15,7 @@ mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-t
 # NCCL_NET: fails where NCCL would fall back to another network.
 # NCCL_TUNER_PLUGIN: EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later).
 # NCCL_BUFFSIZE: like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it.
-# NCCL_MNNVL_ENABLE: NVLink between hosts would carry what is meant for the network.
+# NCCL_MNNVL_ENABLE: 0 keeps data off NVLink between hosts; 1 is for the fabric nvlink.
 # NCCL_SOCKET_IFNAME: ranks meet over an interface that reaches other hosts.
 # NCCL_DEBUG: the log has to show the network that was used.
 clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK

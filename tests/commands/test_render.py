@@ -61,6 +61,7 @@ def test_what_is_otherwise_can_be_said() -> None:
     "words",
     [
         ("nccl", "--ab", "--collective", "alltoall", "--instance-type", "p5.48xlarge"),
+        ("nccl", "--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge"),
         ("nvshmem", "--efa", "--instance-type", "p5.48xlarge", "--test", "alltoall_latency"),
         ("torch", "--ab", "--instance-type", "p4d.24xlarge", "--nodes", "4"),
         ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),

@@ -34,6 +34,15 @@ def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: obj
     assert container.get("securityContext", {}).get("capabilities") == kept
 
 
+def test_pods_of_a_rack_claim_a_channel_of_its_compute_domain() -> None:
+    more = ("--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge", "--resource-claim", "channel")
+    pod = documents("kubernetes", *more)[0]["spec"]["template"]["spec"]
+    worker = documents("mpijob", *more)[0]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    for each in (pod, worker):
+        assert each["containers"][0]["resources"]["claims"] == [{"name": "claim"}]
+        assert each["resourceClaims"] == [{"name": "claim", "resourceClaimTemplateName": "channel"}]
+
+
 def test_osu_in_pods_and_in_an_mpijob() -> None:
     """Its transport is chosen in the ranks' own environment: the image's own parameters do not count."""
     words = ("--ab", "--test", "osu_allreduce", "--ranks-per-host", "8", "--instance-type", "p4d.24xlarge")

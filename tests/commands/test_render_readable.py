@@ -161,7 +161,15 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["script", "slurm", "skypilot"])
-@pytest.mark.parametrize(("system", "fabric", "gpus"), [("h100-ib", "ib", 8), ("gb300-roce", "roce", 4)])
+@pytest.mark.parametrize(
+    ("system", "fabric", "gpus"),
+    [
+        ("h100-ib", "ib", 8),
+        ("gb300-roce", "roce", 4),
+        ("standard_nd96isr_h100_v5", "ib", 8),
+        ("BM.GPU.H100.8", "roce", 8),
+    ],
+)
 def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str, gpus: int) -> None:
     done = runner().invoke(cli, ["render", "nccl", "--ab", "--instance-type", system, "--as", form])
     assert (done.exit_code, done.stderr) == (0, "")

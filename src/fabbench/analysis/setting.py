@@ -101,7 +101,7 @@ class Setting:
 
     def fits(self, figure: Published, metric: Metric) -> bool:
         """Return whether a published figure applies to this setting."""
-        same = figure.system == self.system.name and figure.metric == metric.name
+        same = figure.system == self.system.like and figure.metric == metric.name
         case = figure.case == self.collective if self.collective else figure.case == self.case
         if not same or not case or figure.nodes not in {None, self.nodes}:
             return False
@@ -155,7 +155,7 @@ def _count(log: Log, name: str) -> int | None:
 def _fabric(log: Log) -> str:
     """Return the fabric that a log shows; empty: it shows none."""
     transport = str(log.facts.get("transport", "unknown"))
-    if transport == "p2p":
+    if transport in {"p2p", "mnnvl"}:
         return "nvlink"
     if "RoCE" in str(log.facts.get("link", "")):
         return "roce"

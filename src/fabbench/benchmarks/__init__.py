@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from fabbench.catalog.images import REPOSITORY
+from fabbench.catalog.images import images, lacks
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
@@ -86,10 +86,6 @@ class Benchmark(ABC):
     """Whether comparisons always show its rates in GB/s with two decimals, as its own tables do."""
     versions: Sequence[str] = ("nccl", "libfabric", "plugin", "cuda")
     """Facts that are versions, in output order."""
-    in_default_image: bool = False
-    """Whether the default pod image (`fabbench.catalog.images.DEFAULT`) has its programs."""
-    in_built_image: bool = False
-    """Whether the image that docker/ builds has them."""
     python_packages: Sequence[str] = ()
     """What its program needs from PyPI, as pip requirements: Modal apps install it into the default image."""
     signatures: Sequence[Signature] = ()
@@ -174,12 +170,12 @@ class Benchmark(ABC):
 
     def require_image(self, image: str) -> None:
         """Raise RequestError if a pod image is known to lack the benchmark's programs."""
-        if image.startswith(REPOSITORY) and not self.in_default_image:
-            built = " fabbench's docker/ builds one." if self.in_built_image else ""
-            raise RequestError(
-                f"The image {image} has no {self.name}: it is AWS's image of nccl-tests.",
-                hint=f"Specify an image that has {self.name} with --image.{built}",
-            )
+        if lacks(image, self.name):
+            known = [each.image for each in images() if self.name in each.benchmarks.split()]
+            public = " or ".join(each for each in known if not each.startswith("docker/"))
+            hint = f"Pass one with --image{public and ': ' + public}. docs/images.md says what it needs."
+            built = " fabbench's docker/benchmark builds one." if known and known[-1].startswith("docker/") else ""
+            raise RequestError(f"The image {image} has no {self.name}.", hint=hint + built)
 
     def metrics_of(self, case: str) -> Sequence[str]:
         """Return the metrics that a case may print: `default_metrics`, unless they depend on the case."""

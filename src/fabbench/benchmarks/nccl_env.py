@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
+from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.fabrics import INTRA_HOST, provider
+from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.hosts import Host
 from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Proof
@@ -49,7 +50,7 @@ REASONS = {
     "NCCL_NET": "fails where NCCL would fall back to another network",
     "NCCL_TUNER_PLUGIN": "EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later)",
     "NCCL_BUFFSIZE": "like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it",
-    "NCCL_MNNVL_ENABLE": "NVLink between hosts would carry what is meant for the network",
+    "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
     "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
     "NCCL_DEBUG": "the log has to show the network that was used",
 }
@@ -85,6 +86,8 @@ _RECIPES: Mapping[str, _Recipe] = {
     "tcpxo": _Recipe({"NCCL_NET": "FasTrak"}),
     "shm": _Recipe({**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}),
     "p2p": _Recipe(_SOCKETS),
+    # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory (cuMem).
+    "nvlink": _Recipe({**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"}, (*EFA_SETTINGS, "NCCL_CUMEM_ENABLE")),
 }
 
 
@@ -116,7 +119,7 @@ def environment(
 
 
 def _no_bypass(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    if fabric in INTRA_HOST:
+    if fabric in NO_NETWORK:
         return {}
     if len(hosts) > 1:
         # On GB200 racks NVLink reaches other hosts, and would carry the traffic meant for the network.
@@ -169,23 +172,29 @@ def why_no_choice(fabric: str, host: Host, devices: Sequence[str]) -> str:
 
 def why_unsupported(fabric: str, host: Host) -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
-    if fabric in INTRA_HOST:
-        few = host.gpus < 2 and not host.virtual
-        count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
-        return f"it takes two GPUs of one host, and {count} found." if few else ""
-    if fabric == "tcp":
-        return ""
+    if fabric in {*NO_NETWORK, "tcp"}:
+        return _why_no_link(fabric, host)
     if fabric in _GOOGLE_PROFILES:
-        requirement = f"pods have it where --cluster-profile {_GOOGLE_PROFILES[fabric]} declares it."
-        return "" if fabric in host.settings else requirement
+        profile = _GOOGLE_PROFILES[fabric]
+        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
     if fabric in {"ib", "roce"}:
-        kind = "InfiniBand" if fabric == "ib" else "RoCE"
-        return "" if host.linked(fabric) else f"there is no {kind} device."
+        return "" if host.linked(fabric) else f"there is no {'InfiniBand' if fabric == 'ib' else 'RoCE'} device."
     name = provider(fabric)
     available = any(full.partition(";")[0] == name for full in host.providers)
     if fabric == "efa":
         return "" if available or host.linked("efa") else "there is no EFA device."
     return "" if available else f"libfabric has no provider {name} there."
+
+
+def _why_no_link(fabric: str, host: Host) -> str:
+    if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
+        count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
+        return f"it takes two GPUs of one host, and {count} found."
+    if fabric == "nvlink" and host.virtual:
+        return "it is a part of one machine, whose NVLink is p2p."
+    if fabric == "nvlink" and host.gpu_model and not connects_hosts(host.gpu_model):
+        return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {' and '.join(RACKS)}."
+    return ""
 
 
 def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from fabbench.catalog.instances import instance_catalog, plain, rows_of, similar_types, whole
+from fabbench.catalog.instances import connects_hosts, instance_catalog, plain, records, rows_of, similar_types
 from fabbench.model.errors import RequestError
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
@@ -16,8 +16,6 @@ NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
 """Approximate maximum busbw observed with the NVLink of a node of 8 such GPUs (with in-switch reduction)."""
 
 _GBPS = 1e9 / 8
-_NVLINK_DOMAINS = ("p6e-",)
-"""Prefixes of EC2 types whose NVLink connects nodes."""
 
 
 class Role(StrEnum):
@@ -38,19 +36,19 @@ class Role(StrEnum):
 class Published:
     """One published figure, in its metric's base unit. None and empty text: not stated, or any."""
 
-    system: str
-    nodes: int | None
-    nics: int | None
+    system: str = ""
+    nodes: int | None = None
+    nics: int | None = None
     """NICs that were used on each node; None: all."""
-    fabric: str
+    fabric: str = ""
     benchmark: str
-    case: str
-    size: int | None
+    case: str = ""
+    size: int | None = None
     """None: large, and not stated."""
     metric: str
     value: float
     role: Role
-    conditions: str
+    conditions: str = ""
     source: str
     date: str
 
@@ -71,18 +69,20 @@ class System:
     fabric: str = ""
     """The link of its NICs, if files can be rendered for it: efa, ib, roce."""
     is_ec2: bool = False
+    like: str
+    """The system with these GPUs and NICs whose published figures count."""
 
 
 @cache
 def published() -> Sequence[Published]:
     """Return every published figure."""
-    return tuple(map(_published, rows_of("expectations.csv")))
+    return tuple(records(Published, map(_in_base_units, rows_of("expectations.csv"))))
 
 
 @cache
 def systems() -> Mapping[str, System]:
     """Return every known system, by name."""
-    return {each.name: each for each in (*_instances(), *map(_system, rows_of("systems.csv")))}
+    return {plain(each.name): each for each in (*_instances(), *map(_system, rows_of("systems.csv")))}
 
 
 def system(name: str) -> System | None:
@@ -94,27 +94,17 @@ def require_system(name: str) -> System:
     """Return a system by name. Raise RequestError that suggests similar names."""
     known = system(name)
     if known is None:
-        raise RequestError(f"The catalog has no instance type {name}.", hint=similar_types(plain(name), systems()))
+        raise RequestError(
+            f"The catalog has no instance type {name}.",
+            hint=similar_types(name, [each.name for each in systems().values()]),
+        )
     return known
 
 
-def _published(row: Mapping[str, str]) -> Published:
-    units = {**RATE_UNITS, **TIME_UNITS}
-    return Published(
-        system=row["system"],
-        nodes=whole(row["nodes"]),
-        nics=whole(row["nics"]),
-        fabric=row["fabric"],
-        benchmark=row["benchmark"],
-        case=row["case"],
-        size=parse_size(row["size"]) if row["size"] else None,
-        metric=row["metric"],
-        value=float(row["value"]) * units[row["unit"]],
-        role=Role(row["role"]),
-        conditions=row["conditions"],
-        source=row["source"],
-        date=row["date"],
-    )
+def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
+    value = float(row["value"]) * {**RATE_UNITS, **TIME_UNITS}[row["unit"]]
+    size = str(parse_size(row["size"])) if row["size"] else ""
+    return {name: cell for name, cell in row.items() if name != "unit"} | {"value": str(value), "size": size}
 
 
 def _instances() -> Iterator[System]:
@@ -125,20 +115,21 @@ def _instances() -> Iterator[System]:
             gpu_model=entry.gpu_model,
             nics=entry.efa_counts,
             rate=(entry.efa_gbps_if_lower or entry.network_gbps) * _GBPS,
-            nvlink_domain=name.startswith(_NVLINK_DOMAINS),
+            nvlink_domain=connects_hosts(entry.gpu_model),
             fabric="efa",
             is_ec2=True,
+            like=name,
         )
 
 
 def _system(row: Mapping[str, str]) -> System:
-    nics = whole(row["nics"])
     return System(
         name=row["name"],
         gpus=int(row["gpus"]),
         gpu_model=row["gpu_model"],
-        nics=(nics,) if nics else (),
+        nics=(int(row["nics"]),) if row["nics"] else (),
         rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
-        nvlink_domain=row["nvlink_domain"] == "yes",
+        nvlink_domain=connects_hosts(row["gpu_model"]),
         fabric=row["fabric"],
+        like=row["like"] or row["name"],
     )

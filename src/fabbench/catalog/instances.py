@@ -7,10 +7,15 @@ The table is instances.csv, which names its sources. To refresh it, query ``aws 
 import csv
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any, TypeVar, get_args
 
+T = TypeVar("T")
+
+RACKS = ("GB200", "GB300")
+"""GPUs whose NVLink connects the hosts of a rack."""
 _ISLAND = frozenset({"p4d", "p4de", "dl1"})
 """Families whose EFA reaches only each other (EC2 user guide, limitations of EFA)."""
 
@@ -22,25 +27,25 @@ class Instance:
     instance_type: str
     arch: str
     """As Kubernetes labels it: `amd64`, `arm64`."""
-    vcpus: int | None
-    memory_mib: int | None
+    vcpus: int | None = None
+    memory_mib: int | None = None
     gpus: int
-    gpu_model: str
-    gpu_memory_mib: int | None
+    gpu_model: str = ""
+    gpu_memory_mib: int | None = None
     """Memory of one GPU."""
-    other_accelerators: int
-    other_accelerator_name: str
+    other_accelerators: int = 0
+    other_accelerator_name: str = ""
     efa_interfaces: int
     """Maximum number of EFA interfaces."""
     network_gbps: float
     """Total network bandwidth, one way."""
-    efa_generation: str
+    efa_generation: str = ""
     """AWS's label, `v1` to `v4`."""
     rdma_read: bool
     rdma_write: bool
-    efa_gbps_if_lower: float | None
+    efa_gbps_if_lower: float | None = None
     """What EFA can carry, where that is less than `network_gbps`."""
-    k8s_efa_request_if_lower: int | None
+    k8s_efa_request_if_lower: int | None = None
     """The EFA interfaces that a node has when built to AWS's recipe, where those are fewer."""
 
     @property
@@ -63,48 +68,38 @@ def instance(instance_type: str) -> Instance | None:
 @cache
 def instance_catalog() -> Mapping[str, Instance]:
     """Return the whole catalog."""
-    return {row["instance_type"]: _instance(row) for row in rows_of("instances.csv")}
+    return {each.instance_type: each for each in records(Instance, rows_of("instances.csv"))}
 
 
-def rows_of(name: str) -> Iterator[Mapping[str, str]]:
-    """Return the rows of a file of the catalog, without its comments."""
-    text = (files("fabbench.catalog") / name).read_text("utf-8")
+def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
+    """Return rows as values of a dataclass, by the types of its fields; empty cells are its defaults."""
+    types: dict[str, Any] = {each.name: next(iter(get_args(each.type)), each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    types |= {name: "yes".__eq__ for name, each in types.items() if each is bool}
+    return (kind(**{name: types[name](cell) for name, cell in row.items() if cell}) for row in rows)
+
+
+def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:
+    """Return the rows of a file of the catalog, or of another package, without its comments."""
+    text = (files(package) / name).read_text("utf-8")
     return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def similar_types(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not in the catalog."""
-    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
-    return f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge."
+    names = {plain(each): each for each in known}
+    near = [names[each] for each in difflib.get_close_matches(plain(name), names, n=4, cutoff=0.5)]
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    others = [each for key, each in names.items() if key not in instance_catalog()]
+    return f"fabbench instances lists those of EC2. Others: {', '.join(others)}."
+
+
+def connects_hosts(gpu_model: str) -> bool:
+    """Return whether the NVLink of such GPUs, as nvidia-smi or the catalog names them, connects hosts."""
+    return any(name in gpu_model for name in RACKS)
 
 
 def efa_reaches(one: str, other: str) -> bool:
     """Return whether EFA can carry anything between two instance types, in one zone and network."""
     families = {plain(one).partition(".")[0], plain(other).partition(".")[0]}
     return families <= _ISLAND or not families & _ISLAND
-
-
-def _instance(row: Mapping[str, str]) -> Instance:
-    return Instance(
-        instance_type=row["instance_type"],
-        arch=row["arch"],
-        vcpus=whole(row["vcpus"]),
-        memory_mib=whole(row["memory_mib"]),
-        gpus=int(row["gpus"]),
-        gpu_model=row["gpu_model"],
-        gpu_memory_mib=whole(row["gpu_memory_mib"]),
-        other_accelerators=int(row["other_accelerators"] or 0),
-        other_accelerator_name=row["other_accelerator_name"],
-        efa_interfaces=int(row["efa_interfaces"]),
-        network_gbps=float(row["network_gbps"]),
-        efa_generation=row["efa_generation"],
-        rdma_read=row["rdma_read"] == "yes",
-        rdma_write=row["rdma_write"] == "yes",
-        efa_gbps_if_lower=float(row["efa_gbps_if_lower"]) if row["efa_gbps_if_lower"] else None,
-        k8s_efa_request_if_lower=whole(row["k8s_efa_request_if_lower"]),
-    )
-
-
-def whole(text: str) -> int | None:
-    """Return the whole number in a cell; None: it is empty."""
-    return int(text) if text else None

@@ -100,7 +100,7 @@ class PodResources:
 
     def requests(self) -> dict[str, str]:
         """Return the container's requests."""
-        return {"cpu": cpus(self.cpus), **self.limits()}
+        return {**({"cpu": cpus(self.cpus)} if self.cpus else {}), **self.limits()}
 
     def limits(self) -> dict[str, str]:
         """Return the container's limits. A CPU limit would slow down what is measured."""
@@ -118,8 +118,8 @@ class PodResources:
         return tuple(f"{name}={text}" for name, text in amounts.items())
 
 
-def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
-    """Return what pods request on a type of the catalog, without having seen a node.
+def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False) -> PodResources:
+    """Return what pods request on a type of the catalog, without having seen a node. `all_cpus`: 15 of 16.
 
     Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
     RequestError for a type that is not in the catalog.
@@ -131,7 +131,8 @@ def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
             hint="Leave out --instance-type to inspect the cluster's nodes.",
         )
     devices = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
-    return with_memory_and_cpus(devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+    made = with_memory_and_cpus(devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+    return replace(made, cpus=entry.vcpus * 15_000 // 16) if all_cpus and entry.vcpus else made
 
 
 def resources_of_profile(profile: Profile) -> PodResources:

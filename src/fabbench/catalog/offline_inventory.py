@@ -13,7 +13,7 @@ from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
 from fabbench.catalog.instances import Instance, instance, similar_types
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan, Variant
@@ -29,8 +29,8 @@ def require_instance(instance_type: str) -> Instance:
     entry = instance(instance_type)
     if entry is None:
         raise RequestError(
-            f"The catalog has no instance type {instance_type} with EFA.",
-            hint=similar_types(instance_type.lower(), [name for name, each in systems().items() if each.fabric]),
+            f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, InfiniBand nor RoCE.",
+            hint=similar_types(instance_type, [each.name for each in systems().values() if each.fabric]),
         )
     return entry
 
@@ -65,9 +65,9 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         if not image:  # only AWS's machines and images have programs in folders that are known
             needs, mpirun = replace(needs, folders={}), "mpirun"
     names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
-    gpus = target.gpus if target.gpus is not None else resources.gpus
-    efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
     name = known.name if known else ""
+    gpus = _gpus(name, resources, target, needs)
+    efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
     of_type = f" ({name})" if name else ""
     hosts = tuple(
         Host(
@@ -79,6 +79,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
             devices=dict.fromkeys(names, link),
             settings=profile.settings if profile else {},
             gpus=gpus,
+            gpu_model=known.gpu_model if known else "",
             instance_type=name,
             programs={name: _path(name, target, needs) for name in needs.programs},
             mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
@@ -90,6 +91,16 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts) for variant in target.variants
     }
     return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
+
+
+def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:
+    gpus = target.gpus if target.gpus is not None else resources.gpus
+    if needs.gpus and not gpus:
+        raise MachineError(
+            f"{name or 'Without --instance-type a host'} has no GPU.",
+            hint="Pass the --instance-type of hosts with GPUs, or --gpus N (GPUs per host).",
+        )
+    return gpus
 
 
 def _resources(known: System | None, profile: Profile | None) -> PodResources:

@@ -66,13 +66,16 @@ def command(**given: Any) -> None:
     """
     from fabbench.hosts.check import check_hosts
     from fabbench.launchers import launcher_named
+    from fabbench.launchers.pod_options import with_image
 
     target, reason = chosen_target(click.get_current_context())
     if given["deep"]:
         _require_deep(target)
     needs = _needs(given["benchmarks"], given["config"])
     fabrics = (*given["fabrics"], *(("efa",) if given["efa"] else ()))
+    target = with_image(target, next(iter(given["benchmarks"]), DEFAULT), fabrics)
     requirements = _requirements(needs, given["benchmarks"], fabrics)
+    requirements = replace(requirements, image=getattr(target.options, "image", ""))
     terminal.notify(f"Target {target.name}{_hosts(target)}: {reason}.")
     with terminal.hosts_progress() as progress:
         examined = launcher_named(target.launcher).examine(
@@ -91,10 +94,8 @@ def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]"
     from fabbench.report.check_report import render_checks
 
     context, width = click.get_current_context(), terminal.width()
-    text = render_checks(
-        checks, form, overviews=overviews, color=width is not None, width=width, full=is_verbose(context)
-    )
-    terminal.write_drawn(text)
+    colored, full = width is not None, is_verbose(context)
+    terminal.write_drawn(render_checks(checks, form, overviews=overviews, color=colored, width=width, full=full))
     context.exit(worst(checks))
 
 
@@ -142,6 +143,5 @@ def _requirements(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[s
 
 def _hosts(target: "Target") -> str:
     names = target.hosts[: target.nodes]
-    if not names:
-        return ""
-    return f" ({', '.join(names)})" if len(names) <= _MAX_NAMED else f" ({len(names)} hosts)"
+    shown = ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} hosts"
+    return f" ({shown})" if names else ""

@@ -74,8 +74,7 @@ def keep_words(ctx: click.Context, args: Sequence[str]) -> None:
 
 def command_line(ctx: click.Context) -> tuple[str, ...]:
     """Return the words of the command line."""
-    words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
-    return ("fabbench", *ctx.command_path.split()[1:], *words)
+    return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(_WORDS, ()))
 
 
 def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
@@ -100,8 +99,7 @@ def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store
 
 def hosts_of_files(ctx: click.Context) -> tuple[str, ...]:
     """Return the hosts of all --hostfile."""
-    hosts: tuple[str, ...] = ctx.meta.get(_FILES, ())
-    return hosts
+    return tuple(ctx.meta.get(_FILES, ()))
 
 
 def named_for_ssh(ctx: click.Context) -> bool:

@@ -30,9 +30,8 @@ def command(type_: str, form: str) -> None:
     from fabbench.report.table import Overview, Table, render_overview
 
     prefix = plain(type_)
-    matches = [each for name, each in sorted(instance_catalog().items()) if name.startswith(prefix)]
-    exact = [each for each in matches if each.instance_type == prefix]
-    instances = exact or matches or [require_instance(type_)]
+    names = [name for name in sorted(instance_catalog()) if name.startswith(prefix)]
+    instances = list(map(require_instance, [prefix] if prefix in names else names or [type_]))
     table = Table(
         header=_HEADER,
         rows=[_row(each) for each in instances],

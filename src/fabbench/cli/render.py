@@ -59,6 +59,7 @@ class _RenderCommand(RunCommand):
 
     @override
     def request(self, ctx: click.Context) -> "RunRequest":
+        from fabbench.launchers.pod_options import with_image
         from fabbench.plan.request import RunRequest
 
         texts = {name: ctx.params[name] for name in _SHARED if ctx.params[name] is not None}
@@ -71,7 +72,7 @@ class _RenderCommand(RunCommand):
         return RunRequest(
             benchmark=self.name or "",
             work=work,
-            target=replace(_target(ctx), inherited=inherited),
+            target=with_image(replace(_target(ctx), inherited=inherited), self.name, given.fabrics),
             fabrics=given.fabrics,
             repeats=given.repeats,
             env=env,

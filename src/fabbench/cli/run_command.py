@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -150,6 +149,7 @@ class RunCommand(HostsCommand):
 
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
+        from fabbench.launchers.pod_options import with_image
         from fabbench.plan.request import RunRequest
 
         given = read_options(RunOptions, given_texts(ctx, declared(RunOptions)))
@@ -161,7 +161,9 @@ class RunCommand(HostsCommand):
         return RunRequest(
             benchmark=self.name or "",
             work=work,
-            target=replace(target, variants=variants_of(ctx), inherited=inherited),
+            target=with_image(
+                replace(target, variants=variants_of(ctx), inherited=inherited), self.name, given.fabrics
+            ),
             target_reason=reason,
             env={**target.env, **env},
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
@@ -228,8 +230,7 @@ def _summary(name: str) -> str:
 def _broken(name: str, error: RequestError) -> click.Command:
     """Return the command of a benchmark that cannot be loaded: it is listed as such, and fails if called."""
 
-    def fail(words: tuple[str, ...]) -> None:
-        del words
+    def fail(**_: object) -> None:
         raise error
 
     return click.Command(
@@ -321,8 +322,7 @@ def interruptible() -> Iterator[None]:
     """Treat SIGTERM, and SIGHUP from a closed terminal, as Ctrl-C; another one during cleanup is ignored."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def interrupt(*_: object) -> None:
         for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt

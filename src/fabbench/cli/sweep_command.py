@@ -122,6 +122,7 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
+        from fabbench.launchers.pod_options import with_image
         from fabbench.plan.request import RunRequest
         from fabbench.runs.sweep import SweepRequest
         from fabbench.runs.sweep_store import open_sweep
@@ -135,7 +136,7 @@ class SweepCommand(RunCommand):
         run = RunRequest(
             benchmark=self.name or "",
             work=self.work(ctx),
-            target=replace(target, inherited=inherited),
+            target=with_image(replace(target, inherited=inherited), self.name, given.fabrics),
             target_reason=reason,
             env={**target.env, **env},
             **{name: getattr(given, name) for name in ("fabrics", "metric", "store", "name")},

@@ -20,7 +20,7 @@ from fabbench.counters.snapshot import (
     of_fabric,
     others,
 )
-from fabbench.model.fabrics import INTRA_HOST
+from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal
@@ -90,7 +90,7 @@ def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[F
     are not judged. A single host reaches itself through the loopback, which is not a NIC.
     """
     kind = kind_of(expected.fabric)
-    if kind is None and expected.fabric not in INTRA_HOST:
+    if kind is None and expected.fabric not in NO_NETWORK:
         return ()
     requested = {
         host: of_fabric(traffic, expected.fabric, chosen=expected.chosen, expected=expected.nics)

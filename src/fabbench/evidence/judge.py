@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.model.fabrics import INTRA_HOST, contradicts
+from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size
@@ -131,7 +131,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
         yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
-    elif transport not in accepted and proof.fabric not in INTRA_HOST and contradicts(network, accepted):
+    elif transport not in accepted and proof.fabric not in NO_NETWORK and contradicts(network, accepted):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."

@@ -41,18 +41,14 @@ def _known(  # noqa: PLR0913, PLR0917 - one parameter per column of the table be
     return KnownError(code, words, lazy(pattern), meaning, advice, severity)
 
 
-_SECURITY_GROUP = (
-    "The security group must allow all traffic from and to itself (both directions, by its own name), and "
-    "all nodes must be in one subnet and of one instance family."
-)
-
 KNOWN_ERRORS: tuple[KnownError, ...] = (
     _known(
         "peer-unreachable",
         ("security group", "Unreachable remote", "Unresponsive receiver"),
         r"security group on either this instance or the peer|Unreachable remote|Unresponsive receiver",
         "EFA packets do not reach the peer.",
-        _SECURITY_GROUP,
+        "The security group must allow all traffic from and to itself (both directions, by its own name), and "
+        "all nodes must be in one subnet and of one instance family.",
         Severity.ERROR,
     ),
     _known(
@@ -235,6 +231,14 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         r"Got async event ?: (?:port error|device fatal|QP fatal)",
         "A port or a NIC failed during the run.",
         "Check the cable and the switch port of this NIC (`ibstat`, `dmesg`).",
+        Severity.ERROR,
+    ),
+    _known(
+        "imex",
+        ("MNNVL (cliqueSize",),
+        r"MNNVL \(cliqueSize \d+\) is available but not",
+        "GPUs of other hosts cannot be reached by NVLink: there is no working IMEX domain.",
+        "Check `nvidia-imex-ctl -N`. Pods need a claim of a ComputeDomain that has all nodes: docs/kubernetes.md.",
         Severity.ERROR,
     ),
     _known(

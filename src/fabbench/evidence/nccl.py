@@ -16,7 +16,7 @@ _VIA = lazy(
     r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
 _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
-_COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
+_COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
 _NAME = lazy(r"AWS Libfabric|[A-Za-z][\w.+-]*")
 """A network's name; Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
@@ -56,9 +56,8 @@ class Evidence:
     transports: dict[str, set[bool]] = field(default_factory=dict)
     """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA: one or both values."""
     channels: dict[str, str] = field(default_factory=dict)
-    """Each key of `transports`, `gdr` and `no-gdr` → the first channel line that showed it."""
-    mnnvl: bool = False
-    """Whether a channel went over NVLink between nodes."""
+    """Each key of `transports`, `gdr`, `no-gdr` and `mnnvl` (NVLink may connect hosts; `nodes` are NVLink
+    domains) → the first line that showed it."""
     nodes: int = 0
     ranks: int = 0
     channel_count: int = 0
@@ -164,7 +163,8 @@ class Evidence:
         direct = "/GDRDMA" in (match["flags"] or "")
         self.transports.setdefault(key, set()).add(direct)
         self.channels.setdefault(key, message)
-        self.mnnvl = self.mnnvl or bool(match["mnnvl"])
+        if match["mnnvl"]:
+            self.channels.setdefault("mnnvl", message)
         if net:
             self.channels.setdefault("gdr" if direct else "no-gdr", message)
             if match["dev"]:
@@ -225,6 +225,8 @@ class Evidence:
 
     def _comm(self, message: str, _origin: str) -> None:
         if match := _COMM.search(message):
+            if match[4] == "1":
+                self.channels.setdefault("mnnvl", message)
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:

@@ -25,11 +25,11 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
     What NCCL says counts more: two names may be one machine.
     """
     facts = dict(evidence.facts)
-    network = _network(evidence)
+    network, nodes = _network(evidence), _nodes(evidence, hosts)
     if network:
         facts["network"] = network
     if evidence.debugging:
-        facts["transport"] = _transport(evidence, network, evidence.nodes or hosts)
+        facts["transport"] = _transport(evidence, network, nodes or hosts)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
     facts |= dict(_devices(evidence, network))
@@ -37,11 +37,13 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
     if nets:
         directs = set().union(*nets)
         facts["gdr"] = "partly" if len(directs) > 1 else "yes" if directs == {True} else "no"
-    if evidence.ranks:
-        facts["ranks"] = evidence.ranks
-    if evidence.nodes:
-        facts["nodes"] = evidence.nodes
-    return facts
+    return facts | {name: count for name, count in (("ranks", evidence.ranks), ("nodes", nodes)) if count}
+
+
+def _nodes(evidence: Evidence, hosts: int) -> int:
+    """Return the number of nodes. NCCL counts all hosts of one NVLink domain as one."""
+    names = {name.partition(":")[0] for processes in evidence.networks.values() for name in processes}
+    return max(evidence.nodes, hosts, len(names)) if "mnnvl" in evidence.channels else evidence.nodes
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
@@ -151,11 +153,13 @@ def _classify(evidence: Evidence, name: str) -> str:
 
 
 def _transport(evidence: Evidence, network: str, hosts: int) -> str:
-    nets = _channel_networks(evidence)
+    nets, intra_host = _channel_networks(evidence), set(evidence.transports)
+    if "mnnvl" in evidence.channels and hosts > max(evidence.nodes, 1):
+        # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a network.
+        nets |= {"mnnvl", *([network] if evidence.nodes > 1 and network and not nets else ())}
     if nets:
         return "+".join(sorted(nets))
-    intra_host = set(evidence.transports)
-    if hosts > 1 and network and not evidence.mnnvl and not (intra_host and _is_whole(evidence)):
+    if hosts > 1 and network and not (intra_host and _is_whole(evidence)):
         return network
     return intra_host.pop() if len(intra_host) == 1 else "unknown"
 
@@ -164,7 +168,7 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     """Yield findings: failed plugins, fallbacks, ranks that disagree, known errors."""
     networks = _assigned(evidence)
     yield from _disagreement(evidence, networks)
-    if hosts > 1 and evidence.nodes == 1 and _is_whole(evidence):
+    if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):
         yield Finding(
             code="one-machine",
             severity=Severity.WARNING,
@@ -199,7 +203,7 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
     transport = str(facts.get("transport", "unknown"))
     lost = evidence.trouble or evidence.missing
-    if not evidence.requested or not lost or transport in {"unknown", "efa", *INTRA_HOST}:
+    if not evidence.requested or not lost or transport in {"unknown", "efa", "mnnvl", *INTRA_HOST}:
         return ""
     return f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the plugin failed or is missing."
 
@@ -264,32 +268,19 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
         or evidence.asked.endswith("Libfabric")
         or any("OFI" in line or "ibfabric" in line for line in evidence.trouble)
     )
+    sockets = networks == {"socket"} or not (efa or networks)
+    failed = bool(evidence.trouble)
+    if works or not (failed or (evidence.missing and sockets)):
+        return
     fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
-    if (evidence.trouble or evidence.missing) and not works and not efa and networks <= {"socket"}:
-        yield Finding(
-            code="plugin-failed" if evidence.trouble else "plugin-missing",
-            severity=Severity.NOTE,
-            meaning=f"The network plugin {'failed' if evidence.trouble else 'was not found'}{fallback}.",
-            line=(evidence.trouble or [evidence.missing])[0][:LONGEST_QUOTE],
-            advice="Set NCCL_NET to the network that you expect, so that the run fails instead of falling back.",
-        )
-    elif evidence.trouble and not works:
-        yield Finding(
-            code="plugin-failed",
-            severity=Severity.WARNING,
-            meaning=f"The network plugin failed{fallback}.",
-            line=evidence.trouble[0][:LONGEST_QUOTE],
-            advice="Check `fi_info -p efa` on the node, and set the network "
-            '(NCCL_NET="AWS Libfabric") so that the run fails instead of falling back.',
-        )
-    elif evidence.missing and networks == {"socket"}:
-        yield Finding(
-            code="plugin-missing",
-            severity=Severity.NOTE,
-            meaning="No network plugin was found, and NCCL used its own sockets.",
-            line=evidence.missing[:LONGEST_QUOTE],
-            advice="For EFA, put the aws-ofi-nccl library on LD_LIBRARY_PATH of every rank.",
-        )
+    check = "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the aws-ofi-nccl library. "
+    yield Finding(
+        code="plugin-failed" if failed else "plugin-missing",
+        severity=Severity.WARNING if failed and (efa or not sockets) else Severity.NOTE,
+        meaning=f"The network plugin {'failed' if failed else 'was not found'}{fallback}.",
+        line=(evidence.trouble or [evidence.missing])[0][:LONGEST_QUOTE],
+        advice=f"{check if efa else ''}Set NCCL_NET to the network that you expect: the run then fails without it.",
+    )
 
 
 def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "libfabric": probe.libfabric,
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
-        "nvidia_driver": probe.nvidia_driver,
+        "nvidia_driver": probe.nvidia_driver or next((gpu.driver for gpu in probe.gpus), ""),
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }
@@ -168,6 +168,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         devices={device.name: str(device.link) for device in probe.devices},
         gids={device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None},
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
+        gpu_model=next((gpu.name for gpu in probe.gpus), ""),
         instance_type=probe.instance_type,
         programs={name: program.path for name, program in probe.programs.items()},
         variant_files=probe.variant_files,

@@ -5,12 +5,14 @@ Tolerations, pull secrets, labels and the like: names follow k8s.io/apimachinery
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Target
 from fabbench.model.option_types import Parsed
 from fabbench.model.options import LauncherOptions, option
 
@@ -162,6 +164,14 @@ class PodOptions(LauncherOptions):
         if self.runtime_class:
             fields["runtimeClassName"] = self.runtime_class
         return fields
+
+
+def with_image(target: Target, benchmark: str | None, fabrics: Sequence[str]) -> Target:
+    """Return a target whose pods have the usual image of a benchmark, unless the user names one."""
+    options, image = target.options, default_image(benchmark or "", fabrics)
+    is_default = isinstance(options, PodOptions) and getattr(options, "node_image", "") == DEFAULT
+    changed: dict[str, Any] = {"image": image} if image and is_default and "image" not in target.typed else {}
+    return replace(target, options=replace(options, **changed))
 
 
 Object: TypeAlias = dict[str, Any]  # One object, as the API takes it

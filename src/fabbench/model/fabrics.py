@@ -11,25 +11,23 @@ _NETWORKS = {
     "efa": {"efa"},
     "tcp": {"socket"},
     "ofi-tcp": {"libfabric-tcp"},
-    "ib": {"ib"},
     "roce": {"ib", "gib"},
-    "gib": {"gib"},
     "tcpxo": {"fastrak"},
-    "shm": {"shm"},
-    "p2p": {"p2p"},
+    **{name: {name} for name in ("ib", "gib", "shm", "p2p")},
+    "nvlink": {"mnnvl"},
 }
 # libfabric's own tools report a provider; these fabrics are not named after theirs.
 _PROVIDERS = {
     "efa": {"efa", "efa-direct"},
-    "tcp": {"tcp", "tcp;ofi_rxm"},
-    "ofi-tcp": {"tcp", "tcp;ofi_rxm"},
-    "ib": {"verbs", "verbs;ofi_rxm"},
-    "roce": {"verbs", "verbs;ofi_rxm"},
+    **{name: {"tcp", "tcp;ofi_rxm"} for name in ("tcp", "ofi-tcp")},
+    **{name: {"verbs", "verbs;ofi_rxm"} for name in ("ib", "roce")},
     "shm": {"shm"},
 }
 
 INTRA_HOST = frozenset({"shm", "p2p"})
 """Fabrics that exist inside one host only."""
+NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
+"""Fabrics that need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack."""
 
 AB = "ab"
 """Stands for two configurations: the best RDMA fabric that every host has, then tcp."""
@@ -39,7 +37,7 @@ AUTO = "auto"
 RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
-NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *INTRA_HOST})
+NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})
 """Fabrics and providers that register no memory with a device: no page has to be locked."""
 
 FABRICS = frozenset({*_NETWORKS, *RDMA})
@@ -77,9 +75,8 @@ def contradicts(transport: str, accepted: frozenset[str]) -> bool:
 
     `libfabric` alone, with no line that names the provider, rules out only what does not go through it.
     """
-    if transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted):
-        return False
-    return transport != "unknown" and transport not in accepted
+    through = transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted)
+    return transport not in {"unknown", *accepted} and not through
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class Host:
     gids: Mapping[str, int] = field(default_factory=dict)
     """RoCE device → index of its RoCE v2 GID."""
     gpus: int = 0
+    gpu_model: str = ""
+    """As nvidia-smi names it; empty: not known."""
     virtual: bool = False
     """Whether it is a part of a machine that stands for a host, with a part of its GPUs."""
     instance_type: str = ""

@@ -6,10 +6,11 @@ from itertools import chain
 from typing import Any
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.images import require_fit
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.plan import Configuration, Execution, Plan, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.plan.gates import require_comparable, require_measurable
 from fabbench.plan.request import RunRequest, Work, applied, named
 
@@ -27,15 +28,17 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     """
     work = request.work
     _require_seen(request, inventory)
+    for name, image in ((each.name, each.image or inventory.image) for each in request.variants or (DEFAULT_VARIANT,)):
+        benchmark_named(request.benchmark).require_image(image)
+        require_fit(image, inventory.hosts_for_variant(name))
     fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
     configurations = tuple(_configurations(fabrics, request.variants))
     gates = require_measurable(request, inventory.hosts)
     require_comparable(request, gates, configurations, len(inventory.hosts))
-    repeats = request.repeats or (REPEATS if len(configurations) > 1 else 1)
-    if request.adaptive is not None:
-        repeats = request.adaptive.max_repeats
+    usual = REPEATS if len(configurations) > 1 else 1
+    repeats = request.adaptive.max_repeats if request.adaptive is not None else request.repeats or usual
     return Plan(
         benchmark=request.benchmark,
         target=request.target.name,
@@ -69,12 +72,11 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
                 f"--ab needs an RDMA fabric, and none was found on {names}. {_search_notes(inventory)}",
                 hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
                 if len(inventory.hosts) == 1
-                else "fabbench check shows what is missing. --fabric tcp measures TCP alone.",
+                else "fabbench check shows what is missing; render takes --instance-type. --fabric tcp measures TCP.",
             )
         return available[0], "tcp"
     local = _INSIDE if len(inventory.hosts) == 1 else ()
-    others = (name for name in (*local, "tcp") if _everywhere(name, inventory, work))
-    return (next(chain(available, others), "tcp"),)
+    return (next(chain(available, (name for name in local if _everywhere(name, inventory, work))), "tcp"),)
 
 
 def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
@@ -106,7 +108,7 @@ def _best_inside(token: str, host: Host, work: Work) -> str:
 def _no_network(what: str, host: Host) -> RequestError:
     return RequestError(
         f"{what} cannot be measured on {host.name} alone: ranks on one host do not use the network.",
-        hint="Specify more hosts. On local, --virtual-nodes 2 splits one machine's GPUs into two hosts.",
+        hint="Specify more hosts, or --fabric p2p or shm inside one. On local, --virtual-nodes 2 splits its GPUs.",
     )
 
 
@@ -161,10 +163,8 @@ def _executions(
         for configuration in configurations if repeat % 2 else reversed(configurations):
             name = f"{number:03}-{configuration.label}-r{repeat}"
             number += 1
-            hosts, variant = (
-                inventory.hosts_for_variant(configuration.variant),
-                named(request.variants, configuration.variant),
-            )
+            hosts = inventory.hosts_for_variant(configuration.variant)
+            variant = named(request.variants, configuration.variant)
             steps = work.steps(name, configuration.fabric, hosts)
             yield Execution(
                 id=name,

@@ -58,6 +58,23 @@ def test_efa_against_sockets_in_one_command(efa: Lab) -> None:
     assert {log.facts["transport"] for log in stored.logs("tcp")} == {"socket"}
 
 
+def test_nvlink_between_hosts_against_efa(efa: Lab) -> None:
+    with standin(*efa.hosts, RACK=1), nothing_left(efa):
+        done = run(efa, nccl(efa, "--fabric", "nvlink", "--efa", *FAST, "--repeat", "1"))
+    assert done.returncode == 0, done.stderr
+    assert "nvlink: mnnvl carried the data; efa: efa carried the data" in done.stdout
+    facts = the_log(efa, "nvlink").facts
+    assert (facts["network"], facts["nodes"]) == ("socket", 2)
+
+
+@pytest.mark.slow
+def test_nvlink_that_is_not_there_is_off_fabric(efa: Lab) -> None:
+    done = run(efa, nccl(efa, "--fabric", "nvlink", *FAST))
+    assert done.returncode == 4, done.stderr
+    log = the_log(efa, "nvlink")
+    assert (log.outcome, log.facts["transport"]) == (Outcome.OFF_FABRIC, "socket")
+
+
 @pytest.mark.slow
 def test_what_shells_and_images_have_set_does_not_decide(efa: Lab) -> None:
     """The published baseline was an empty variable; the configurations here set and unset what they say."""

@@ -193,3 +193,10 @@ def test_latencies_are_held_against_the_smallest_published_size() -> None:
     found = one(log(rows, metric="latency", labels={}, facts=facts, benchmark="pingpong", case="pingpong"))
     assert (found.assessment, found.size) == (Assessment.LOW, 4)
     assert "placement group" in found.causes[0]
+
+
+def test_nvlink_between_hosts_is_compared_with_nvlink_and_has_no_ceiling_of_nics() -> None:
+    facts: dict[str, str | int] = {"instance_type": "p6e-gb200.36xlarge", "nodes": 4, "ranks": 16}
+    found = one(log([(4 * GB, 880e9)], facts={**facts, "transport": "mnnvl"}))
+    assert (found.assessment, found.ceiling, found.range) == (Assessment.NORMAL, None, (882.5e9, 882.5e9))
+    assert found.setting.words == "4 x p6e-gb200.36xlarge, nvlink"

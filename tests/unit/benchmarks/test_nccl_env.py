@@ -22,10 +22,11 @@ from fabbench.model.hosts import Host
 A = Host(name="a", interface="eth0", gpus=8)
 B = Host(name="b", interface="eth0", gpus=8)
 TWO = (A, B)
+H100 = Host(name="h", gpu_model="H100")
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "{folder}/debug.%h.%p"}
 SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 ALONE = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
-FABRICS = ("efa", "tcp", "ofi-tcp", "ib", "roce", "shm", "p2p", "cxi")
+FABRICS = ("efa", "tcp", "ofi-tcp", "ib", "roce", "shm", "p2p", "nvlink", "cxi")
 
 
 def own(found: NcclEnvironment) -> dict[str, str]:
@@ -48,6 +49,12 @@ def own(found: NcclEnvironment) -> dict[str, str]:
 def test_a_network_between_hosts_is_named_and_nothing_else_is_tuned(fabric: str, network: dict[str, str]) -> None:
     between = {**network, "NCCL_MNNVL_ENABLE": "0", "NCCL_SOCKET_IFNAME": "=eth0"}
     assert own(environment(fabric, TWO)) == between
+
+
+def test_nvlink_between_hosts_is_asked_for_and_nothing_else_may_be_fast() -> None:
+    found = environment("nvlink", TWO)
+    assert own(found) == {**SOCKETS, "NCCL_MNNVL_ENABLE": "1", "NCCL_SOCKET_IFNAME": "=eth0"}
+    assert {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_CUMEM_ENABLE", *EFA_SETTINGS} <= set(found.unset)
 
 
 @pytest.mark.parametrize("fabric", ["efa", "tcp", "ib"])
@@ -166,6 +173,10 @@ def test_parts_of_one_machine_are_hosts_of_their_own_for_networks_alone() -> Non
         ("p2p", Host(name="a", gpus=1), "it takes two GPUs of one host, and 1 was found."),
         ("shm", Host(name="a", gpus=1, virtual=True), ""),
         ("ofi-tcp", Host(name="a", providers={"tcp;ofi_rxm": frozenset({"rdm"})}), ""),
+        ("nvlink", Host(name="a", gpu_model="NVIDIA GB200"), ""),
+        ("nvlink", Host(name="a"), ""),
+        ("nvlink", Host(name="a", virtual=True), "it is a part of one machine, whose NVLink is p2p."),
+        ("nvlink", H100, "its GPUs are H100, and NVLink connects hosts only in racks of GB200 and GB300."),
         ("cxi", Host(name="a"), "libfabric has no provider cxi there."),
     ],
 )

@@ -1,107 +1,17 @@
 """What programs print when a run dies: each wording once, alone, above and below complete tables."""
 
+import json
+
 import pytest
 
 from fabbench.evidence import known_errors
 from fabbench.evidence.fatal import _SIGN, _table, fatal_message
 from fabbench.model.log import Outcome
+from tests.support.paths import DATA
 from tests.support.read_logs import read
 
-FATAL = {
-    "Open MPI": [
-        "[node0:4711] *** An error occurred in MPI_Recv",
-        "[node0:4711] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,",
-        "[node0:4711] *** Process received signal ***",
-        "*** The MPI_Init() function was called before MPI_INIT was invoked.",
-        "mpirun has exited due to process rank 1 with PID 0 on node vm exiting improperly.",
-        "prterun noticed that process rank 2 with PID 0 on node vm exited on signal 9 (Killed).",
-        "prterun detected that one or more processes exited with non-zero status,",
-        "Primary job  terminated normally, but 1 process returned",
-        "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
-        "It looks like MPI_INIT failed for some reason; your parallel process is",
-        "At least one pair of MPI processes are unable to reach each other for",
-        "Open MPI failed an OFI Libfabric library call (fi_domain).  This is highly",
-        "No components were able to be opened in the pml framework.",
-        "[node0:4711] PML cm cannot be selected",
-        "ORTE has lost communication with a remote daemon.",
-        "There are not enough slots available in the system to satisfy the 4",
-        "[node0:4711] mpirun was unable to launch the specified application",
-        "mpirun has detected an attempt to run as root.",
-        "ORTE was unable to reliably start one or more daemons.",
-        "A daemon (pid 4711) failed to report back",
-    ],
-    "MPICH": [
-        "Abort(741942927) on node 19 (rank 19 in comm 0): Fatal error in PMPI_Alltoall: Other MPI error",
-        "Abort(1) (rank 3 in comm 496): application called MPI_Abort(comm=0x84000004, 1) - process 3",
-        "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0",
-        "Fatal error in PMPI_Init: Other MPI error, error stack:",
-    ],
-    "MVAPICH": ["[node0:mpi_rank_0][error_sighandler] Caught error: Segmentation fault (signal 11)"],
-    "hydra": [
-        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
-        "=   KILLED BY SIGNAL: 9 (Killed)",
-        "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
-        "[mpiexec@vm] control_cb (pm/pmiserv/pmiserv_cb.c:206): assert (!closed) failed",
-    ],
-    "PALS": ["x1000c0s0b0n0: rank 5 died from signal 9", "x1000c0s0b0n0.hsn: rank 0 exited with code 1"],
-    "ALPS": ["[NID 00012] Apid 4711: initiated application termination"],
-    "jsrun": ["ERROR:  One or more process (first noticed rank 1) terminated with signal 9"],
-    "Flux": ["flux-job: task(s) exited with exit code 1", "0.5s: job.exception type=exec severity=0 lost shell"],
-    "PBS": ["=>> PBS: job killed: mem 4gb exceeded limit 2gb"],
-    "LSF": ["TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.", "Exited with exit code 140."],
-    "Slurm": [
-        "srun: error: node0: task 1: Killed",
-        "srun: error: node0: task 1: Exited with exit code 3",
-        "slurmstepd-node0: error: *** STEP 1.30 ON node0 CANCELLED AT 2026-11-21T11:44:49 ***",
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=4.0.",
-        "launch failed on node0: Couldn't allocate a port for PMI to use",
-    ],
-    "Kubernetes": [
-        "command terminated with exit code 137",
-        "error: lost connection to pod",
-        "Reason: OOMKilled",
-        "Error from server: error dialing backend: No agent available",
-    ],
-    "The kernel": [
-        "[ 4711.123] Out of memory: Killed process 4711 (all_reduce_perf) total-vm:123kB",
-        "[ 4711.123] Memory cgroup out of memory: Killed process 4711 (osu_bw)",
-        "./run.sh: line 14:  4711 Killed                  ./osu_bw",
-    ],
-    "The system": [
-        "Segmentation fault (core dumped)",
-        "./run.sh: line 14:  4711 Aborted                 (core dumped) ./osu_bw",
-        "*** stack smashing detected ***: terminated",
-        "terminate called after throwing an instance of 'std::bad_alloc'",
-        "./osu_bw: error while loading shared libraries: libmpi.so.40: cannot open shared object file",
-    ],
-    "ssh": [
-        "Killed by signal 9.",
-        "Timeout, server node1 not responding.",
-        "ssh: connect to host 198.18.1.99 port 2222: No route to host",
-        "root@node1: Permission denied (publickey).",
-        "Host key verification failed.",
-    ],
-    "UCX": [
-        "[1795563752.830398] [vm:26026:0]     perftest.c:405  UCX  ERROR client failed. connect() failed",
-        "[vm:26026:0:26026] Caught signal 11 (Segmentation fault: address not mapped to object)",
-    ],
-    "libfabric": ["Libfabric EFA provider has encountered an internal error:"],
-    "Other frameworks": [
-        "horovod.common.exceptions.HorovodInternalError: ncclCommInitRank failed: unhandled system error",
-        "INTERNAL: NCCL operation ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled system error",
-        "tensorflow.python.framework.errors_impl.UnknownError: NCCL: unhandled system error",
-    ],
-    "DeepSpeed": ["[launch.py:325:sigkill_handler] ['python', 'train.py'] exits with return code = -6"],
-    "PyTorch": [
-        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:1, unhandled system error",
-        "[rank1]: RuntimeError: loss is nan",
-        "RuntimeError: NCCL communicator was aborted on rank 0",
-        "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]",
-        "[Rank 3] NCCL watchdog thread terminated with exception: NCCL error: remote process exited",
-        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
-        "E1125 1601 torch/distributed/elastic/api.py:986] failed (exitcode: -9) local_rank: 1",
-    ],
-}
+FATAL = json.loads((DATA / "fatal_messages.json").read_text("utf-8"))
+"""Who prints it → what ends a run."""
 LIMITS = [
     "The user-provided time limit for job execution has been reached:",
     "slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-11-21T11:47:14 DUE TO TIME LIMIT ***",

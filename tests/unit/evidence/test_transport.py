@@ -1,13 +1,15 @@
 """What carried the data: proven by lines, and by nothing else."""
 
+import re
 from collections.abc import Iterable
 
 import pytest
 
-from fabbench.evidence.known_errors import KNOWN_ERRORS
+from fabbench.evidence.known_errors import matching_errors
 from fabbench.model.log import Ending, Log, Outcome
 from fabbench.model.plan import Proof
 from tests.support.nccl_text import nccl_text
+from tests.support.paths import ROOT
 from tests.support.read_logs import read, read_one
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
@@ -57,6 +59,8 @@ MINIMAL = [
     ("tcpxo", 2, Outcome.UNPROVEN, []),
     ("p2p", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
     ("shm", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"]),
+    ("nvlink", 2, Outcome.OK, ["Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL"]),
+    ("nvlink", 2, Outcome.OK, ["comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 1"]),
 ]
 
 
@@ -86,6 +90,40 @@ def test_only_the_nics_that_were_chosen(fabric: str, lines: list[str], outcome: 
     assert used in (log.reason or "")
 
 
+RACK = "comm 0x9a39870 rank {} nRanks 8 nNodes {} localRanks 8 localRank {} MNNVL {}"
+
+
+@pytest.mark.parametrize(
+    ("domains", "mnnvl", "channels", "transport", "nodes"),
+    [
+        (1, 1, ["P2P/MNNVL"], "mnnvl", 2),
+        (1, 1, [], "mnnvl", 2),  # NVLS alone: NCCL connects no ring before it needs one
+        (1, 1, ["P2P/MNNVL", "SHM/direct/direct"], "mnnvl", 2),
+        (1, 1, ["P2P/MNNVL", "NET/Socket/0"], "mnnvl+socket", 2),
+        (2, 1, ["P2P/MNNVL", "NET/Socket/0"], "socket", 2),  # each tray is a domain of its own
+        (2, 0, ["P2P/CUMEM", "NET/Socket/0"], "socket", 2),
+    ],
+)
+def test_nvlink_between_hosts(domains: int, mnnvl: int, channels: list[str], transport: str, nodes: int) -> None:
+    """NCCL counts NVLink domains: the hosts of one are one node to it."""
+    said = [f"Channel 00/0 : 3[3] -> 4[0] via {channel}" for channel in channels]
+    lines = []
+    for rank in range(8):
+        own = ["Using network Socket", RACK.format(rank, domains, rank, mnnvl), *said]
+        lines += [f"tray{rank // 4}:10{rank}:200 [{rank % 4}] NCCL INFO {message}" for message in own]
+    (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=8, hosts=2)]), Proof(fabric="nvlink"))
+    outcome = Outcome.OK if transport == "mnnvl" else Outcome.OFF_FABRIC
+    assert (log.outcome, log.facts["transport"], log.facts["nodes"]) == (outcome, transport, nodes)
+    assert "one-machine" not in codes(log)
+
+
+def test_racks_that_a_network_connects() -> None:
+    lines = [f"tray{rank}:10{rank}:200 [0] NCCL INFO {RACK.format(rank, 2, rank, 1)}" for rank in range(4)]
+    lines += [f"tray{rank}:10{rank}:200 [0] NCCL INFO Using network IB" for rank in range(4)]
+    (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=4, hosts=4)]), Proof(fabric="ib"))
+    assert (log.outcome, log.facts["transport"]) == (Outcome.OFF_FABRIC, "ib+mnnvl")
+
+
 @pytest.mark.parametrize(("fabric", "hosts", "outcome", "lines"), MINIMAL)
 def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: Outcome, lines: list[str]) -> None:
     """Without any one of them the log proves nothing, or the opposite."""
@@ -106,7 +144,8 @@ MNNVL = "Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL"
         # A network line proves nothing about two ranks in one box.
         (1, [OFI, NETWORK], Outcome.UNPROVEN, {"transport": "unknown", "network": "efa"}),
         # Trays of GB200 reach each other without a NIC.
-        (2, [OFI, NETWORK, MNNVL], Outcome.OFF_FABRIC, {"transport": "p2p"}),
+        (2, [OFI, NETWORK, MNNVL], Outcome.OFF_FABRIC, {"transport": "mnnvl"}),
+        (1, [OFI, NETWORK, MNNVL], Outcome.OFF_FABRIC, {"transport": "p2p"}),
         # The plugin prints before it fails.
         (2, PLUGIN, Outcome.UNPROVEN, {"plugin": "aws-ofi-nccl 1.16.2"}),
         # The provider line of every plugin
@@ -204,44 +243,10 @@ def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(origins: list[
     assert (log.benchmark, log.facts["nodes"], codes(log)) == ("torch", 2, found)
 
 
-SEEN = {
-    "peer-unreachable": "NET/OFI completion error: Unreachable remote - never received a response",
-    "libfabric-too-old": "NET/OFI EFA provider requires at least libfabric version 1.22.0.",
-    "network-not-found": "Error: network AWS Libfabric not found.",
-    "plugin-unsupported": "NET/Plugin: External network plugin libnccl-net.so is unsupported",
-    "provider-not-supported": "NET/OFI Only EFA provider is supported",
-    "gdr-disabled": "NET/OFI Need to force simple protocol: GDR not supported",
-    "gpu-memory-not-registered": "NET/OFI Unable to register memory (type = 2) RC: -22",
-    "debug-output-lost": "fabbench: The debug output of ranks on node1 is lost: ssh: Could not resolve",
-    "too-much-output": "fabbench: ranks was aborted: it printed more than 256 MiB or 1,000,000 lines.",
-    "write-emulated": "NET/OFI FI_OPT_EFA_EMULATED_WRITE is true when the protocol is RDMA write.",
-    "nic-unreachable": "Call to ibv_modify_qp failed with error Network is unreachable",
-    "nic-retries-exceeded": "NET/IB : Got completion from peer 10.0.0.1<33092> with error 12, opcode 0, "
-    "len 0, vendor err 129 (Recv)",
-    "memory-access-refused": "NET/IB: Got completion from peer 10.0.0.1<51161> with status=4 opcode=0 "
-    "len=0 vendor err 81 (Send)",
-    "endpoint-refused": "NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument",
-    "memlock": "NET/OFI fi_mr_reg failed: Cannot allocate memory (-12)",
-    "shm-too-small": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
-    "fork-unsafe": "A process has executed an operation involving a call",
-    "interface-not-found": "Bootstrap : no socket interface found",
-    "ssh-refused": "root@198.18.1.11: Permission denied (publickey).",
-    "cuda-driver-too-old": "Test CUDA failure a.cu:8 'CUDA driver version is insufficient for CUDA runtime version'",
-    "gpu-not-supported": "Test CUDA failure a.cu:1 'no kernel image is available for execution on the device'",
-    "peer-closed": "socketProgress: Connection closed by remote peer node1<43210>",
-    "peer-lost": "NET/Socket : Call to recv from 10.0.0.1<41234> failed : Connection reset by peer",
-    "nic-call-failed": "NET/OFI Request 0x7f completed with error. RC: 103. Error: 5 (Input/output error)",
-    "ranks-differ": "Message truncated : received 1024 bytes instead of 512",
-    "cuda-failure": "Cuda failure 2 'out of memory'",
-    "duplicate-gpu": "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
-    "port-down": "NET/IB : mlx5_0:1 Got async event : port error",
-    "fabric-manager": "Cuda failure 'system not yet initialized'",
-    "slingshot-timeouts": "MPICH Slingshot Network Summary: 3 network timeouts",
-}
-
-
-def test_every_known_error_has_a_line_here() -> None:
-    assert sorted(SEEN) == sorted(error.code for error in KNOWN_ERRORS)
+HEADINGS = re.findall(r"^### (.*)", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.MULTILINE)
+LINES = [line for heading in HEADINGS for line in re.findall(r"`(.*?)`", heading)]
+SEEN = {error.code: line for line in LINES for error in matching_errors(line)}
+"""Every known error has a heading there (tests/docs), with lines of it."""
 
 
 @pytest.mark.parametrize("code", SEEN)

@@ -1,45 +1,16 @@
 """How an execution ends counts for what ran last, however much of it was printed."""
 
+import json
+
 import pytest
 
 from fabbench.model.log import Ending, Log, Outcome
+from tests.support.paths import DATA
 from tests.support.read_logs import read_lines
 
 LATE = Ending(status=None, timed_out="Step x was aborted: no output for 5 s.", planned_sizes=(64, 256))
 
-STEPS = {
-    "fabtests": [
-        "fi_rma_bw benchmark=fabtests program=fi_rma_bw",
-        "[fabbench:client] bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec",
-        "[fabbench:client] 64      10      640         0.00s      1.00      64.00       0.02",
-    ],
-    "pingpong": [
-        "64 benchmark=pingpong size=64 iterations=10",
-        "[fabbench:client] bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec",
-        "[fabbench:client] 64      10      =10      1.2k        0.00s      5.52      11.59       0.09",
-    ],
-    "perftest": [
-        "ib_write_bw benchmark=perftest program=ib_write_bw",
-        "[fabbench:client]                     RDMA_Write BW Test",
-        "[fabbench:client]  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]",
-        "[fabbench:client]  64         5000             1.00               1.00               0.016384",
-    ],
-    "nvshmem": [
-        "shmem_put_bw benchmark=nvshmem test=shmem_put_bw ranks=2",
-        "#shmem_put_bw_uni",
-        "size(B)     scope     BW (GB/sec)     ",
-        "64          None      0.005776        ",
-    ],
-    "nccl": [
-        "all_reduce benchmark=nccl collective=all_reduce ranks=2",
-        "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
-        "# Collective test starting: all_reduce_perf",
-    ],
-    "torch": [
-        "all_reduce benchmark=torch ranks=2",
-        "The average bandwidth of all_reduce with a 4.0GB payload (50 executions, 2 ranks):",
-    ],
-}
+STEPS = json.loads((DATA / "hung_steps.json").read_text("utf-8"))
 """Benchmark → the marker's words, and what a program of it prints before it hangs."""
 
 

@@ -34,7 +34,6 @@ class Fabtests(LibfabricBenchmark):
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
     """`%.2f` of usec and MB/sec; of Gb/sec until 2016."""
 
-    in_built_image = True
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
     help = """\
     Run a program of libfabric's fabtests: a server and a client process per NIC, all at once.

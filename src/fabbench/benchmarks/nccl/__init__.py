@@ -48,7 +48,6 @@ class Nccl(Benchmark):
     cases_field = "collectives"
     versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
     resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})  # `%6.2f` of GB/s
-    in_default_image = True
     sweep_defaults = MappingProxyType(
         {"min_bytes": "256M", "max_bytes": "256M", "timeout_s": "300", "silence_s": "120"}
     )

@@ -32,7 +32,6 @@ class Nvshmem(Benchmark):
         *("SHMEM", "device_", "_device", "on_stream", "_bw", "_latency", "ping_pong", "mype:", "min_size:"),
         *("exactly two", "Runtime options", "Selected provider", "_ping"),
     )
-    in_built_image = True
     default_metrics = ("busbw", "bandwidth", "latency", "algbw", "message_rate")
     cases_field = "tests"
     versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")

@@ -126,8 +126,8 @@ class OsuWork:
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
-        if fabric == "p2p":
-            return "MPI does not report whether ranks reach each other's GPUs; nccl measures p2p."
+        if fabric in {"p2p", "nvlink"}:
+            return f"MPI does not report whether ranks reach each other's GPUs; nccl measures {fabric}."
         return "" if fabric in {"tcp", "shm"} else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:

@@ -49,7 +49,6 @@ class Perftest(Benchmark):
 
     Example: fabbench run perftest --on prod --fabric roce --test ib_read_bw --together
     """
-    in_built_image = True
     sweep_defaults = MappingProxyType({"timeout_s": "30"})
     joins_groups = True
     joins_steps = True

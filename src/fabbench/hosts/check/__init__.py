@@ -18,19 +18,8 @@ from fabbench.hosts.check.model import (
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
 
-__all__ = [
-    "Check",
-    "Clock",
-    "ConnectionAttempt",
-    "ConnectionResult",
-    "HostRelations",
-    "Progress",
-    "Requirements",
-    "Status",
-    "check_host",
-    "check_hosts",
-    "worst",
-]
+__all__ = ["Check", "Clock", "ConnectionAttempt", "ConnectionResult", "HostRelations", "Progress", "Requirements"]
+__all__ += ["Status", "check_host", "check_hosts", "worst"]
 
 _ANYTHING, _NOTHING = Requirements(), HostRelations()
 _CHECKS = (

@@ -1,5 +1,6 @@
 """Checks of RDMA devices, of what libfabric offers on them, and of GPUs and their path to the network."""
 
+from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks
 from fabbench.hosts.probe_result import UNLIMITED, Link
 
@@ -192,7 +193,8 @@ def gpus(checks: HostChecks) -> Check:
     if entry and entry.gpu_model and entry.gpu_model.split()[0] not in models:
         advice = "Check the host's instance type; the catalog may be out of date."
         return checks.warn(name, f"{seen} A {probe.instance_type} has {entry.gpu_model}.", advice)
-    return checks.passed(name, seen)
+    why, advice = why_unfit(checks.requirements.image, models, probe.gpus[0].driver)
+    return checks.fail(name, f"{seen} {why}", advice) if why else checks.passed(name, seen)
 
 
 def _no_gpus(checks: HostChecks, status: int, expected: int) -> Check:

@@ -48,6 +48,8 @@ class Requirements:
     """Whether GPUs are needed."""
     fabric: str = ""
     """The requested fabric; empty for any."""
+    image: str = ""
+    """Of pods; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,9 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         only="run",
         reaches=True,
     )
-    image: str = option(IMAGE, "Container image of the pods. Default: the pinned AWS nccl-tests image.", unset=DEFAULT)
+    image: str = option(
+        IMAGE, "Container image of the pods. Default: a pinned public one with the benchmark.", unset=DEFAULT
+    )
     selector: str = option(
         Text("labels, as kubectl writes them", "LABELS"),
         "Only nodes with these labels, as kubectl writes them.",
@@ -60,6 +62,12 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         Choice(CLUSTER_PROFILES),
         "How pods access the cluster's fabric, if its device plugin alone does not define that: "
         f"{', '.join(CLUSTER_PROFILES)}.",
+        unset="",
+    )
+    resource_claim: str = option(
+        Text("a ResourceClaimTemplate", "NAME", r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
+        "ResourceClaimTemplate in the namespace, of which each pod gets a claim: --fabric nvlink needs that of a "
+        "ComputeDomain.",
         unset="",
     )
     start_timeout: float = start_timeout("pods that are not ready", "300")
@@ -83,6 +91,12 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         "Name the objects fabbench-ID. Default: rendered.",
         only="render",
     )
+
+    @property
+    @override
+    def node_image(self) -> str:
+        """The image of the pods."""
+        return self.image
 
     @property
     def profile(self) -> "Profile | None":

@@ -304,6 +304,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         deadline_s=options.lease,
         lease_s=options.lease,
         image=options.image,
+        claim=options.resource_claim,
         hostnames=tuple(node.hostname for node in chosen),
         arch=chosen[0].arch,
         host_network=options.host_network,

@@ -49,6 +49,7 @@ class RunSpec:
     lease_s: int = LEASE_S
     host_network: bool = False  # Whether pods use the nodes' network: a variant, not how pods usually run
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
+    claim: str = ""  # ResourceClaimTemplate of the user
     user: int | None = None  # The non-root user that pods run as; None: the image's
     options: PodOptions = field(default_factory=PodOptions)
     independent: bool = False  # Whether the other pods keep running when one fails
@@ -234,8 +235,8 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
             "env": env_list(sidecar.env),
         }
         fields["initContainers"] = [container]
-    if profile is not None and profile.device_class:
-        fields["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
+    if claims := _claims(spec):
+        fields["resourceClaims"] = [{"name": key, "resourceClaimTemplateName": name} for key, name in claims.items()]
     return fields
 
 
@@ -245,6 +246,13 @@ def env_list(env: Mapping[str, str]) -> list[Object]:
 
 
 CLAIM = "fabric"  # The name of a pod's device claim
+
+
+def _claims(spec: RunSpec) -> dict[str, str]:
+    """Return the pod's claims, by name, and their templates."""
+    profile = spec.resources.profile
+    devices = {CLAIM: spec.name} if profile is not None and profile.device_class else {}
+    return {**devices, **({"claim": spec.claim} if spec.claim else {})}
 
 
 def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
@@ -280,8 +288,8 @@ def benchmark_container(spec: RunSpec, command: Sequence[str], name: str = CONTA
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
-    if profile and profile.device_class:
-        container["resources"]["claims"] = [{"name": CLAIM}]
+    if claims := _claims(spec):
+        container["resources"]["claims"] = [{"name": key} for key in claims]
     if security:
         more["securityContext"] = security
     return {**container, **more, "command": [*command[:-1]], "args": [*command[-1:]]}

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.cluster_profiles import Profile
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
@@ -60,13 +59,14 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.variants, "one job")
     amounts = options.pod_requests
-    benchmark_named(source.plan.benchmark).require_image(options.image)
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
     instance_type = source.instance.instance_type if source.instance else ""
     resources = _default_resources(options.profile, instance_type, gpus=needs_gpus)
     if resources == PodResources() and not amounts:
         raise RequestError(
-            "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
+            "What pods request of the nodes is unknown.",
+            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 "
+            "and the same for the NICs, as kubectl describe node names them.",
         )
     return RunSpec(
         run=options.run_id or "rendered",
@@ -74,6 +74,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         resources=override_resources(resources, amounts),
         deadline_s=longest_s(source.plan),
         image=options.image,
+        claim=options.resource_claim,
         hostnames=source.request.target.hosts,
         instance_type=instance_type,
         arch=arch_of_type(instance_type),
@@ -100,7 +101,13 @@ def pod_inventory(target: Target, needs: Needs) -> Inventory:
     nodes = target.nodes or len(target.hosts) or NODES
     amounts = options.pod_requests
     return inventory_of(
-        options.instance_type, nodes, target=target, needs=needs, amounts=amounts, profile=options.profile
+        options.instance_type,
+        nodes,
+        target=target,
+        needs=needs,
+        amounts=amounts,
+        image=options.image,
+        profile=options.profile,
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import system
 from fabbench.catalog.instances import Instance
 from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
@@ -117,9 +116,8 @@ def _node_info(source: RenderInput) -> _Nodes:
             hint="Drop --image, or use --on slurm.",
         )
     image = image.removeprefix(_DOCKER)
-    benchmark_named(source.plan.benchmark).require_image(image)
     gpus = max(host.gpus for host in source.inventory.hosts)
-    share = resources_of_type(source.instance.instance_type, gpus=gpus > 0) if source.instance else None
+    share = resources_of_type(source.instance.instance_type, gpus=gpus > 0, all_cpus=True) if source.instance else None
     share = override_resources(share, options.pod_requests) if share else None
     if share is None and (where is NodeKind.MACHINES or gpus) and not system(source.inventory.hosts[0].instance_type):
         raise RequestError(

@@ -1,36 +1,24 @@
 """Why sbatch rejects a job, why it does not start, and what ended it. Pure.
 
-Messages of sbatch: those in slurm_errno.c. Reasons for waiting: squeue(1), "JOB REASON CODES", and
-src/common/job_state_reason.c.
+The tables and their sources: job_errors.csv.
 """
 
 from collections.abc import Sequence
 
-from fabbench.launchers import Explanation, match_message, pattern, shorten
+from fabbench.catalog.instances import rows_of
+from fabbench.launchers import Explanation, MessagePattern, match_message, pattern, shorten
 from fabbench.launchers.slurm.scontrol import JobState
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import counted
 
-_REJECTED = (
-    pattern(r"invalid partition", "partition",
-        "Partition not found: {message}.", "sinfo lists them; pass one with --partition."),
-    pattern(r"account/partition combination|invalid account|AccountNotAllowed", "account",
-        "The account cannot be charged for this: {message}.",
-        "Pass another with --account or --partition: sacctmgr show assoc user=$USER lists yours."),
-    pattern(r"invalid qos|QOS", "qos", "The quality of service does not allow this: {message}.", "Check --qos."),
-    pattern(r"reservation", "reservation",
-        "The reservation does not allow this: {message}.", "scontrol show reservation lists them."),
-    pattern(r"generic resource|gres|gpus", "gres",
-        "The nodes do not have the requested GPUs: {message}.", "Pass --no-gres on clusters without GRES."),
-    pattern(r"node configuration is not available|node count|More processors|invalid feature|constraint", "nodes",
-        "No node has the requested resources: {message}.",
-        "Check --nodes, --gpus and --constraint. Pass --no-gres on clusters without GRES."),
-    pattern(r"time limit", "time", "The time limit is too long: {message}.", "Pass a shorter one with --time."),
-    pattern(r"Unable to contact slurm|Socket timed out|Connection refused", "controller",
-        "Slurm's controller does not answer: {message}.", "Try again later."),
-    pattern(r"not found|No such file", "sbatch", "sbatch not found: {message}.", "Pass a login node with --login."),
-    pattern(r".*", "refused", "{message}.", "See sbatch's message."),
-)  # fmt: skip
+
+def _table(name: str) -> tuple[MessagePattern, ...]:
+    rows = (row for row in rows_of("job_errors.csv", "fabbench.launchers.slurm") if row["table"] == name)
+    keys = ("pattern", "code", "text", "advice")
+    return tuple(pattern(*(row[key] for key in keys), final=row["final"] != "no") for row in rows)
+
+
+_REJECTED, _PENDING = _table("rejected"), _table("pending")
 
 
 def refused(lines: Sequence[str]) -> MachineError:
@@ -41,50 +29,6 @@ def refused(lines: Sequence[str]) -> MachineError:
     explanation = match_message(_REJECTED, shorten(text) or "no output")
     assert explanation is not None  # noqa: S101 - the last entry matches everything
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
-
-
-_ANOTHER = "Pass another with --partition, or ask the cluster's administrators."
-_LESS = "Request less (--nodes, --time), or another --partition or --qos."
-_HELD = "Check the logs of slurmctld and slurmd, and scontrol show node."
-_ENDED = "It starts when other jobs under the limit have ended, or never if it requests more than the limit."
-_PENDING = (
-    pattern(r"^PartitionConfig$", "partition",
-        "The partition {partition} cannot provide what it requests",
-        "It has fewer nodes, fewer resources or less time than requested: see scontrol show partition."),
-    pattern(r"^PartitionNodeLimit$", "nodes", "It requests more nodes than {partition} allows a job", _LESS),
-    pattern(r"^PartitionTimeLimit$", "time", "It requests more time than {partition} allows per job", _LESS),
-    pattern(r"^Partition(Down|Inactive)$", "partition", "{partition} accepts no jobs", _ANOTHER),
-    pattern(r"JobHoldMaxRequeue|launch.?fail|requeued.(in.)?held", "held",
-        "Held by Slurm: it failed to start", _HELD),
-    pattern(r"^JobHeldUser", "held", "Held", "Run scontrol release {job} to release it.", final=False),
-    pattern(r"^JobHeld", "held", "Held by an administrator", "Ask them to run scontrol release.", final=False),
-    pattern(r"^DependencyNeverSatisfied$", "dependency",
-        "It can never start: its dependency failed", "Change or drop --sbatch-option dependency."),
-    pattern(r"^DeadLine$|^BadConstraints$|^InvalidAccount$|^InvalidQOS$|AccountNotAllowed|"
-        r"QOSNotAllowed|^FedJobLock$", "refused",
-        "It can never start", "Check --constraint, --account and --qos."),
-    pattern(r"(QOS|Assoc)\w*(Per(Job|Node)|WallDurationPerJob)\w*|MaxWallDurationPerJobLimit|^MaxMemPerLimit$", "limit",
-        "A per-job limit blocks it", _LESS),
-    pattern(r"^QOSMin\w+", "limit", "It requests less than its quality of service requires", "Check --qos."),
-    pattern(r"^(QOS|Assoc)Grp\w*((?<!Run)Minutes|Wall)|^QOSUsageThreshold", "budget",
-        "Its account or quality of service has reached its limit",
-        "sacctmgr show assoc and sacctmgr show qos list the limits; pass another with --account or --qos.",
-        final=False),
-    pattern(r"^ReqNodeNotAvail|Nodes.required.for.job.are.DOWN|NodeDown", "nodes",
-        "Nodes that it needs are down, drained or reserved", "sinfo -R shows why; it starts when they are back.",
-        final=False),
-    pattern(r"^(QOS|Assoc)\w+|^Max\w+PerAccount|^AccountingPolicy", "limit",
-        "A limit of the account or the quality of service blocks it for now", _ENDED, final=False),
-    pattern(r"^Reservation", "reservation", "Its reservation is not active", "See scontrol show res.", final=False),
-    pattern(r"^(Resources|Priority)$", "queue",
-        "Waiting for nodes used by other jobs", "Ctrl-C cancels it.", final=False),
-    pattern(r"^Dependency$", "dependency", "Waiting for another job", "See squeue.", final=False),
-    pattern(r"^Licenses", "licences",
-        "Waiting for licenses used by other jobs", "scontrol show licenses lists them.", final=False),
-    pattern(r"^BeginTime$", "begin", "Waiting for its begin time", "It starts then.", final=False),
-    pattern(r"^CONFIGURING$", "booting", "Its nodes are booting", "It starts when they are up.", final=False),
-    pattern(r".", "waiting", "Waiting", "See squeue.", final=False),
-)  # fmt: skip
 
 
 def explain_pending(job: JobState, position: int | None = None) -> Explanation:

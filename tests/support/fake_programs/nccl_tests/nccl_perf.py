@@ -18,6 +18,7 @@ STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
 STANDIN_IGNORE_TERM=1      do not end by SIGTERM and SIGINT
 STANDIN_NO_EFA, _NO_IB=1   there is no such device here
+STANDIN_RACK=1             NVLink connects the hosts
 STANDIN_NICS=4             NICs of each rank, of which NCCL_IB_HCA and FI_EFA_IFACE choose
 STANDIN_BAD_NIC=NAME      as a file: this NIC of this host has half of its speed
 STANDIN_ROW_S=0            seconds for each row
@@ -72,9 +73,11 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     gpus = int(options["g"]) * int(options["t"])
     if place.rank == 0:
         out.write(banner(program, options, details, gpus))
-    where = [rank[3] for rank in details]
+    where, handle = nodes(details)
     choice = choose(links := interfaces())
-    debug = Debug(place, out, {**facts(place, where, links, choice), "version": version()})
+    debug = Debug(
+        place, out, {**facts(place, where, links, choice), "version": version(), "mnnvl": int(handle == "MNNVL")}
+    )
     debug.page("start")
     for page in choice.pages:
         debug.page(page)
@@ -84,7 +87,7 @@ def run(program: str, options: Arguments, out: Writer) -> int:
             meeting.leave()
         return fail(place, out)
     debug.page("ready")
-    connect(debug, place, where, choice)
+    connect(debug, place, where, choice, handle)
     network = choice.network if len(set(where)) > 1 else "nvlink"
     slow = any(rank[5] in nics() for rank in details)
     table = Table(program, options, len(details) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0))
@@ -100,6 +103,12 @@ def run(program: str, options: Arguments, out: Writer) -> int:
         if meeting:
             meeting.leave()
     return 1 if table.wrong else 0
+
+
+def nodes(details: list[list[str]]) -> tuple[list[str], str]:
+    """Return each rank's node as NCCL counts them, a rack being one, and how GPUs of a node are reached."""
+    rack = setting("RACK") and os.environ.get("NCCL_MNNVL_ENABLE") != "0"
+    return [(details[0] if rack else rank)[3] for rank in details], "MNNVL" if rack else "CUMEM"
 
 
 def facts(place: Place, where: list[str], links: list[tuple[str, str]], choice: Choice) -> dict[str, object]:
@@ -166,7 +175,7 @@ def banner(program: str, options: Arguments, details: list[list[str]], gpus: int
     return "\n".join(lines) + "\n"
 
 
-def connect(debug: Debug, place: Place, where: list[str], choice: Choice) -> None:
+def connect(debug: Debug, place: Place, where: list[str], choice: Choice, handle: str) -> None:
     """Say what carries the data to the neighbours in the ring."""
     direct = "/GDRDMA" if choice.network in {"efa", "ib"} else ""
     ranks = len(where)
@@ -178,7 +187,7 @@ def connect(debug: Debug, place: Place, where: list[str], choice: Choice) -> Non
             ring = f"{one}[{one}] -> {two}[{two}]"
             for channel in range(2):
                 if where[one] == where[two]:
-                    line = f"Channel {channel:02d}/0 : {ring} via P2P/CUMEM"
+                    line = f"Channel {channel:02d}/0 : {ring} via P2P/{handle}"
                 else:
                     line = f"Channel {channel:02d}/0 : {ring} [{way}] via NET/{choice.name}/{channel}{direct}"
                 debug.line(line)

@@ -109,6 +109,7 @@ CASES = [
     ("huge pages", replace(P5, memory=Memory(huge_pages=0, huge_pages_free=0)), NCCL, WARN, "regular pages"),
     ("huge pages", IB, ANY, SKIP, "0 of 0"),
     ("gpus", P5, NCCL, PASS, "8 GPUs (NVIDIA H100"),
+    ("gpus", P5, replace(NCCL, image="a/b:cuda13.0"), FAIL, "needs driver 580"),
     ("gpus", IB, NCCL, PASS, "8 GPUs"),
     ("gpus", BROKEN, NCCL, FAIL, "has 8"),
     ("gpus", replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)), NCCL, FAIL, "not ready"),

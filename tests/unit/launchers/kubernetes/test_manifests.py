@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.benchmarks import benchmarks
-from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.kubernetes_resources import arch_of_type, resources_of_type
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.manifests import TTL_S, RunSpec, escape_argument, owned_by, watchdog_script, workload
@@ -275,12 +273,3 @@ def expanded(text: str, known: dict[str, str]) -> str:
 @given(st.text("$()Ax {", max_size=12))
 def test_scripts_come_through_kubernetes_as_they_are(text: str) -> None:
     assert expanded(escape_argument(text), {"A": "changed", "x": "changed", "": "changed"}) == text
-
-
-def test_a_benchmark_that_an_image_lacks_is_refused() -> None:
-    benchmarks()["nccl"].require_image(DEFAULT)
-    benchmarks()["nvshmem"].require_image("registry.example/mine:1")
-    for lacking in ("nvshmem", "perftest", "fabtests", "torch"):
-        with pytest.raises(RequestError) as caught:
-            benchmarks()[lacking].require_image(DEFAULT)
-        assert "--image" in str(caught.value.hint)
