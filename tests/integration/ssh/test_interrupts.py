@@ -81,21 +81,6 @@ def test_as_soon_as(lab: Labs, stage: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delays_s", [(0, 0.03), (0.1, 0.2)])
-def test_while_cleaning_up(lab: Labs, delays_s: tuple[float, float]) -> None:
-    """The table is whole by then, and fabbench may be quicker. Each client has moments of its own."""
-    site = lab(2)
-    delay_s = delays_s[site.ssh_client == "openssh"]
-    with nothing_left(site), running(site, nccl(site, *SLOW)) as run:
-        measured = site.path(STORE).glob
-        assert processes.eventually(lambda: list(measured("*/exec/000-*/run.json")) or run.process.poll())
-        time.sleep(delay_s)
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() in {0, 130, -signal.SIGINT}
-    assert tcp(site).outcome is Outcome.OK
-
-
-@pytest.mark.slow
 def test_between_executions(lab: Labs) -> None:
     site = lab(2)
     words = nccl(site, "--no-efa", "-e", "1K", "--repeat", "3")
