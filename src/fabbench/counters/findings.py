@@ -64,7 +64,7 @@ _ELSEWHERE = (
     "the log shows of the network, and the interfaces passed to the benchmark."
 )
 _SHARED = "Something else used these NICs: another run, a job, storage. Measure again when it is done."
-_SENT_AGAIN = "Packets were lost or sent again. Few beside many packets are usual under load; compare with other hosts."
+_SENT_AGAIN = "A link failed, or packets were lost or sent again: few of many are usual. Compare with other hosts."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -348,6 +348,8 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     if backwards:
         was, now = before.counters[backwards], after.counters[backwards]
         return _unreadable(after, f"{backwards} went backwards, from {was} to {now}.")
+    if before.up and after.up is False:  # some drivers do not count it
+        moved["link_downed"] = max(1, moved.get("link_downed", 0))
     if TX not in moved and RX not in moved:
         return replace(_unreadable(after, "It has no byte counters."), moved=moved)
     return replace(_unreadable(after, ""), moved=moved)
@@ -382,7 +384,7 @@ def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), ex
     elif _KINDS.get(fabric) is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
-        nics = [nic for nic in nics if nic.up is not False or nic.total]
+        nics = [nic for nic in nics if nic.up is not False or any(nic.moved.values())]
     if expected is not None and len(nics) > expected > 0:
         kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
         nics = [nic for nic in nics if nic in kept]
