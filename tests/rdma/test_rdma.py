@@ -111,7 +111,7 @@ def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> N
     with rdma.nothing_left():
         running = local_runs.start_program(tmp_path, (*words, "--timeout", "300"))
         try:
-            assert eventually(lambda: int(rdma.sh("rdma2", sent)) > before + 200)
+            assert eventually(lambda: int(rdma.sh("rdma2", sent)) > before + 200, 240)
             with rdma.changed("rdma2", "ip link set eth1 down", "ip link set eth1 up"):
                 out, err = running.communicate(timeout=200)
         finally:
