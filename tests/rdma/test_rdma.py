@@ -11,8 +11,7 @@ import pytest
 from fabbench.model.log import Log, Outcome
 from tests.support import local_runs
 from tests.support.host_fixtures import OSU
-from tests.support.hosts.processes import eventually
-from tests.support.local_runs import the_run
+from tests.support.local_runs import eventually, the_run
 from tests.support.vms import Machines
 
 pytestmark = pytest.mark.rdma

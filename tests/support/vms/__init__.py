@@ -18,6 +18,7 @@ from tests.support import local_runs
 from tests.support.hosts import layout, processes, traces
 from tests.support.needed import PATH, refuse, strict
 from tests.support.paths import ROOT
+from tests.support.sshd import free_port
 
 KERNEL = ROOT / ".rdma"
 """Debian's kernel package, unpacked by setup/prepare rdma."""
@@ -123,19 +124,11 @@ def _initrd(folder: Path) -> Path:
     return image
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def _start(folder: Path, number: int, port: int, key: str, wire: socket.socket) -> "subprocess.Popen[bytes]":
     (kernel,) = KERNEL.glob("boot/vmlinuz-*")
     # On a busy machine the emulated timer fails the kernel's check.
     given = "console=ttyS0 quiet no_timer_check panic=-1"
     given += f" vm.name=rdma{number} vm.addr=10.77.0.{number} vm.key={key.split()[1]}"
-    link = f"id=eth1,fd={wire.fileno()}"
     # fmt: off
     argv = [
         # They end with this process, however it ends.
@@ -144,7 +137,7 @@ def _start(folder: Path, number: int, port: int, key: str, wire: socket.socket) 
         "-kernel", kernel, "-initrd", folder / "initrd.img", "-append", given,
         "-virtfs", "local,path=/,mount_tag=host,security_model=passthrough,readonly=on,multidevs=remap",
         "-netdev", f"user,id=eth0,hostfwd=tcp:127.0.0.1:{port}-:22", "-device", "virtio-net-pci,romfile=,netdev=eth0",
-        "-netdev", f"socket,{link}",
+        "-netdev", f"socket,id=eth1,fd={wire.fileno()}",
         "-device", f"virtio-net-pci,romfile=,netdev=eth1,mac=52:54:00:00:02:0{number},host_mtu=4200",
     ]
     # fmt: on
@@ -168,7 +161,7 @@ def up(folder: Path) -> Iterator[Machines]:
     """Start both, wait until they are up, and end them afterwards."""
     _initrd(folder)
     key = layout.make_key(folder / "key", "client")
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     _config(folder, ports)
     wires = socket.socketpair()
     with ExitStack() as stack:
