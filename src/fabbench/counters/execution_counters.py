@@ -342,9 +342,9 @@ _EXPANDS = 100
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
     """Return what the NICs of an execution are judged against, as facts of a marker line."""
     expected, among = expected_nics(execution, hosts)
-    numbers = [number for number, host in enumerate(hosts) if host.name in among]
-    facts = {"fabric": expected.fabric, "chosen": ",".join(expected.chosen), "among": ",".join(map(str, numbers))}
-    facts["expected"] = "" if expected.nics is None else str(expected.nics)
+    nics = "" if expected.nics is None else str(expected.nics)
+    facts = {"fabric": expected.fabric, "chosen": ",".join(expected.chosen), "expected": nics}
+    facts["among"] = ",".join(str(number) for number, host in enumerate(hosts) if host.name in among)
     return marker_words({name: text for name, text in facts.items() if text})
 
 
