@@ -119,4 +119,4 @@ def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> N
     log = only(tmp_path)
     assert (log.outcome, log.points) == (Outcome.FAILED, [])
     assert "completion with status" in (log.reason or "")
-    assert "link_downed grew on rxe0" in out
+    assert "link_downed" in out

@@ -123,6 +123,8 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
         return None
     first, *rest = shown
     same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
+    if code == "nic-errors" and any(other.sentence != first.sentence for other in rest):
+        same = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     meaning = f"{first.host}: {first.sentence}{same}."
     return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=advice)
 
