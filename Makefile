@@ -7,7 +7,7 @@ FABBENCH = .venv/bin/fabbench
 PYTEST = .venv/bin/python -m pytest
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
+.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-rdma test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
@@ -18,6 +18,7 @@ help:
 	@echo 'make test-cluster  run tests on a Kubernetes cluster on this machine (compiles it first: minutes)'
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
 	@echo 'make test-sky  run tests with SkyPilot (installs half a gigabyte first)'
+	@echo 'make test-rdma  run tests on two virtual machines with RoCE devices (qemu); needs root'
 	@echo 'make test-slow  run the slow tests that need none of these: every cut of every log, more examples'
 	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
@@ -31,7 +32,7 @@ help:
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
 	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
-	@echo 'make clean  remove .venv, .lab, .lowest, .cluster, .sky and caches; keeps fabbench-runs/'
+	@echo 'make clean  remove .venv, .lab, .lowest, .cluster, .sky, .rdma and caches; keeps fabbench-runs/'
 
 # A status is part of what a command shows; with any other the demo fails.
 demo:
@@ -61,7 +62,7 @@ SOME = $(if $(SLOW),,and not slow)
 
 test-slow:
 	@$(PREPARE) slow
-	$(PYTEST) -m "(slow or hypothesis) and not (lab or cluster or kwok or sky)" --hypothesis-profile nightly \
+	$(PYTEST) -m "(slow or hypothesis) and not (lab or cluster or kwok or sky or rdma)" --hypothesis-profile nightly \
 	    --numprocesses 2 --dist loadfile $(ARGS)
 
 test-hosts:
@@ -81,6 +82,10 @@ test-nodes:
 test-sky:
 	@$(PREPARE) sky
 	FABBENCH_REQUIRE_SKY=yes $(PYTEST) -m "sky $(SOME)" $(ARGS)
+
+test-rdma:
+	@$(PREPARE) rdma
+	FABBENCH_REQUIRE_RDMA=yes $(PYTEST) -m rdma $(ARGS)
 
 test-wheel:
 	@$(PREPARE) run
@@ -138,5 +143,5 @@ lock:
 	setup/lock $(ARGS)
 
 clean:
-	rm -rf .venv .lab .lowest .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .lab .lowest .cluster .sky .rdma .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,13 +17,13 @@ REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
 OTHERS = frozenset(
     {
         *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
-        *("--body-file", "--create-if-none", "--edit-last"),
+        *("--body-file", "--create-if-none", "--edit-last", "--document-name", "--parameters", "--platform", "--push"),
         *("--disable-nodegroup-eviction", "--filters", "--query", "--region", "--wait"),
         *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
         *("--length", "--log", "--mca", "--mem", "--name", "--nodelist", "--noheader", "--one-off", "--output"),
         *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
         *("--seconds", "--server", "--server-side", "--strict", "--tag-output", "--tail", "--upgrade", "--user"),
-        "--verbose",
+        *("--verbose", "--password-stdin", "--repository-name", "--tag", "--target", "--username"),
     }
 )
 """Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""

@@ -86,33 +86,33 @@ def test_why_an_execution_is_not_ok_is_said(capsys: pytest.CaptureFixture[str]) 
     assert said(capsys, (16, 32), bad) == expected
 
 
-def test_without_a_terminal_there_is_a_sign_of_life_every_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_is_a_sign_of_life_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Time()
     plan = planned("efa", "tcp", sizes=(KB, MB), repeats=2)
     lines = Lines(plan, clock=clock)
     first, second, third, _ = plan.executions
     lines.begin(first, 1)
-    for _ in range(119):
+    for _ in range(59):
         clock.now += 1
         lines.tick()
-    assert capsys.readouterr().err == "[1/4] efa, repeat 1: running for 1:00, 0 of 2 sizes\n"
+    assert capsys.readouterr().err == "[1/4] efa, repeat 1: running for 0:30, 0 of 2 sizes\n"
     lines.point(first, Point(KB, ALL_REDUCE, ("busbw",), (1e9,)))
     clock.now += 1
     lines.tick()
-    # 2:00 for one of two sizes: 4:00 for each of four executions.
-    expected = "[1/4] efa, repeat 1: running for 2:00, 1 of 2 sizes, last 1 KB, about 14:00 left\n"
+    # 1:00 for one of two sizes: 2:00 for each of four executions.
+    expected = "[1/4] efa, repeat 1: running for 1:00, 1 of 2 sizes, last 1 KB, about 7:00 left\n"
     assert capsys.readouterr().err == expected
     clock.now += 10
     lines.end(first, (log([(KB, 1e9), (MB, 2e9)]),))
-    expected = "[1/4] efa, repeat 1: 2 of 2 sizes, ok, peak 2 GB/s at 1 MB, 2:10, about 6:30 left\n"
+    expected = "[1/4] efa, repeat 1: 2 of 2 sizes, ok, peak 2 GB/s at 1 MB, 1:10, about 3:30 left\n"
     assert capsys.readouterr().err == expected
     lines.begin(second, 2)
     clock.now += 3610
     lines.end(second, (log([(KB, 1e9), (MB, 1e9)]),))
-    expected = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:02:20 left\n"
+    expected = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:01:20 left\n"
     assert capsys.readouterr().err == expected
     lines.begin(third, 3)
-    clock.now += 59
+    clock.now += 29
     lines.tick()
     assert not capsys.readouterr().err
 

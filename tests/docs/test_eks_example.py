@@ -22,8 +22,8 @@ ANYWHERE = {"count", "depends_on", "for_each", "lifecycle", "provider"}
 REFERENCE = re.compile(r"(?<![\w.\"-])((?:data\.)?(?:aws|helm)_\w+\.\w+)(?:\[[^\]]*\])?(?:\.(\w+))?")
 
 
-def cluster() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((EXAMPLE / "cluster.yaml").read_text("utf-8"))
+def cluster(file: str = "cluster.yaml") -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((EXAMPLE / file).read_text("utf-8"))
     return loaded
 
 
@@ -148,8 +148,20 @@ def all_faults(found: dict[str, dict[str, Any]]) -> list[str]:
 # ---------------------------------------------------------------- tests
 
 
-def test_eksctl_knows_every_field_of_the_cluster() -> None:
-    assert not [each.message for each in eksctl().iter_errors(cluster())]
+@pytest.mark.parametrize("file", ["cluster.yaml", "private.yaml"])
+def test_eksctl_knows_every_field_of_the_cluster(file: str) -> None:
+    assert not [each.message for each in eksctl().iter_errors(cluster(file))]
+
+
+def test_the_private_cluster_differs_in_its_network_and_system_only() -> None:
+    public, private = cluster(), cluster("private.yaml")
+    assert {**private, "vpc": 0, "managedNodeGroups": 0} == {**public, "vpc": 0, "managedNodeGroups": 0}
+    (group,) = private["managedNodeGroups"]
+    shared = node_group().keys() & group.keys() - {"amiFamily"}
+    assert {name: group[name] for name in shared} == {name: node_group()[name] for name in shared}
+    assert (private["vpc"]["nat"]["gateway"], group["privateNetworking"]) == ("Single", True)
+    page = (EXAMPLE / "README.md").read_text("utf-8")
+    assert group["ssh"]["publicKeyPath"].removesuffix(".pub") in page
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fabbench.cli import cli
 from fabbench.runs.store import StoredRun, runs
 from tests.support.command_line import runner
+from tests.support.hosts import processes
 
 ROW = re.compile(r"\[fabbench:(server|client)\] (\d[\d.]*[kmg]? .*\d)")
 QUICK = ("--iterations", "10")
+alive, eventually = processes.alive, processes.eventually
 
 
 def environment(store: Path) -> dict[str, str]:
@@ -59,14 +60,6 @@ def start_program(
     )
 
 
-def alive(pid: int) -> bool:
-    """Whether a program runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def programs(store: Path) -> Iterator[tuple[int, str]]:
     """The running programs that were started for a store: process id and command line."""
     mark = f"FABBENCH_STORE={store}".encode()
@@ -76,15 +69,6 @@ def programs(store: Path) -> Iterator[tuple[int, str]]:
                 yield int(path.name), (path / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
-
-
-def eventually(true: Callable[[], object], seconds: float = 60) -> bool:
-    """Wait for something; how long it takes is no matter."""
-    for _ in range(int(seconds / 0.02)):
-        if true():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def nothing_left(store: Path) -> bool:

@@ -77,6 +77,7 @@ class ColumnSummary:
     variant: "Variant | None" = None
     copies: int = 0
     """How many of its logs were left out, because they repeat the table of another."""
+    measured: bool = True  # any row at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +298,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         findings=tuple({(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()),
         variant=column.variant,
         copies=reading.copies,
+        measured=any(log.points for log in column.logs),
     )
 
 

@@ -118,11 +118,9 @@ def _transport(column: ColumnSummary) -> str:
     if carried:
         nics = column.facts.get("nics", ())
         detail = f" ({_or(nics)} {'NIC' if nics == (1,) else 'NICs'} per rank)" if nics else ""
-        return f"{_or(carried)} carried the data{detail}"
+        return f"{_or(carried)} {'carried the data' if column.measured else 'was chosen'}{detail}"
     networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
-    if networks:
-        return f"the library chose {_or(networks)}, and what carried the data is not shown"
-    return ""
+    return f"the library chose {_or(networks)}, and what carried the data is not shown" if networks else ""
 
 
 def _conditions(comparison: Comparison) -> str:

@@ -16,8 +16,7 @@ from fabbench.model.units import format_duration, format_size
 from fabbench.runs.execute import Watcher
 
 TICK_S = 1.0
-SIGN_OF_LIFE_S = 60.0
-"""Lines come at least this often."""
+SIGN_OF_LIFE_S = 30.0  # lines come at least this often
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def ticking(action: Callable[[], None]) -> Iterator[None]:
 
 
 class Lines:
-    """One short line for each execution, and a sign of life every minute."""
+    """One short line for each execution, and a sign of life every half minute."""
 
     nics = None
     """There is no room for the traffic of NICs."""
@@ -97,18 +96,16 @@ class Lines:
         self._notify(self._progress.number, sentence)
 
     def tick(self) -> None:
-        """Write a sign of life where nothing has been written for a minute."""
+        """Write a sign of life where nothing has been written for half a minute."""
         execution, now = self._progress.current, self._clock()
         if execution is not None and now - self._written >= SIGN_OF_LIFE_S:
-            newest = self._progress.newest
             sizes = counted_of(self._progress.sizes(), len(execution.planned_sizes))
-            last = [] if newest is None else [f"last {format_size(newest)}"]
+            last = [f"last {format_size(size)}"] if (size := self._progress.newest) is not None else []
             parts = [f"{name_of(execution)}: running for {format_duration(self._progress.spent(now))}", sizes]
             self._notify(self._progress.number, ", ".join([*parts, *last, *self._left(now)]))
 
     def _left(self, now: float) -> list[str]:
-        remaining = self._progress.remaining(now)
-        return [f"about {format_duration(remaining)} left"] if remaining else []
+        return [f"about {format_duration(left)} left"] if (left := self._progress.remaining(now)) else []
 
     def _notify(self, number: int, text: str) -> None:
         self._written = self._clock()

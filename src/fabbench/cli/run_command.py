@@ -140,7 +140,7 @@ class RunCommand(HostsCommand):
             with interruptible():
                 result = run(request, notify=terminal.notify, **watched)
             build.comparison, build.verdict = result.comparison, result.verdict
-            build.problem = "Interrupted. Partial results were saved." if result.interrupted else ""
+            build.problem = _interrupted(result)
             _print(result, ctx.params["form"])
 
     def work(self, ctx: click.Context) -> "Work":
@@ -299,21 +299,24 @@ def print_release_failure(result: "RunResult | SweepRun") -> None:
         terminal.print_notes(error)
 
 
+def _interrupted(result: "RunResult") -> str:
+    ended = ". Partial results" if result.missing else " after the last execution. All results"
+    return f"Interrupted{ended} were saved." if result.interrupted else ""
+
+
 def _print(result: "RunResult", form: str) -> None:
     print_release_failure(result)
     if result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
     terminal.notify(f"Run: {result.path}")
+    error = result.failure or result.release_failure
     if result.interrupted:
-        show = shlex.join(["fabbench", "show", str(result.path)])
-        terminal.notify(f"Interrupted. Partial results were saved. To see them: {show}")
-    else:
-        error = result.failure or result.release_failure
-        if error is not None:
-            if isinstance(error, FabbenchError):
-                error.exit = worst(error.exit, result.status)
-            raise error
+        terminal.notify(f"{_interrupted(result)} To see them: {shlex.join(['fabbench', 'show', str(result.path)])}")
+    elif error is not None:
+        if isinstance(error, FabbenchError):
+            error.exit = worst(error.exit, result.status)
+        raise error
     raise click.exceptions.Exit(result.status)
 
 

@@ -46,7 +46,7 @@ def watching_sweep(suspects_of: SuspectsOf, document: SweepDocument) -> Iterator
 
 
 class SweepProgress(SweepWatcher):
-    """One line per round, and a sign of life every minute."""
+    """One line per round, and a sign of life every half minute."""
 
     def __init__(
         self, suspects: Suspects, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -77,7 +77,7 @@ class SweepProgress(SweepWatcher):
         del planned
 
     def tick(self) -> None:
-        """Write a sign of life where nothing has been written for a minute."""
+        """Write a sign of life where nothing has been written for half a minute."""
         if self._round is not None and self._clock() - self._written >= SIGN_OF_LIFE_S:
             self._line()
 

@@ -12,9 +12,11 @@ answer in time. The other words are what the NICs are judged against.
 """
 
 import math
+import re
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,8 +34,9 @@ from fabbench.counters.snapshot import (
 )
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Finding, Log, Marker, Point, Severity, marker_words
+from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
 from fabbench.model.messages import listed
+from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Shape
 
 FORMAT = 1
@@ -62,13 +65,11 @@ def hosts_document(hosts: Mapping[str, Pair]) -> dict[str, Any]:
 def hosts_from_document(document: Any) -> dict[str, Pair]:
     """Read the document of one execution. Raise MachineError if it is damaged or newer."""
     _check_format(document)
-    try:
+    with _reading():
         return {
             host: Pair(*(snapshot_from_document(pair[name]) if pair[name] else None for name in Pair._fields))
             for host, pair in document["hosts"].items()
         }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(error) from error
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
 def snapshot_from_document(document: Any) -> Snapshot:
     """Read the document of one snapshot. Raise MachineError if it is damaged or of another format."""
     _check_format(document)
-    try:
+    with _reading():
         nics = tuple(
             Nic(
                 name=str(nic["name"]),
@@ -94,8 +95,6 @@ def snapshot_from_document(document: Any) -> Snapshot:
         )
         time = None if document["time"] is None else float(document["time"])
         return Snapshot(time=time, nics=nics, unread=tuple(map(str, document["unread"])))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise _damaged(error) from error
 
 
 def _count(value: Any) -> int:
@@ -113,8 +112,13 @@ def _check_format(document: Any) -> None:
         )
 
 
-def _damaged(error: Exception) -> MachineError:
-    return MachineError(f"The stored counters are damaged: {type(error).__name__}: {error}.")
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        hint = "The rest of the run can be read; remove the file to silence this note."
+        raise MachineError(f"The stored counters are damaged: {type(error).__name__}: {error}.", hint=hint) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +143,10 @@ class ExecutionCounters:
         }
         return {host: moved for host, moved in kept.items() if moved.nics}
 
-    def findings(self, *, measured: bool) -> tuple[Finding, ...]:
-        """Judge what the NICs moved; `measured` is whether rows were measured."""
+    def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
+        """Judge what the NICs moved. `measured`: whether rows were; `most`: as in `ExpectedTraffic`."""
         moved = {host: traffic for host, traffic in self.traffic().items() if host in self.among}
-        judgments = findings(moved, self.expected) if len(self.among) > 1 else ()
+        judgments = findings(moved, replace(self.expected, most=most)) if len(self.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
         missing = {
@@ -213,8 +217,33 @@ def with_counter_findings(logs: Iterable[Log], counters: ExecutionCounters | Non
     known = tuple(logs)
     if counters is None:
         return known
-    judgments = counters.findings(measured=any(log.points for log in known))
+    sent = [_most_sent(log) for log in known]
+    most = None if None in sent else sum(filter(None, sent))
+    judgments = counters.findings(measured=any(log.points for log in known), most=most)
     return noted(known, judgments) if judgments else known
+
+
+def _most_sent(log: Log) -> float | None:
+    """Return the bytes that a pair sent at most, both directions and headers included; None if not known.
+
+    fi_pingpong prints the number of messages per row; perftest once, without those of its margins (-D).
+    """
+    if log.benchmark not in {"pingpong", "perftest"} or log.outcome is not Outcome.OK:
+        return None
+    sent: dict[tuple[int, str], float] = {}
+    for point in log.points:
+        count = _COUNT.fullmatch(str(point.labels.get("sent") or log.facts.get("iterations") or ""))
+        if count is None:
+            return None
+        messages = float(count[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[count[2]] * int(log.facts.get("qps") or 1)
+        messages *= (1 if point.labels.get("direction") == "uni" else 2) * (1.25 if log.benchmark == "perftest" else 1)
+        sent[point.size, point.labels.get("device", "")] = messages * (point.size + _HEADERS)
+    return sum(sent.values()) or None
+
+
+_COUNT = lazy(r"(\d{1,9}(?:\.\d)?)([kmb]?)", re.ASCII)
+_HEADERS = 200
+"""Bytes around a small message, and of its acknowledgement."""
 
 
 def unreadable(logs: Iterable[Log], error: MachineError) -> tuple[Log, ...]:
@@ -264,10 +293,8 @@ def _sum(traffics: Sequence[Traffic]) -> Traffic:
 
 
 def _both(one: NicTraffic, other: NicTraffic) -> NicTraffic:
-    if one.unreadable or other.unreadable:
-        return replace(one, moved={}, unreadable=one.unreadable or other.unreadable)
-    common = one.moved.keys() & other.moved.keys()
-    return replace(one, moved={name: one.moved[name] + other.moved[name] for name in one.moved if name in common})
+    moved = {name: count + other.moved[name] for name, count in one.moved.items() if name in other.moved}
+    return replace(one, moved=moved, unreadable=one.unreadable or other.unreadable)
 
 
 # ---------------------------------------------------------------- stored
@@ -291,7 +318,7 @@ def document(counters: ExecutionCounters) -> dict[str, Any]:
 def from_document(stored: Any) -> ExecutionCounters:
     """Read the document of one execution. Raise MachineError if it is damaged or newer."""
     hosts = hosts_from_document(stored)
-    try:
+    with _reading():
         requested = stored["asked"]
         nics = requested["expected"]
         return ExecutionCounters(
@@ -304,11 +331,6 @@ def from_document(stored: Any) -> ExecutionCounters:
             hosts=hosts,
             failures=tuple(map(str, stored["failures"])),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise MachineError(
-            f"The stored counters are damaged: {type(error).__name__}: {error}.",
-            hint="The rest of the run can be read; remove the file to silence this note.",
-        ) from error
 
 
 _LARGEST = 1 << 20
@@ -320,13 +342,10 @@ _EXPANDS = 100
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
     """Return what the NICs of an execution are judged against, as facts of a marker line."""
     expected, among = expected_nics(execution, hosts)
-    numbers = [number for number, host in enumerate(hosts) if host.name in among]
-    facts = {
-        "fabric": expected.fabric,
-        "chosen": ",".join(expected.chosen),
-        "expected": "" if expected.nics is None else str(expected.nics),
-        "among": "all" if len(among) == len(hosts) else ",".join(map(str, numbers)),
-    }
+    numbers = ",".join(str(number) for number, host in enumerate(hosts) if host.name in among)
+    nics = "" if expected.nics is None else str(expected.nics)
+    facts = {"fabric": expected.fabric, "chosen": ",".join(expected.chosen), "expected": nics}
+    facts["among"] = "all" if len(among) == len(hosts) else numbers
     return marker_words({name: text for name, text in facts.items() if text})
 
 

@@ -27,6 +27,8 @@ from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
+EXCESS = 1.5
+"""How many times the benchmark's own bytes are too many: headers and packets sent again add some."""
 MAX_OVER_MEAN = 1.25
 LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
@@ -37,13 +39,14 @@ _SERIOUS = frozenset(
     {
         *("unresponsive_remote_events", "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err"),
         *("link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors"),
-        *("local_ack_timeout_err", "rnr_nak_retry_err", "rx_errors", "tx_errors"),
+        *("local_ack_timeout_err", "rnr_nak_retry_err", "retry_exceeded_err", "rx_errors", "tx_errors"),
     }
 )
 _LOST = frozenset(
     {
         *("rx_drops", "retrans_pkts", "retrans_timeout_events", "port_xmit_discards", "symbol_error"),
         *("out_of_sequence", "packet_seq_err", "rx_dropped", "tx_dropped"),
+        *("duplicate_request", "out_of_seq_request", "rcvd_seq_err"),
     }
 )
 
@@ -60,7 +63,8 @@ _ELSEWHERE = (
     "The numbers are not of the network that was requested, or something else used the NICs. Check what "
     "the log shows of the network, and the interfaces passed to the benchmark."
 )
-_SENT_AGAIN = "Packets were lost or sent again. Few beside many packets are usual under load; compare with other hosts."
+_SHARED = "Something else used these NICs: another run, a job, storage. Measure again when it is done."
+_SENT_AGAIN = "A link failed, or packets were lost or sent again: few of many are usual. Compare with other hosts."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +76,8 @@ class ExpectedTraffic:
     """Names of NICs; empty if none were named."""
     nics: int | None = None
     """NICs that each host was to use; None if not known: all of the fabric are expected to take part."""
-    volume: int | None = None
-    """Bytes that each host must have moved at least, in both directions together; None if not known."""
+    most: float | None = None
+    """Bytes that each host moved for it at most, in both directions together; None if not known."""
 
 
 class _Shown(NamedTuple):
@@ -101,9 +105,11 @@ def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[F
     elsewhere = {shown.host for shown in wrong}
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
     idle = [shown for host in quiet if (shown := _idle(host, requested[host], expected))]
+    excess = [shown for host in hosts if across and (shown := _excess(host, requested[host], expected.most))]
     candidates = (
         _one("nic-wrong-network", Severity.WARNING, wrong, _ELSEWHERE),
         _one("nic-idle", Severity.WARNING, idle, _ELSEWHERE),
+        _one("nic-excess", Severity.WARNING, excess, _SHARED),
         _one("nic-imbalance-tx", Severity.WARNING, list(_imbalances(requested, TX)), _AFFINITY),
         _one("nic-imbalance-rx", Severity.WARNING, list(_imbalances(requested, RX)), _RECEIVER),
         _errors(requested),
@@ -117,6 +123,8 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
         return None
     first, *rest = shown
     same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
+    if code == "nic-errors" and any(other.sentence != first.sentence for other in rest):
+        same = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     meaning = f"{first.host}: {first.sentence}{same}."
     return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=advice)
 
@@ -145,18 +153,23 @@ def _wrong(
 
 
 def _idle(host: str, requested: Traffic, expected: ExpectedTraffic) -> _Shown | None:
-    """Find NICs that moved less than a tenth of the expected volume, or nothing at all if that is not known.
+    """Find NICs that moved nothing. An interface always moves something; only a benchmark uses an RDMA device.
 
-    An interface always moves something, so it needs that volume; only a benchmark uses an RDMA device.
     If the counters of one of them are unreadable, nothing is reported.
     """
-    if not requested.nics or any(nic.unreadable for nic in requested.nics):
+    if not requested.nics or any(nic.unreadable for nic in requested.nics) or requested.total:
         return None
-    limit = LOW * expected.volume if expected.volume is not None else 1
-    if requested.total >= limit or (expected.volume is None and kind_of(expected.fabric) is NicKind.NETDEV):
+    if kind_of(expected.fabric) is NicKind.NETDEV:
         return None
-    must = f" of at least {amount(expected.volume)}" if expected.volume is not None else ""
-    sentence = f"the NICs of {expected.fabric} moved {amount(requested.total)}{must} while rows were measured"
+    return _Shown(host, f"the NICs of {expected.fabric} moved nothing while rows were measured", _line(requested.nics))
+
+
+def _excess(host: str, requested: Traffic, most: float | None) -> _Shown | None:
+    """Find NICs that moved more than all that the benchmark can have sent, lost packets included."""
+    if most is None or requested.total <= EXCESS * most + FLOOR:
+        return None
+    times = format_decimal(requested.total / most, 1)
+    sentence = f"the NICs moved {amount(requested.total)}, {times} times the {amount(most)} of the benchmark"
     return _Shown(host, sentence, _line(requested.nics))
 
 

@@ -1,7 +1,8 @@
 """The NIC counters of a host: the script, their values, what moved between two snapshots. Pure.
 
 EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE: as in the
-kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in units of 4 octets.
+kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in units of 4 octets; soft-RoCE's
+as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts packets only.
 """
 
 import re
@@ -75,6 +76,8 @@ PORT_COUNTERS: tuple[CounterSource, ...] = (
     CounterSource("hw_counters/rx_bytes", RX),
     CounterSource("hw_counters/tx_pkts", TX_PACKETS),
     CounterSource("hw_counters/rx_pkts", RX_PACKETS),
+    CounterSource("hw_counters/sent_pkts", TX_PACKETS),
+    CounterSource("hw_counters/rcvd_pkts", RX_PACKETS),
     *(
         CounterSource(f"counters/{name}", name)
         for name in (
@@ -90,6 +93,7 @@ PORT_COUNTERS: tuple[CounterSource, ...] = (
             *("retrans_bytes", "retrans_pkts", "retrans_timeout_events"),
             *("unresponsive_remote_events", "impaired_remote_conn_events"),
             *("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err"),
+            *("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err"),
         )
     ),
 )
@@ -269,7 +273,7 @@ class NicTraffic:
     kind: NicKind
     moved: Mapping[str, int]
     unreadable: str = ""
-    """A sentence, if the counters do not show what it moved; `moved` is empty then."""
+    """A sentence, if the counters do not show how many bytes it moved."""
     link_rate: float | None = None
     device: bool = True
     up: bool | None = None
@@ -344,8 +348,10 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     if backwards:
         was, now = before.counters[backwards], after.counters[backwards]
         return _unreadable(after, f"{backwards} went backwards, from {was} to {now}.")
+    if before.up and after.up is False:  # some drivers do not count it
+        moved["link_downed"] = max(1, moved.get("link_downed", 0))
     if TX not in moved and RX not in moved:
-        return _unreadable(after, "It has no byte counters.")
+        return replace(_unreadable(after, "It has no byte counters."), moved=moved)
     return replace(_unreadable(after, ""), moved=moved)
 
 
@@ -378,7 +384,7 @@ def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), ex
     elif _KINDS.get(fabric) is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
-        nics = [nic for nic in nics if nic.up is not False or nic.total]
+        nics = [nic for nic in nics if nic.up is not False or any(nic.moved.values())]
     if expected is not None and len(nics) > expected > 0:
         kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
         nics = [nic for nic in nics if nic in kept]

@@ -61,7 +61,7 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
     if ending and ending.status:
         yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
     observed = _is_observed(record, ending)
-    if not observed and (truncated := _truncation(record, ending)):
+    if not observed and (truncated := next(_gaps(record, ending), "")):
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
@@ -82,11 +82,10 @@ def _is_observed(record: Record, ending: Ending | None) -> bool:
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:
-    return (ending.timed_out if ending else "") or record.timed_out
-
-
-def _truncation(record: Record, ending: Ending | None) -> str:
-    return next(_gaps(record, ending), "")
+    why = (ending.timed_out if ending else "") or record.timed_out
+    if not why or not record.points:
+        return why
+    return f"{why.rstrip('.')}. The last row is of {format_size(record.points[-1].size)}."
 
 
 def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
@@ -271,4 +270,4 @@ def _complete(record: Record, ending: Ending | None) -> str:
     intact = record.points and not record.damaged and not record.incomplete
     if record.finished is None and ending is None and intact:
         return "unknown"
-    return "no" if _truncation(record, ending) or _timeout(record, ending) else "yes"
+    return "no" if any(_gaps(record, ending)) or _timeout(record, ending) else "yes"

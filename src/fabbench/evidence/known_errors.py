@@ -139,18 +139,18 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     _known(
         "nic-unreachable",
-        ("ibv_modify_qp",),
-        r"Call to ibv_modify_qp failed with (?:error )?(?:\d+ )?(?:Network is unreachable"
-        r"|Connection timed out|No route to host)",
+        ("ibv_modify_qp", "to RTR"),
+        r"Call to ibv_modify_qp failed with (?:error )?(?:\d+ )?(?:Network is unreachable|Connection timed out"
+        r"|No route to host)|Failed to modify \w*\s*QP .*to RTR",
         "A NIC has no route to the peer's NIC: the GID index does not fit, or the two are not on one network.",
-        "On RoCE, set NCCL_IB_GID_INDEX to the RoCE v2 GID with an IPv4 address (`show_gids`) on every node. "
+        "On RoCE, choose every node's RoCE v2 GID with an IPv4 address (`show_gids`): NCCL_IB_GID_INDEX, perftest -x. "
         "Where NICs reach only those of the same rail, set NCCL_CROSS_NIC=0.",
         Severity.ERROR,
     ),
     _known(
         "nic-retries-exceeded",
-        ("Got completion from peer",),
-        r"Got completion from peer .*(?:(?:with error|status=)\s?12\b|RETRY_EXC_ERR)",
+        ("Got completion from peer", "Endpoint timeout"),
+        r"Got completion from peer .*(?:(?:with error|status=)\s?12\b|RETRY_EXC_ERR)|UCX .*'Endpoint timeout'",
         "The peer's NIC did not answer: transport retries were exceeded.",
         "Test this pair with `fabbench run perftest`. Usual causes are a wrong RoCE GID index "
         "(NCCL_IB_GID_INDEX), an MTU or priority flow control that differs along the path, NICs of different "

@@ -156,8 +156,8 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }
-    program = probe.fi_info_path or "fi_info, which was not found"
-    providers = ", ".join(sorted(probe.providers)) or "none"
+    timed_out = probe.fi_info.status in {124, 137}
+    providers = ", ".join(sorted(probe.providers)) or ("nothing, it timed out" if timed_out else "none")
     devices = ", ".join(device.name for device in probe.devices) or "none"
     return Host(
         name=name,
@@ -175,7 +175,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
         search_notes=(
-            f"Looked for libfabric providers on {name} with {program}: found {providers}.",
+            f"Looked for libfabric providers on {name} with {probe.fi_info_path or 'no fi_info'}: found {providers}.",
             f"Looked for RDMA devices in /sys/class/infiniband: found {devices}.",
         ),
     )

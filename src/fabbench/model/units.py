@@ -180,7 +180,7 @@ class Sweep:
         ends = f"from {format_size(self.first)} to {format_size(self.last)}"
         how = f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
         if not 0 <= self.first <= self.last or not grows:
-            raise RequestError(f"Invalid range of sizes: {ends} {how}.", hint="Set both ends, such as -b 8 -e 2G -f 2.")
+            raise RequestError(f"Invalid range of sizes: {ends} {how}.", hint="Set both -b and -e: each has a default.")
         if self.step and (self.last - self.first) // self.step >= _MAX_SIZES:
             raise RequestError(
                 f"Steps of {self.step} bytes give more than {_MAX_SIZES} sizes.",

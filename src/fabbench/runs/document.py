@@ -4,6 +4,7 @@ A document may come from another release, be truncated by a full disk, or have b
 ignored; a value of the wrong type is damage, reported as a sentence.
 """
 
+import errno
 import json
 import os
 import types
@@ -42,10 +43,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MachineError(
-            f"{path} cannot be written: {error.strerror or error}.",
-            hint=f"Free some space, or specify another directory with --store or {ENVIRONMENT_VARIABLE}.",
-        ) from error
+        first = "Free some space, or specify" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Specify"
+        hint = f"{first} another directory with --store or {ENVIRONMENT_VARIABLE}."
+        raise MachineError(f"{path} cannot be written: {error.strerror or error}.", hint=hint) from error
 
 
 def read(path: Path) -> Mapping[str, Any]:

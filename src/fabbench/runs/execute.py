@@ -30,10 +30,8 @@ from fabbench.model.log import MARKER_SIGN, Ending, Log, Point, own_line, read_m
 from fabbench.model.plan import Execution, Plan
 from fabbench.runs.store import ExecutionWriter, RunWriter, nothing_read
 
-EVERY_S = 2.0
-"""How often watchers are updated; less often where sampling takes long."""
-_MAX_SHARE = 20
-"""Sampling takes at most one part in this many of the time."""
+EVERY_S = 2.0  # how often watchers are updated; less often where sampling takes long
+_MAX_SHARE = 20  # sampling takes at most one part in this many of the time
 
 View = Callable[[Mapping[str, Traffic]], None]
 """Called with the traffic of the fabric's NICs since the last call, by host. May be called in a thread."""
@@ -129,8 +127,7 @@ class CounterSampler:
 
 
 _NETWORK_LINES = ("Using network", "Selected provider", "Selected Provider", "NET/IB : Using", "NET/Socket : Using")
-_EXTRA_OUTPUT = 1 << 16
-"""Allowance in bytes and lines for output between steps."""
+_EXTRA_OUTPUT = 1 << 16  # allowance in bytes and lines for output between steps
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
 
@@ -197,6 +194,7 @@ class PlanResult:
     """Label of a configuration → its judged logs, in order."""
     interrupted: bool = False
     failure: FabbenchError | None = None
+    missing: int = 0  # executions that were not finished, of those that were wanted
 
 
 def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
@@ -214,7 +212,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     network is aborted at once, unless `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
-    interrupted, failure = False, None
+    interrupted, failure, missing = False, None, len(plan.executions)
     try:
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
@@ -222,11 +220,13 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
                 running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
                 done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
             interrupted, failure = running.interrupted, running.failure
+            missing -= not interrupted and failure is None
             logs[execution.configuration.label] += done
             watcher.end(execution, done)
             if interrupted or failure is not None:
                 break
             if should_stop is not None and should_stop(number, logs):
+                missing = 0
                 writer.decided(plan.executions[:number])
                 break
     except KeyboardInterrupt:
@@ -234,7 +234,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     except FabbenchError as error:
         failure = error
     frozen = {label: tuple(each) for label, each in logs.items()}
-    return PlanResult(logs=frozen, interrupted=interrupted, failure=failure)
+    return PlanResult(logs=frozen, interrupted=interrupted, failure=failure, missing=missing)
 
 
 class RunningExecution:

@@ -132,9 +132,8 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
 
 
 def _unrecognized(name: str) -> MachineError:
-    return MachineError(
-        f"Nothing in {name} is recognized as a benchmark's output.", hint="docs/formats.md lists what is read."
-    )
+    hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
+    return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:

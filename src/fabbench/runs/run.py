@@ -43,13 +43,13 @@ class RunResult:
 
     id: str
     path: Path
-    columns: tuple[Column, ...] = ()
-    """The configurations with results, in order."""
+    columns: tuple[Column, ...] = ()  # the configurations with results, in order
     comparison: Comparison | None = None
     """None if nothing was measured, or it cannot be compared (see `failure`)."""
     verdict: Verdict | None = None
     """The gates' verdict; None if there are no gates, or the run was interrupted."""
     interrupted: bool = False
+    missing: int = 0  # as in `PlanResult`
     failure: FabbenchError | None = None
     """The error that ended the run early, or prevented the comparison of its results."""
     release_failure: FabbenchError | KeyboardInterrupt | None = None
@@ -230,6 +230,7 @@ def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
         comparison=comparison,
         verdict=verdict,
         interrupted=interrupted,
+        missing=result.missing,
         failure=failure,
         release_failure=release_failure,
     )

@@ -1,10 +1,8 @@
 """Runs on a real Slurm that end early: Ctrl-C and other signals at each stage, and who cancels the job."""
 
-import random
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -48,18 +46,6 @@ def test_while_it_waits(lab: Labs) -> None:
         run.process.send_signal(signal.SIGINT)
         assert run.ends() == 130
     assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
-def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
-    """While it connects, asks, submits, and while the job starts."""
-    hosts = site(lab)
-    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
-        run.until(lambda: any("sshd: root" in " ".join(line) for line in hosts[0].processes().values()))
-        time.sleep(delay_s)
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() == 130, run.err
 
 
 @pytest.mark.slow
@@ -109,26 +95,6 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
         assert "Removed 1 run." in removed.stderr
         assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED")
         assert "Nothing left to clean" in hosts.run(clean).stderr
-
-
-@pytest.mark.slow
-def test_random_moments(lab: Labs) -> None:
-    """Runs on the same nodes, some of which wait for the others, are ended at some moment."""
-    hosts = site(lab)
-    chance = random.Random(6)
-    ended: set[int] = set()
-    for _ in range(2):
-        with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.4):
-            runs = [hosts.popen([*nccl(*SLOW)[:-1], f"{STORE}-{store}"]) for store in range(4)]
-            begun = time.monotonic()
-            for moment, pid in sorted((chance.uniform(1.5, 12), run.pid) for run in runs):
-                time.sleep(max(0.0, begun + moment - time.monotonic()))
-                processes.send(signal.SIGINT, pid)
-            for run in runs:
-                _, err = run.communicate(timeout=120)
-                assert "Traceback" not in err
-                ended.add(run.returncode)
-    assert ended <= {0, 130, -signal.SIGINT}
 
 
 def test_a_job_survives_a_lost_laptop_and_its_result_is_fetched_later(lab: Labs) -> None:

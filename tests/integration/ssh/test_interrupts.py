@@ -1,8 +1,6 @@
 """Ctrl-C and other signals at each stage of a run over ssh: what was measured is kept, nothing is left."""
 
-import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
-from tests.support.hosts import HOME, Lab, processes
+from tests.support.hosts import Lab
 from tests.support.ssh_faults import SIZES, SLOW, RunningCommand, running, sizes, tcp
 from tests.support.ssh_runs import STORE, nccl, nothing_left, the_run
 
@@ -81,21 +79,6 @@ def test_as_soon_as(lab: Labs, stage: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delays_s", [(0, 0.03), (0.1, 0.2)])
-def test_while_cleaning_up(lab: Labs, delays_s: tuple[float, float]) -> None:
-    """The table is whole by then, and fabbench may be quicker. Each client has moments of its own."""
-    site = lab(2)
-    delay_s = delays_s[site.ssh_client == "openssh"]
-    with nothing_left(site), running(site, nccl(site, *SLOW)) as run:
-        measured = site.path(STORE).glob
-        assert processes.eventually(lambda: list(measured("*/exec/000-*/run.json")) or run.process.poll())
-        time.sleep(delay_s)
-        run.process.send_signal(signal.SIGINT)
-        assert run.ends() in {0, 130, -signal.SIGINT}
-    assert tcp(site).outcome is Outcome.OK
-
-
-@pytest.mark.slow
 def test_between_executions(lab: Labs) -> None:
     site = lab(2)
     words = nccl(site, "--no-efa", "-e", "1K", "--repeat", "3")
@@ -104,30 +87,3 @@ def test_between_executions(lab: Labs) -> None:
     outcomes = [log.outcome for log in the_run(site).logs("tcp")]
     assert outcomes[0] is Outcome.OK
     assert len(outcomes) <= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "batches"), [(signal.SIGINT, 2), (signal.SIGKILL, 1)])
-def test_random_moments(lab: Labs, number: signal.Signals, batches: int) -> None:
-    """Five runs at a time on the same hosts, each ended at some moment: nothing is ever left.
-
-    Where fabbench itself is killed, the hosts end everything by themselves.
-    """
-    site = lab(2)
-    chance = random.Random(20)
-    words = nccl(site, "--lost-after", "3", *SLOW)
-    ended: set[int] = set()
-    for _ in range(batches):
-        with nothing_left(site), standin(*site.hosts, ROW_S=0.2):
-            runs = [site.popen([*words[:-1], str(HOME / f"runs-{store}")]) for store in range(5)]
-            begun = time.monotonic()
-            for moment, pid in sorted((chance.uniform(0.5, 6), run.pid) for run in runs):
-                time.sleep(max(0.0, begun + moment - time.monotonic()))
-                processes.send(number, pid)
-            for run in runs:
-                _, err = run.communicate(timeout=60)
-                assert "Traceback" not in err
-                ended.add(run.returncode)
-    # A signal at the very end, or in the first moments, meets Python itself.
-    assert ended <= {0, 130, -number}
-    assert (130 if number is signal.SIGINT else -number) in ended

@@ -220,8 +220,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if row is None:
             return None
         process.rows += 1
-        requested = process.command.size if process.command else None
-        sent = process.command.iterations if process.command else None
+        requested, sent = (process.command.size, process.command.iterations) if process.command else (None, None)
         size = row_size(row, requested=requested, sent=sent)
         if not fits(row, size, sent=sent):
             return Damaged(line.number, line.text)
@@ -237,7 +236,8 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         values = {name: number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
         measured = {name: value for name, value in values.items() if value is not None}
         self._note_iterations(row, process, size.value, measured.get("latency"))
-        return Point(size.value, self.labels(process), tuple(measured), tuple(measured.values()))
+        labels = self.labels(process, sent=row.sent, time=f"{row.time}s")
+        return Point(size.value, labels, tuple(measured), tuple(measured.values()))
 
     def _note_iterations(self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None) -> None:
         count = exact_count(row.sent, process.command.iterations if process.command else None)

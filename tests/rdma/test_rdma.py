@@ -1,0 +1,122 @@
+"""Real RDMA devices: two virtual machines with soft-RoCE. perftest, fi_pingpong, UCX and the counters are real.
+
+The machines are emulated, and slow: few messages, and no figure is looked at.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.log import Log, Outcome
+from tests.support import local_runs
+from tests.support.host_fixtures import OSU
+from tests.support.local_runs import eventually, the_run
+from tests.support.vms import Machines
+
+pytestmark = pytest.mark.rdma
+
+PERFTEST = ("perftest", "--fabric", "roce", "--iterations", "100", "--timeout", "100")
+
+
+def only(store: Path) -> Log:
+    """The log of the one execution."""
+    (log,) = the_run(store).logs("roce")
+    return log
+
+
+def codes(log: Log) -> set[str]:
+    return {finding.code for finding in log.findings}
+
+
+def test_check_finds_the_devices(rdma: Machines, tmp_path: Path) -> None:
+    words = ("--fabric", "roce", "--interface", "eth1", "--benchmark", "perftest")
+    done = local_runs.fabbench(tmp_path, "check", *rdma.options, *words, "--format", "json")
+    status = {(row["host"], row["check"]): row["status"] for row in json.loads(done.stdout)}
+    seen = {status[host, check] for host in rdma.names for check in ("rdma ports", "verbs", "memlock", "programs")}
+    assert seen == {"pass"}, done.stdout
+
+
+def test_perftest_over_roce_is_proven_and_its_packets_are_counted(rdma: Machines, tmp_path: Path) -> None:
+    with rdma.nothing_left():
+        done = rdma.run(tmp_path, *PERFTEST)
+    assert done.returncode == 0, done.stderr
+    log = only(tmp_path)
+    facts = {name: log.facts[name] for name in ("transport", "link", "device", "gid_index", "iterations")}
+    expected = {"transport": "RC", "link": "Ethernet", "device": "rxe0", "gid_index": 1, "iterations": 100}
+    assert (log.outcome, facts, codes(log)) == (Outcome.OK, expected, set())
+    counters = the_run(tmp_path).counters("000-roce-r1")
+    assert counters
+    moved = {host: traffic.nics[0].moved for host, traffic in counters.of_fabric(counters.traffic()).items()}
+    # 100 messages of 64 KB in packets of 4 KB; soft-RoCE counts no bytes.
+    assert moved["rdma2"]["tx_packets"] >= 1600
+    assert moved["rdma1"]["rx_packets"] >= 1600
+
+
+def test_a_ping_pong_over_verbs(rdma: Machines, tmp_path: Path) -> None:
+    """A message takes some 10 ms here: fabbench's own number of messages would take a quarter of an hour."""
+    with rdma.nothing_left():
+        done = rdma.run(
+            tmp_path, "pingpong", "--fabric", "roce", "--size", "64", "--iterations", "10", "--timeout", "100"
+        )
+    assert done.returncode == 0, done.stderr
+    log = only(tmp_path)
+    assert (log.outcome, log.facts["transport"], log.facts["domain"]) == (Outcome.OK, "verbs", "rxe0")
+    assert {point.labels["sent"] for point in log.points} == {"10"}
+
+
+def test_ucx_that_gets_no_answer_is_explained(rdma: Machines, tmp_path: Path) -> None:
+    """UCX 1.13 chooses the device, and its own messages to connect (UD) stay unanswered on soft-RoCE."""
+    words = ("--fabric", "roce", "-e", "64", "--timeout", "200", "--bin-dir", str(OSU))
+    with rdma.nothing_left():
+        done = rdma.run(tmp_path, "osu", *words)
+    assert done.returncode == 4, done.stderr
+    log = only(tmp_path)
+    assert (log.outcome, log.facts["transport"], log.points) == (Outcome.FAILED, "ib", [])
+    assert "nic-retries-exceeded" in codes(log)
+
+
+def test_a_wrong_gid_index_is_explained(rdma: Machines, tmp_path: Path) -> None:
+    with rdma.nothing_left():
+        done = rdma.run(tmp_path, *PERFTEST, "--gid-index", "7")
+    assert done.returncode == 4, done.stderr
+    log = only(tmp_path)
+    assert (log.outcome, log.points) == (Outcome.FAILED, [])
+    assert "nic-unreachable" in codes(log)
+    assert "carried the data" not in done.stdout
+
+
+def test_an_mtu_that_differs_shows(rdma: Machines, tmp_path: Path) -> None:
+    """perftest agrees on the smaller one: the figure is good, and lower."""
+    with rdma.changed("rdma2", "ip link set eth1 mtu 1500", "ip link set eth1 mtu 4200"):
+        done = rdma.run(tmp_path, *PERFTEST)
+    assert done.returncode == 0, done.stderr
+    assert (only(tmp_path).outcome, only(tmp_path).facts["mtu"]) == (Outcome.OK, 1024)
+
+
+def test_packets_that_are_lost_are_a_finding(rdma: Machines, tmp_path: Path) -> None:
+    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem loss 5%", "tc qdisc del dev eth1 root"):
+        done = rdma.run(tmp_path, *PERFTEST)
+    assert done.returncode == 0, done.stderr
+    (found,) = (finding for finding in only(tmp_path).findings if finding.code == "nic-errors")
+    assert "out_of_seq_request" in found.meaning
+    assert found.meaning in done.stdout
+
+
+def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> None:
+    sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
+    before = int(rdma.sh("rdma2", sent))
+    words = ("run", "perftest", *rdma.options, "--interface", "eth1", "--fabric", "roce", "--iterations", "1000000")
+    with rdma.nothing_left():
+        running = local_runs.start_program(tmp_path, (*words, "--timeout", "300"))
+        try:
+            assert eventually(lambda: int(rdma.sh("rdma2", sent)) > before + 200, 240)
+            with rdma.changed("rdma2", "ip link set eth1 down", "ip link set eth1 up"):
+                out, err = running.communicate(timeout=200)
+        finally:
+            running.kill()
+    assert running.returncode == 4, err
+    log = only(tmp_path)
+    assert (log.outcome, log.points) == (Outcome.FAILED, [])
+    assert "completion with status" in (log.reason or "")
+    assert "link_downed" in out
