@@ -36,7 +36,7 @@ def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: obj
 
 def test_pods_of_a_rack_claim_a_channel_of_its_compute_domain() -> None:
     more = ("--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge", "--resource-claim", "channel")
-    pod = documents("kubernetes", *more)[0]["spec"]["template"]["spec"]
+    pod = documents("kubernetes", *more)[-1]["spec"]["template"]["spec"]
     worker = documents("mpijob", *more)[0]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     for each in (pod, worker):
         assert each["containers"][0]["resources"]["claims"] == [{"name": "claim"}]
