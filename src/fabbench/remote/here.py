@@ -1,27 +1,71 @@
-"""Programs on this machine, started as on any other: the transport of the launcher ``local``."""
+"""Programs on this machine: those of the launcher ``local``, and of the ssh program that reaches others."""
 
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from fabbench.execution.background import PipedProcess
 from fabbench.model.compat import override
-from fabbench.remote.openssh import PipedProgram
-from fabbench.remote.ssh_transport import ProgramStream, SshHost, SshTransport
+from fabbench.model.errors import MachineError
+from fabbench.remote.transport import ProcessStream, Transport
+
+SEND_S = 30.0
+_FAILED = frozenset({255, -signal.SIGKILL})  # ssh's own status, which a program's may be too; or it was killed
 
 
-class Here(SshTransport):
-    """This machine: nothing is to be connected."""
+class PipedProgram(ProcessStream):
+    """A program on this machine; or on another, by an ssh process here."""
 
-    client, alive = "here", True
+    def __init__(
+        self,
+        words: Sequence[str],
+        owner: Transport,
+        env: Mapping[str, str],
+        failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
+    ) -> None:
+        """Start it with `env` added. `failed` gets its standard error, and returns why ssh ended; None: it did not."""
+        super().__init__()
+        self._owner, self._failed = owner, failed
+        self._process = PipedProcess(words, env)
+
+    @override
+    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        return self._process.receive(timeout_s)
+
+    @override
+    def _exit_status(self) -> int:
+        status = self._process.wait() or 0
+        if status in _FAILED and (why := self._failed(self.err)):
+            raise why
+        return status
+
+    @override
+    def send(self, data: bytes) -> None:
+        try:
+            self._process.send(data, SEND_S)
+        except TimeoutError as error:
+            raise self._owner.lost(error) from error
+        except (OSError, ValueError) as error:
+            raise self._owner.lost("the program there has exited") from error
+
+    @override
+    def end_input(self) -> None:
+        self._process.end_input()
+
+    @override
+    def close(self) -> None:
+        self._process.kill()
+
+
+class Here(Transport):
+    """This machine, which is always there."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(SshHost(name=name))
-        self.where = "here"
+        super().__init__(name, "here")
 
     @override
-    def _connect(self) -> None:
-        raise NotImplementedError  # it is always there
-
-    @override
-    def _start(self, line: str, program: str) -> ProgramStream:
-        return PipedProgram(("/bin/sh", "-c", line), program, self)
-
-    @override
-    def _drop(self) -> None:
+    def connect(self) -> None:
         pass
+
+    @override
+    def _start(self, argv: Sequence[str]) -> ProcessStream:
+        return PipedProgram(argv, self, {})

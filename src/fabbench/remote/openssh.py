@@ -5,7 +5,6 @@ socket is in a private folder. It never prompts, and ends with the connection or
 """
 
 import re
-import signal
 import time
 from collections.abc import Sequence
 
@@ -13,20 +12,13 @@ from fabbench.execution.background import BackgroundProcess, PipedProcess, Priva
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.ssh_transport import (
-    CONNECT_S,
-    KEEPALIVE_S,
-    SEND_S,
-    DroppedError,
-    ProgramStream,
-    SshHost,
-    SshTransport,
-)
+from fabbench.remote.here import PipedProgram
+from fabbench.remote.ssh_transport import CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
+from fabbench.remote.transport import ProcessStream, command_line
 
 _LOGIN_S = 60.0
 _POLL_S = 0.02
 _CHECK_S = 10.0
-_SSH_FAILED = 255  # ssh's own status; a program's may be the same
 _DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
@@ -110,11 +102,12 @@ class OpenSsh(SshTransport):
         return answers
 
     @override
-    def _start(self, line: str, program: str) -> ProgramStream:
-        return PipedProgram((*self.words("-o", "ControlMaster=no", *self._control), line), program, self)
+    def _start(self, argv: Sequence[str]) -> ProcessStream:
+        words = (*self.words("-o", "ControlMaster=no", *self._control), command_line(argv))
+        return PipedProgram(words, self, _NO_PROMPT, lambda said: self.failed(argv[0], said))
 
-    @override
     def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
+        """Return why ssh ended with its status of failure; None if the status is the program's."""
         if self._closed.is_set():
             return self.lost("it is closed")
         if self._master is not None:
@@ -136,43 +129,6 @@ class OpenSsh(SshTransport):
         self._shared = False
         if self._master is not None:
             self._master.close()
-
-
-class PipedProgram(ProgramStream):
-    """A program on another machine, by an ssh process on this one; or on this machine."""
-
-    def __init__(self, words: Sequence[str], program: str, owner: SshTransport) -> None:
-        super().__init__()
-        self._owner, self._program = owner, program
-        self._process = PipedProcess(words, _NO_PROMPT)
-
-    @override
-    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        return self._process.receive(timeout_s)
-
-    @override
-    def _exit_status(self) -> int:
-        status = self._process.wait() or 0
-        if status in {_SSH_FAILED, -signal.SIGKILL} and (why := self._owner.failed(self._program, self.err)):
-            raise why
-        return status
-
-    @override
-    def send(self, data: bytes) -> None:
-        try:
-            self._process.send(data, SEND_S)
-        except TimeoutError as error:
-            raise self._owner.lost(error) from error
-        except (OSError, ValueError) as error:
-            raise self._owner.lost("the program there has exited") from error
-
-    @override
-    def end_input(self) -> None:
-        self._process.end_input()
-
-    @override
-    def close(self) -> None:
-        self._process.kill()
 
 
 # ---------------------------------------------------------------- failures that ssh reports

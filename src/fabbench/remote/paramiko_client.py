@@ -16,19 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.ssh_transport import (
-    CHUNK,
-    CONNECT_S,
-    KEEPALIVE_S,
-    SEND_S,
-    DroppedError,
-    ProgramStream,
-    SshHost,
-    SshTransport,
-)
+from fabbench.remote.here import SEND_S
+from fabbench.remote.ssh_transport import CHUNK, CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
+from fabbench.remote.transport import ProcessStream, command_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from paramiko import Channel, SSHClient
 
@@ -145,9 +138,8 @@ class Paramiko(SshTransport):
         return client
 
     @override
-    def _start(self, line: str, program: str) -> ProgramStream:
-        del program
-        library = paramiko()
+    def _start(self, argv: "Sequence[str]") -> ProcessStream:
+        library, line = paramiko(), command_line(argv)
         for client in self._more_clients():
             transport = client.get_transport()
             try:
@@ -176,7 +168,7 @@ class Paramiko(SshTransport):
         self._clients, self._jumps = [], []
 
 
-class _Channel(ProgramStream):
+class _Channel(ProcessStream):
     """A program on another machine: a channel of a connection."""
 
     def __init__(self, channel: "Channel", owner: Paramiko) -> None:

@@ -7,11 +7,24 @@ which a POSIX shell decodes there.
 """
 
 import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain
 
+from fabbench.execution.process import LineDecoder
+from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
+
+POLL_S = 0.5
+_ANSWER_S = 10.0
+_MAX_ERR_LINES = 1000
+LONGEST_ANSWER = 16 << 20  # Bytes of output of a program that is run to its end: fabbench's own print much less
+_LINE_OVERHEAD = 60  # Bytes of memory that a line takes besides its text
 
 
 class LostError(MachineError):
@@ -31,18 +44,13 @@ class Done:
     err: list[str]  # The last lines, if there are very many
 
 
-LONGEST_ANSWER = 16 << 20  # Bytes of output of a program that is run to its end: fabbench's own print much less
-_LINE_OVERHEAD = 60  # Bytes of memory that a line takes besides its text
-
-
 class AnswerLines:
     """The lines of a program that answers a question, and ends."""
 
     def __init__(self, source: str) -> None:
         """Start without lines. `source` is the machine or command, for the error."""
         self.lines: list[str] = []
-        self._source = source
-        self._size = 0
+        self._source, self._size = source, 0
 
     def take(self, lines: Sequence[str]) -> None:
         """Add lines. Raise MachineError if they exceed the size of any valid answer."""
@@ -55,44 +63,140 @@ class AnswerLines:
             )
 
 
-class ProcessStream(Protocol):
-    """The streams of a program on another machine. The program keeps running without them."""
+class ProcessStream(ABC):
+    """The streams of a program on another machine, without a terminal. The program keeps running without them."""
 
-    @property
-    def status(self) -> int | None:
-        """Exit status; -1: ended by a signal. None: unknown (yet)."""
+    def __init__(self) -> None:
+        self.status: int | None = None  # Exit status; -1: ended by a signal. None: unknown (yet)
+        self.err: deque[str] = deque(maxlen=_MAX_ERR_LINES)  # The last lines of its standard error
+        self.closed = False  # Whether both outputs have ended, and all their lines were returned
+        self._decoders = LineDecoder(), LineDecoder()
 
-    @property
-    def err(self) -> Sequence[str]:
-        """The last lines of its standard error."""
+    @abstractmethod
+    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        """Return what came on standard output and standard error, after a wait if necessary; None at the end."""
 
+    @abstractmethod
+    def _exit_status(self) -> int:
+        """Return the status of the program, whose outputs have ended. Raise LostError."""
+
+    @abstractmethod
     def send(self, data: bytes) -> None:
-        """Write to its standard input. Raise LostError."""
+        """Write to its standard input. Raise LostError, also if it accepts nothing for long."""
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of standard output as they come, until it ends. Raise LostError."""
-
-    def batches(self) -> Iterator[Sequence[str]]:
-        """Yield the same lines in batches as they come: about 100 KB at most, and never empty."""
-
+    @abstractmethod
     def close(self) -> None:
         """Close the streams. The program keeps running if it has not ended."""
 
+    def end_input(self) -> None:  # noqa: B027 - not everywhere possible
+        """Close its standard input."""
 
-class Transport(Protocol):
-    """A connection to one host. Its methods may be called from any thread."""
+    def read(self, timeout_s: float) -> list[str]:
+        """Return further lines of standard output, waiting at most `timeout_s` for them. Raise LostError."""
+        if self.closed:
+            return []
+        out, err = self._decoders
+        if (received := self._receive(timeout_s)) is not None:
+            self.err += err.feed(received[1])
+            return out.feed(received[0])
+        self.closed = True
+        self.err += err.rest()
+        try:
+            self.status = self._exit_status()
+        finally:
+            self.close()
+        return out.rest()
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of standard output as they come, until it ends. Raise LostError."""
+        return chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[str]]:
+        """Yield the same lines in batches as they come: about 100 KB at most, and never empty."""
+        while not self.closed:
+            if batch := self.read(POLL_S):
+                yield batch
+
+
+class Transport(ABC):
+    """A connection to one machine. Its methods may be called from any thread."""
+
+    def __init__(self, name: str, where: str) -> None:
+        """Do not connect yet. `where` names it in what -v prints."""
+        self.name, self.where = name, where
+        self._opening = threading.Lock()
+        self._streams: list[ProcessStream] = []
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the connection is up, as far as is known."""
+        return True
+
+    @abstractmethod
     def connect(self) -> None:
         """Connect unless connected, also after the connection broke. Raise MachineError."""
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
+    @abstractmethod
+    def _start(self, argv: Sequence[str]) -> ProcessStream:
+        """Start a program. Raise LostError, or MachineError if it cannot be started."""
 
     def open(self, argv: Sequence[str]) -> ProcessStream:
         """Start a program that keeps running. Raise LostError, or MachineError if it cannot be started."""
+        action(self.where, argv)
+        if not self.alive:
+            raise self.lost("it is closed")
+        stream = self._start(argv)
+        with self._opening:
+            self._streams = [*(each for each in self._streams if not each.closed), stream]
+        return stream
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
+        """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
+        deadline = time.monotonic() + timeout_s
+        stream, out = self.open(argv), AnswerLines(self.name)
+        # In a thread: a program may print before it reads.
+        threading.Thread(target=_feed, args=(stream, stdin), name="fabbench input", daemon=True).start()
+        try:
+            while not stream.closed:
+                if time.monotonic() >= deadline:
+                    raise MachineError(
+                        f"{argv[0]} on {self.name} timed out.",
+                        hint="The machine may be overloaded, or a file system there may hang.",
+                    )
+                out.take(stream.read(min(POLL_S, max(deadline - time.monotonic(), 0.0))))
+        finally:
+            stream.close()
+        return Done(-1 if stream.status is None else stream.status, out.lines, list(stream.err))
+
+    def answers(self) -> bool:
+        """Check whether the machine runs programs. If not, the connection is broken, and closed."""
+        try:
+            self.run(("true",), timeout_s=_ANSWER_S)
+        except MachineError:
+            self.close()
+            return False
+        return True
 
     def close(self) -> None:
-        """Close the connection. Remote programs keep running."""
+        """Close the connection. Programs there keep running."""
+        with self._opening:
+            streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.close()
+
+    def lost(self, why: object) -> LostError:
+        """Return the error of a connection that broke."""
+        return LostError(
+            f"The connection to {self.name} broke: {str(why).rstrip('.') or 'the other side closed it'}.",
+            hint="The machine or the network may be down; check whether you can still reach it.",
+        )
+
+
+def _feed(stream: ProcessStream, data: bytes) -> None:
+    with suppress(LostError):  # the thread that reads its lines notices that too
+        if data:
+            stream.send(data)
+        stream.end_input()
 
 
 _BARE = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")

@@ -16,6 +16,7 @@ class Breaking(Transport):
     """A connection that breaks: of what it is asked, each answer is used up; the last one stays."""
 
     def __init__(self, runs: Sequence[MachineError | Done], connects: Sequence[MachineError | None]) -> None:
+        super().__init__("node1", "ssh node1")
         self.runs, self.connects = [*runs], [*connects]
 
     @override
@@ -32,7 +33,7 @@ class Breaking(Transport):
         return answer
 
     @override
-    def open(self, argv: Sequence[str]) -> ProcessStream:
+    def _start(self, argv: Sequence[str]) -> ProcessStream:
         raise LostError("It has no streams.")
 
     @override

@@ -2,24 +2,18 @@
 
 import contextlib
 import json
-import math
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fabbench.execution.process import LineDecoder
 from fabbench.launchers import shorten
 from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
-from fabbench.model.actions import action
+from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.transport import AnswerLines, Done, HostGoneError, LostError
+from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
-_WAKE_S = 0.5
-_ERR_LINES = 1000
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
@@ -33,55 +27,40 @@ _PRINT_STATUS = '"$@"; set -- "$?"; echo "fabbench-exec: ended $1" >&2; exit "$1
 _ENDED = re.compile(r"fabbench-exec: ended (\d+)$")
 
 
-class PodPipe:
-    """A program in a pod; see `fabbench.remote.transport.ProcessStream`."""
+class PodPipe(ProcessStream):
+    """A program in a pod. Until its lines are requested, it waits."""
 
     def __init__(self, stream: Any, name: str) -> None:
-        self.status: int | None = None
-        self.err: list[str] = []  # The last lines of its standard error
-        self._stream = stream
-        self.name = name
-        self._out, self._err = LineDecoder(), LineDecoder()
+        super().__init__()
+        self._stream, self.name = stream, name
         self._sending = threading.Lock()
 
+    @override
     def send(self, data: bytes) -> None:
-        """Write to its standard input. Raise LostError."""
         try:
             with self._sending:
                 self._stream.write_channel(_STDIN, data)
         except Exception as error:  # the WebSocket library's errors have no common base
             raise lost(self.name, error) from error
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of standard output as they come, until it ends. Raise LostError."""
-        return chain.from_iterable(self.batches())
+    @override
+    def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        try:
+            is_open = self._stream.is_open()
+            if is_open:
+                self._stream.update(timeout=timeout_s)
+            out, err = self._read(_STDOUT), self._read(_STDERR)
+        except Exception as error:  # see `send`
+            raise lost(self.name, error) from error
+        return (out, err) if is_open or out or err else None
 
-    def batches(self, deadline: float = math.inf) -> Iterator[list[str]]:
-        """Yield the lines of one message at a time; until they are requested, the program waits. Raise TimeoutError."""
-        while True:
-            try:
-                is_open = self._stream.is_open()
-                if is_open:
-                    self._stream.update(timeout=_WAKE_S)
-                out, err = self._read(_STDOUT), self._read(_STDERR)
-            except Exception as error:  # see `send`
-                raise lost(self.name, error) from error
-            self.err += self._err.feed(err)
-            del self.err[:-_ERR_LINES]
-            if batch := self._out.feed(out):
-                yield batch
-            if not is_open and not out and not err:
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError
-        if rest := self._out.rest():
-            yield rest
-        self.err += self._err.rest()
+    @override
+    def _exit_status(self) -> int:
         # The API reports last how it ended.
-        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
+        return exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
+    @override
     def close(self) -> None:
-        """Close the stream. The program keeps running."""
         with contextlib.suppress(Exception):
             self._stream.close()
 
@@ -94,7 +73,9 @@ class PodPipe:
         for index in reversed(range(len(self.err))):
             if match := _ENDED.search(self.err[index]):
                 before = self.err[index][: match.start()]
-                self.err[index : index + 1] = [before] if before else []
+                del self.err[index]
+                if before:
+                    self.err.insert(index, before)
                 return match[1]
         return ""
 
@@ -124,8 +105,8 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
     raise MachineError(f"Cannot run a program in the pod {name}: {message.rstrip('.')}.")
 
 
-class PodConnection:
-    """One container of a pod; see `fabbench.remote.transport.Transport`."""
+class PodConnection(Transport):
+    """One container of a pod."""
 
     def __init__(
         self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str, *, uid: str = ""
@@ -134,13 +115,10 @@ class PodConnection:
 
         Another pod of the same name may replace it: `uid` tells them apart.
         """
-        self.name = pod
-        self._uid = uid
-        self._explain_exit = explain_exit
-        self._api = api
-        self._container = container
-        self._pipes: list[PodPipe] = []
+        super().__init__(pod, f"exec {pod}")
+        self._api, self._container, self._explain_exit, self._uid = api, container, explain_exit, uid
 
+    @override
     def connect(self) -> None:
         """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
         pod: Mapping[str, Any] = {}
@@ -150,39 +128,19 @@ class PodConnection:
         if phase != "Running" or meta.get("deletionTimestamp") or self._uid not in {"", meta.get("uid")}:
             raise HostGoneError(self._explain_exit(self.name))
 
+    @override
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raise LostError, and MachineError on a timeout."""
-        words = ("sh", "-c", _WITH_STDIN, "sh", str(len(stdin)), *argv) if stdin else tuple(argv)
-        pipe = self.open(words)
-        try:
-            if stdin:
-                pipe.send(stdin)
-            out = AnswerLines(f"The pod {self.name}")
-            for batch in pipe.batches(time.monotonic() + timeout_s):
-                out.take(batch)
-        except TimeoutError:
-            raise MachineError(f"{argv[0]} in {self.name} timed out after {timeout_s:g} s.") from None
-        finally:
-            pipe.close()
-        return Done(-1 if pipe.status is None else pipe.status, out.lines, list(pipe.err))
+        words = ("sh", "-c", _WITH_STDIN, "sh", str(len(stdin)), *argv) if stdin else argv
+        return super().run(words, stdin=stdin, timeout_s=timeout_s)
 
-    def open(self, argv: Sequence[str]) -> PodPipe:
-        """Start a program and keep its streams open. Raise LostError, and MachineError if it cannot start."""
-        action(f"exec {self.name}", argv)
+    @override
+    def _start(self, argv: Sequence[str]) -> PodPipe:
         try:
             self.connect()
             stream = self._api.exec(self.name, self._container, ("sh", "-c", _PRINT_STATUS, "sh", *argv))
         except MachineError as error:
             raise LostError(str(error), hint=error.hint) from error
-        pipe = PodPipe(stream, self.name)
-        self._pipes.append(pipe)
-        return pipe
-
-    def close(self) -> None:
-        """Close all streams; programs keep running."""
-        for pipe in self._pipes:
-            pipe.close()
-        self._pipes.clear()
+        return PodPipe(stream, self.name)
 
 
 def lost(name: str, cause: object) -> LostError:

@@ -3,12 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fabbench.launchers import Explanation, ObjectRef
 from fabbench.launchers.kubernetes.api import KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import remove_run
-from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe
+from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.explain import explain_owner, explain_pod
 from fabbench.launchers.kubernetes.manifests import (
     CONTAINER,
@@ -24,6 +24,9 @@ from fabbench.launchers.kubernetes.manifests import (
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, events_of, is_ready
 from fabbench.model.errors import MachineError
+
+if TYPE_CHECKING:
+    from fabbench.remote.transport import ProcessStream
 
 _BEAT_S = 5.0
 _ANSWER_S = 5.0
@@ -42,7 +45,7 @@ class Heartbeat:
     ) -> None:
         """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end."""
         self._api, self._job, self._lease_s, self._pods = api, job, lease_s, pods
-        self._beats: dict[str, PodPipe] = {}
+        self._beats: dict[str, ProcessStream] = {}
         self._beating: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
         self._started = time.monotonic()
@@ -86,9 +89,12 @@ class Heartbeat:
                 self._beats[name] = connection.open(("sh", "-c", _BEATS, "sh", HEARTBEAT_FILE))
             pipe = self._beats[name]
             pipe.send(b"\n")
-            if next(pipe.batches(time.monotonic() + _ANSWER_S), None) is None:
+            answered, until = False, time.monotonic() + _ANSWER_S
+            while not answered and not pipe.closed and time.monotonic() < until:
+                answered = bool(pipe.read(_POLL_S))
+            if not answered:
                 self._beats.pop(name).close()
-        except (MachineError, TimeoutError):
+        except MachineError:
             broken = self._beats.pop(name, None)  # the pod may still be starting; the next beat is soon
             if broken is not None:
                 broken.close()

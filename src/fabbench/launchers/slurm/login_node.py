@@ -11,8 +11,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
 from fabbench.remote.allocation import connected, require_all
 from fabbench.remote.here import Here
-from fabbench.remote.ssh_transport import SshTransport
-from fabbench.remote.transport import Done, LostError, ProcessStream
+from fabbench.remote.transport import Done, LostError, ProcessStream, Transport
 
 _RETRY_S = 1.0
 _FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file
@@ -29,7 +28,7 @@ def with_slurm_path(argv: Sequence[str]) -> tuple[str, ...]:
 class LoginNode:
     """A machine that has Slurm's commands: this one, or one reached over ssh."""
 
-    def __init__(self, connection: SshTransport, *, lost_after_s: float) -> None:
+    def __init__(self, connection: Transport, *, lost_after_s: float) -> None:
         self.name = connection.name
         self._connection = connection
         self._lost_after_s = lost_after_s

@@ -2,7 +2,7 @@
 
 import json
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.plan import Command, Shape, Step
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import HeldHosts, RemoteSession
-from fabbench.remote.transport import LostError
+from fabbench.remote.transport import LostError, Transport
 from tests.support.secrets_watch import VALUE
 
 
@@ -93,15 +93,17 @@ class Answering(PodPipe):
     """The streams of a program that says what the agent says first, and ends."""
 
     def __init__(self, sent: list[bytes]) -> None:
-        self.status, self.err, self._sent = 0, [], sent
+        super().__init__(None, "pod-0")
+        self._sent = sent
 
     @override
     def send(self, data: bytes) -> None:
         self._sent.append(data)
 
     @override
-    def batches(self, deadline: float | None = None) -> Iterator[list[str]]:
-        yield ["fabbench-agent: here"]
+    def read(self, timeout_s: float) -> list[str]:
+        self.status, self.closed = 0, True
+        return ["fabbench-agent: here"]
 
     @override
     def close(self) -> None:
@@ -112,7 +114,7 @@ class Pod(PodConnection):
     """A pod that notes what the API is asked to start, and what goes to its standard input."""
 
     def __init__(self) -> None:
-        self.name = "pod-0"
+        Transport.__init__(self, "pod-0", "exec pod-0")
         self.words: list[Sequence[str]] = []
         self.sent: list[bytes] = []
 
