@@ -6,11 +6,9 @@ files.
 """
 
 import contextlib
-import queue
 import re
 import secrets
 import shlex
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +25,7 @@ from fabbench.model.hosts import Needs, Target
 from fabbench.remote.allocation import connected, distinct, host_names
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.ssh_transport import SshTransport
-from fabbench.remote.transport import AnswerLines, LostError, Transport
+from fabbench.remote.transport import AnswerLines, LostError, ProcessStream, Transport
 
 _START_S = 20.0
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
@@ -38,7 +36,7 @@ class Peer:
     """One host that takes part in the connection test."""
 
     name: str
-    sh: "HostShell"
+    shell: ProcessStream
     address: str  # Where the other hosts reach it
     python: str  # Path of its python3; empty if it has none
 
@@ -78,8 +76,8 @@ def try_connections(peers: Sequence[Peer]) -> dict[tuple[str, str], ConnectionAt
     def attempt(peer: Peer) -> dict[str, ConnectionAttempt]:
         to = targets[peer.name]
         requests = [f"{n} {by_name[b].address} {ports[b].port} {tokens[b]}\n" for n, b in enumerate(to)]
-        peer.sh.send("".join(requests))
-        return dict(_read(to, peer.sh.until("tried ", _TRY_S, count=len(to))))
+        _send(peer.shell, "".join(requests))
+        return dict(_read(to, _until(peer.shell, peer.name, "tried ", _TRY_S, count=len(to))))
 
     attempts = map_hosts(listening, attempt, workers)
     return {pair: _outcome(pair, ports, attempts) for pair in requested}
@@ -95,8 +93,8 @@ def _listen(peer: Peer, token: str) -> _Listening:
     if not peer.python:
         return _Listening(why=f"python3 was not found on {peer.name}")
     argv = (peer.python, "-I", "-S", "-c", _program(), peer.address, token)
-    peer.sh.send(f"exec {shlex.join(argv)}\n")
-    for line in peer.sh.until("", _START_S):
+    _send(peer.shell, f"exec {shlex.join(argv)}\n")
+    for line in _until(peer.shell, peer.name, "", _START_S):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
             return _Listening(port=rest)
@@ -136,54 +134,27 @@ _TRIPS, _QUICK_S = 3, 0.1  # How many times a clock is read, unless an answer is
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _CLOCK_S, _PROBE_S = 20.0, 60.0
 _LAST = "end\t"
-_QUEUE_LINES = 200  # then the shell waits until they are read
+_POLL_S = 0.2
 _NO_NEEDS = Needs(programs=(), install="")
 
 
-class HostShell:
-    """A POSIX shell on another machine, by ssh or in a pod: many queries for the cost of one program."""
+def _send(shell: ProcessStream, text: str) -> None:
+    # If the program accepts no more input, `_until` reads what it printed, or that the connection broke.
+    with contextlib.suppress(LostError):
+        shell.send(text.encode())
 
-    def __init__(self, connection: Transport, name: str, arguments: Sequence[str] = ()) -> None:
-        """Start it; errors call it `name`, and its scripts get `arguments`. Raise MachineError."""
-        self._name, self._pipe = name, connection.open(("sh", "-s", "--", *arguments))
-        self._lines: queue.Queue[str | MachineError | None] = queue.Queue(_QUEUE_LINES)  # None: no more
-        self._ended = False
-        threading.Thread(target=self._listen, daemon=True, name="fabbench shell").start()
 
-    def send(self, text: str) -> None:
-        """Send text to its standard input."""
-        # If the program accepts no more input, `until` reads what it printed, or that the connection broke.
-        with contextlib.suppress(LostError):
-            self._pipe.send(text.encode())
+def _until(shell: ProcessStream, name: str, prefix: str, limit_s: float, count: int = 1) -> list[str]:
+    """Return the lines of a host's shell up to the `count`-th that begins with `prefix`.
 
-    def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
-        """Return its lines up to the `count`-th that begins with `prefix`.
-
-        There are fewer if the shell ends, or takes longer than `limit_s`. Raise LostError.
-        """
-        deadline, answer = time.monotonic() + limit_s, AnswerLines(self._name)
-        while count > 0 and not self._ended:
-            try:
-                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
-            except queue.Empty:
-                break
-            if isinstance(line, str):
-                answer.take((line,))
-                count -= line.startswith(prefix)
-                continue
-            self._ended = True
-            if line is not None:
-                raise line
-        return answer.lines
-
-    def _listen(self) -> None:
-        ended: MachineError | None = None
-        try:
-            for line in self._pipe.lines():
-                self._lines.put(line)
-        except MachineError as error:
-            ended = error
-        self._lines.put(ended)
+    There are fewer if the shell ends, or takes longer than `limit_s`. Raise LostError.
+    """
+    deadline, answer = time.monotonic() + limit_s, AnswerLines(name)
+    while count > 0 and not shell.closed and (left_s := deadline - time.monotonic()) > 0:
+        lines = shell.read(min(_POLL_S, left_s))
+        answer.take(lines)
+        count -= sum(line.startswith(prefix) for line in lines)
+    return answer.lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +163,7 @@ class ProbedHost:
 
     probe: Probe
     clock: Clock | None
-    shell: HostShell
+    shell: ProcessStream
 
 
 class CheckedHosts(NamedTuple):
@@ -259,12 +230,12 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
 
 def probe_with_clock(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
     """Query a host's clock, and then probe it; `arguments` are the probe's. Raise MachineError that names it `host`."""
-    shell = HostShell(connection, host, arguments)
+    shell = connection.open(("sh", "-s", "--", *arguments))
     trips, noise = [], []
     for _ in range(_TRIPS):
         sent, started = time.time(), time.monotonic()
-        shell.send(_ASK_CLOCK)
-        lines = shell.until(_CLOCK, _CLOCK_S)
+        _send(shell, _ASK_CLOCK)
+        lines = _until(shell, host, _CLOCK, _CLOCK_S)
         took = time.monotonic() - started
         noise += [line for line in lines if not line.startswith(_CLOCK)]
         trips += [(sent, line[len(_CLOCK) :], sent + took) for line in lines if line.startswith(_CLOCK)]
@@ -272,9 +243,9 @@ def probe_with_clock(connection: Transport, host: str, arguments: Sequence[str])
             raise _no_shell(host, noise, took)
         if took < _QUICK_S:
             break
-    shell.send(script())
+    _send(shell, script())
     # Text that the login itself prints is not part of the answer, but worth reporting.
-    probe = read_probe([*noise, *shell.until(_LAST, _PROBE_S)])
+    probe = read_probe([*noise, *_until(shell, host, _LAST, _PROBE_S)])
     return ProbedHost(probe, read_clock(trips), shell)
 
 
@@ -311,7 +282,7 @@ def _test_connections(
 ) -> dict[tuple[str, str], ConnectionAttempt]:
     """Try connections between the hosts that have an address; report the others as having none."""
     peers = [
-        Peer(name=name, sh=one.shell, address=address, python=one.probe.tools.get("python3", ""))
+        Peer(name=name, shell=one.shell, address=address, python=one.probe.tools.get("python3", ""))
         for name, one in probed.items()
         if isinstance(address := addresses[name], str) and address
     ]
