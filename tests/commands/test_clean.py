@@ -34,15 +34,18 @@ def test_what_does_not_run_is_listed_and_removed_with_yes(client: Client) -> Non
     with client.nothing_left():
         for name, labels in (("fabbench-a", {"fabbench/run": "a"}), ("other", {})):
             about: dict[str, Any] = {"name": name, "labels": {"app.kubernetes.io/name": "fabbench", **labels}}
-            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": about}
-            client.kubectl("create", "-f", "-", given=secret)
+            container = {"name": "a", "image": "registry.example/none"}
+            spec = {"containers": [container], "nodeSelector": {"no": "where"}}
+            client.kubectl(
+                "create", "-f", "-", given={"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+            )
         listed = clean(client, status=1)
         assert listed[0] == ["RUN", "NAMESPACE", "AGE", "RUNS", "REMOVE", "REQUEST"]
         assert [[row[0], row[1], *row[3:]] for row in listed[1:]] == [["a", client.namespace, "no", "yes", "-"]]
-        assert "secret/fabbench-a" in client.kubectl("get", "secrets", "-o", "name")
+        assert "pod/fabbench-a" in client.kubectl("get", "pods", "-o", "name")
         clean(client, "--yes")
-        assert client.kubectl("get", "secrets", "-o", "name").split() == ["secret/other"]
-        client.kubectl("delete", "secret", "other")
+        assert client.kubectl("get", "pods", "-o", "name").split() == ["pod/other"]
+        client.kubectl("delete", "pod", "other")
 
 
 @pytest.mark.cluster

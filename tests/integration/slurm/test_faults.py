@@ -30,18 +30,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 ALL = [8, 16, 32, 64, 128, 256, 512, 1024]
 
 
-def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> None:
-    hosts = site(lab)
-    words = nccl("--efa", "--no-efa", *SLOW[1:], "--instance-type", "p5.48xlarge")
-    with nothing_left(hosts), standin(*hosts.hosts, NICS=1), running(hosts, words) as run:
-        with standin(*hosts.hosts, ROW_S=100):
-            run.until(lambda: list(hosts.path(STORE).glob("*/exec/000-*/run.json")))
-        assert run.ends() == 4, run.err
-    efa, tcp = the_log(hosts, "efa"), the_log(hosts, "tcp")
-    assert (efa.outcome, "fabbench then aborted it" in (efa.reason or "")) == (Outcome.OFF_FABRIC, True)
-    assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
-
-
 def test_a_job_that_is_out_of_time(lab: Labs) -> None:
     hosts = site(lab)
     words = nccl(*SLOW, "--time", "1")

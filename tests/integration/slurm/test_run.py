@@ -115,7 +115,7 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     assert stored.logs("tcp")[0].outcome is Outcome.OK
     over = on(hosts[0], *own, SLURM_JOB_ID="999", SLURM_JOB_NODELIST="node[1-2]")
     assert over.returncode == 3
-    assert "(job 999): srun: error: " in over.stderr
+    assert "Job 999, which held the nodes, has ended" in over.stderr
     too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
     assert too_many.returncode == 3
     assert "2 nodes requested" in too_many.stderr

@@ -166,7 +166,8 @@ class JobSteps:
             raise AllocationLostError(f"Slurm does not report whether job {self.job} still runs: {text}.")
         why = explain_end(state) if state is not None and state.over else None
         text = why.text if why is not None else f"Job {self.job}, which held the nodes, has ended."
-        raise AllocationLostError(text, hint=why.advice if why is not None else None)
+        advice = why.advice if why is not None else "Check squeue. To submit a job instead, unset SLURM_JOB_ID."
+        raise AllocationLostError(text, hint=advice)
 
     def _output(self, argv: Sequence[str]) -> list[str]:
         with closing(self.login_node.start(argv)) as stream:
