@@ -1,19 +1,16 @@
-"""Programs that run beside fabbench, from any thread: ssh and its masters, Slurm steps.
+"""Programs that run beside fabbench, from any thread.
 
-What `fabbench.execution.process` starts ends with the thread that started it. These programs end with
-fabbench itself, however that ends: a shell waits for end of file on its standard input, which fabbench holds
-open, then ends the program and removes its folder. One with pipes needs no shell: they break.
+They end with fabbench, however that ends: their pipes break. One that does not notice that, as ssh's master, is
+`kept` by a shell, which waits for end of file on its standard input, then ends it and removes its folder.
 """
 
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,92 +18,29 @@ from fabbench.execution.process import unwritable_folder
 from fabbench.model.errors import MachineError
 
 _MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
-_GRACE_S = 2.0
-_POLL_S = 0.01
-_MAX_STDERR = _CHUNK = 1 << 16
+_CHUNK = 1 << 16
 # Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
 _KEEPER = """\
 trap '' INT
 exec 3<&0
 (trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
-exec "$@" </dev/null 3<&- >/dev/null 2>"$0/stderr"
+exec "$@" </dev/null 3<&- >/dev/null
 """
 
 
-class PrivateFolder:
-    """A directory for the files of a program, with a short path, that no other user can enter."""
-
-    def __init__(self) -> None:
-        """Create it. Raise MachineError if that fails."""
-        usual = tempfile.gettempdir()
-        try:
-            short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe
-            self.path = Path(tempfile.mkdtemp(prefix="fabbench-ssh-", dir=short))
-        except OSError as error:
-            raise unwritable_folder(error) from error
-
-    def remove(self) -> None:
-        """Remove it and its contents."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _started(argv: Sequence[str], env: Mapping[str, str], *, stdout: int, stderr: int) -> "subprocess.Popen[bytes]":
-    """Start a program with `env` added, which reads a pipe and which Ctrl-C does not reach. Raise MachineError."""
+def private_folder() -> Path:
+    """Make a directory with a short path that no other user can enter. Raise MachineError."""
+    usual = tempfile.gettempdir()
     try:
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            bufsize=0,
-            start_new_session=True,
-            env={**os.environ, **env},
-        )
+        short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe
+        return Path(tempfile.mkdtemp(prefix="fabbench-ssh-", dir=short))
     except OSError as error:
-        raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+        raise unwritable_folder(error) from error
 
 
-class BackgroundProcess:
-    """One such program. It runs in its own session and process group, without standard input."""
-
-    def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
-        """Start it with `env` added; its end removes the folder. Raise MachineError if it cannot be started."""
-        self._folder = folder
-        self._ending = threading.Lock()
-        words = ("/bin/sh", "-c", _KEEPER, str(folder.path), *argv)
-        try:
-            self._popen = _started(words, env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        except MachineError:
-            folder.remove()
-            raise
-
-    def ended(self) -> bool:
-        """Return whether it has ended."""
-        return self._popen.poll() is not None
-
-    def stderr_lines(self) -> list[str]:
-        """Return the lines that it wrote to standard error, from the first 64 KiB."""
-        try:
-            with (self._folder.path / "stderr").open("rb") as file:
-                text = file.read(_MAX_STDERR)
-        except OSError:
-            return []
-        return [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
-
-    def close(self) -> None:
-        """End it with all that it started, wait until it has exited, and remove its folder."""
-        with self._ending:
-            if self._popen.stdin is not None:
-                with contextlib.suppress(OSError):
-                    self._popen.stdin.close()  # the shell ends the group
-            deadline = time.monotonic() + _GRACE_S
-            while self._popen.poll() is None and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-            if self._popen.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._popen.pid, signal.SIGKILL)
-                self._popen.wait()
-            self._folder.remove()
+def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a program that ends, with its folder, when its standard input does."""
+    return ("/bin/sh", "-c", _KEEPER, str(folder), *argv)
 
 
 class PipedProcess:
@@ -114,7 +48,18 @@ class PipedProcess:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it with `env` added. Raise MachineError if it cannot be started."""
-        self._popen = _started(argv, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, **env},
+            )
+        except OSError as error:
+            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
         stdin, out, err = self._popen.stdin, self._popen.stdout, self._popen.stderr
         assert stdin and out and err  # noqa: PT018, S101 - pipes were requested
         self._input = stdin
@@ -149,6 +94,10 @@ class PipedProcess:
                     raise TimeoutError(f"it accepted no input for {timeout_s:g} s")
                 with contextlib.suppress(BlockingIOError):
                     data = data[os.write(self._input.fileno(), data[:_CHUNK]) :]
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return self._popen.poll() is not None
 
     def end_input(self) -> None:
         """Close its standard input."""

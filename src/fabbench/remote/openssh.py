@@ -5,10 +5,12 @@ socket is in a private folder. It never prompts, and ends with the connection or
 """
 
 import re
+import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from fabbench.execution.background import BackgroundProcess, PipedProcess, PrivateFolder
+from fabbench.execution.background import PipedProcess, kept, private_folder
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -19,6 +21,7 @@ from fabbench.remote.transport import ProcessStream, command_line
 _LOGIN_S = 60.0
 _POLL_S = 0.02
 _CHECK_S = 10.0
+_GRACE_S = 2.0
 _DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
@@ -48,7 +51,8 @@ class OpenSsh(SshTransport):
 
     def __init__(self, host: SshHost) -> None:
         super().__init__(host)
-        self._master: BackgroundProcess | None = None
+        self._master: PipedProcess | None = None
+        self._folder = Path()  # Where its socket is
         self._control: tuple[str, ...] = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
         self._shared = False  # Whether the connection is the user's own, which other programs may use too
@@ -75,24 +79,33 @@ class OpenSsh(SshTransport):
         if self._shared:
             action(self.where, "through your own connection (ControlMaster)")
             return
-        folder = PrivateFolder()
-        self._control = ("-S", str(folder.path / "m").replace("%", "%%"))
+        self._folder = private_folder()
+        socket = self._folder / "m"
+        self._control = ("-S", str(socket).replace("%", "%%"))
         words = self.words("-M", "-N", *self._control)
         action("here", words)
-        self._master = BackgroundProcess(words, folder, _NO_PROMPT)
+        self._master = PipedProcess(kept(self._folder, words), _NO_PROMPT)
         deadline = time.monotonic() + _LOGIN_S
-        while not (folder.path / "m").exists():
+        while not socket.exists():
             why: Exception | None = None
             if self._closed.wait(_POLL_S):
                 why = self.lost("it was closed while connecting")
             elif self._master.ended():
-                why = failure(self.name, self._master.stderr_lines())
+                why = failure(self.name, self._said(self._master))
             elif time.monotonic() > deadline:
                 hint = f"Run ssh -v {self.name} for details."
                 why = MachineError(f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=hint)
             if why is not None:
                 self._drop()
                 raise why
+
+    @staticmethod
+    def _said(master: PipedProcess) -> list[str]:
+        """Return the lines on standard error of a master that has ended; what it started may hold that open."""
+        text = b""
+        while (received := master.receive(_POLL_S)) is not None and received[1]:
+            text += received[1]
+        return [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
 
     def _is_open(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
@@ -128,7 +141,10 @@ class OpenSsh(SshTransport):
     def _drop(self) -> None:
         self._shared = False
         if self._master is not None:
-            self._master.close()
+            self._master.end_input()  # the shell ends it
+            self._master.wait(_GRACE_S)
+            self._master.kill()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- failures that ssh reports
