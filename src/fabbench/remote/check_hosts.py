@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
 
 from fabbench.hosts.check import Clock, ConnectionAttempt, ConnectionResult, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventory, programs
@@ -41,14 +40,6 @@ class Peer:
     python: str  # Path of its python3; empty if it has none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listening:
-    """What a host's program reported: where it listens, or why it does not."""
-
-    port: str = ""
-    why: str = ""
-
-
 def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Choose which hosts connect: the first with each, in both directions, and a ring.
 
@@ -66,16 +57,12 @@ def try_connections(peers: Sequence[Peer]) -> dict[tuple[str, str], ConnectionAt
     requested = pairs(tuple(by_name))
     tokens = {name: secrets.token_hex(8) for name in by_name}
     workers = len(peers)
-    ports = {
-        name: _Listening(why=str(result)) if isinstance(result, MachineError) else result
-        for name, result in map_hosts(by_name, lambda peer: _listen(peer, tokens[peer.name]), workers).items()
-    }
-    listening = {name: peer for name, peer in by_name.items() if ports[name].port}
-    targets = {name: [b for a, b in requested if a == name and ports[b].port] for name in listening}
+    ports = map_hosts(by_name, lambda peer: _listen(peer, tokens[peer.name]), workers)
+    listening = {name: peer for name, peer in by_name.items() if isinstance(ports[name], str)}
 
     def attempt(peer: Peer) -> dict[str, ConnectionAttempt]:
-        to = targets[peer.name]
-        requests = [f"{n} {by_name[b].address} {ports[b].port} {tokens[b]}\n" for n, b in enumerate(to)]
+        to = [b for a, b in requested if a == peer.name and b in listening]
+        requests = [f"{n} {by_name[b].address} {ports[b]} {tokens[b]}\n" for n, b in enumerate(to)]
         _send(peer.shell, "".join(requests))
         return dict(_read(to, _until(peer.shell, peer.name, "tried ", _TRY_S, count=len(to))))
 
@@ -88,19 +75,19 @@ def _program() -> str:
     return (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
 
 
-def _listen(peer: Peer, token: str) -> _Listening:
-    """Replace a host's shell with the program, and return where it listens."""
+def _listen(peer: Peer, token: str) -> str:
+    """Replace a host's shell with the program, and return the port where it listens. Raise MachineError."""
     if not peer.python:
-        return _Listening(why=f"python3 was not found on {peer.name}")
+        raise MachineError(f"python3 was not found on {peer.name}")
     argv = (peer.python, "-I", "-S", "-c", _program(), peer.address, token)
     _send(peer.shell, f"exec {shlex.join(argv)}\n")
     for line in _until(peer.shell, peer.name, "", _START_S):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
-            return _Listening(port=rest)
+            return rest
         if kind == "error":
-            return _Listening(why=f"{peer.name} cannot listen at {peer.address}: {rest}")
-    return _Listening(why=f"{peer.name} did not start to listen")
+            raise MachineError(f"{peer.name} cannot listen at {peer.address}: {rest}")
+    raise MachineError(f"{peer.name} did not start to listen")
 
 
 def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, ConnectionAttempt]]:
@@ -115,17 +102,15 @@ def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, Connec
 
 def _outcome(
     pair: tuple[str, str],
-    ports: Mapping[str, _Listening],
+    ports: Mapping[str, str | MachineError],
     attempts: Mapping[str, dict[str, ConnectionAttempt] | MachineError],
 ) -> ConnectionAttempt:
-    for name in pair:
-        if not ports[name].port:
-            return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=ports[name].why)
-    result = attempts[pair[0]]
-    if isinstance(result, MachineError):
-        return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=str(result))
-    missing = ConnectionAttempt(result=ConnectionResult.UNTRIED, why=f"{pair[0]} did not report the result")
-    return result.get(pair[1], missing)
+    for result in (ports[pair[0]], ports[pair[1]], attempts.get(pair[0])):
+        if isinstance(result, MachineError):
+            return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=str(result))
+        if isinstance(result, dict) and pair[1] in result:
+            return result[pair[1]]
+    return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=f"{pair[0]} did not report the result")
 
 
 _CLOCK = "fabbench clock "
@@ -166,17 +151,10 @@ class ProbedHost:
     shell: ProcessStream
 
 
-class CheckedHosts(NamedTuple):
-    """The results of probing hosts."""
+def examine(target: Target, needs: Needs, *, progress: Progress) -> tuple[dict[str, Probe], HostRelations]:
+    """Probe hosts, and have them connect to each other: return the probes of those that answered, by name.
 
-    probes: dict[str, Probe]  # Name → everything that the host reported, for hosts that answered
-    relations: HostRelations
-
-
-def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts:
-    """Probe hosts, and have them connect to each other. No host's failure is raised.
-
-    Raise RequestError if a machine is named twice.
+    No host's failure is raised. Raise RequestError if a machine is named twice.
     """
     names = host_names(target)
     arguments = probe_arguments(programs(needs), folders(target))
@@ -194,7 +172,7 @@ def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts
         relations = host_relations(target, probed)
     errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
     unreachable = {name: _message(errors[name]) for name in names if name in errors}
-    return CheckedHosts(probes, replace(relations, unreachable=unreachable))
+    return probes, replace(relations, unreachable=unreachable)
 
 
 def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
