@@ -340,6 +340,24 @@ def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> 
     return behind >= required or (abs(len(cells) - len(columns)) <= 1 and before + behind >= required)
 
 
+_CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")
+
+
+def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
+    """Return whether these are the cells of a row without its end, or most of those of a whole one."""
+    if not cells:
+        return False
+    *whole, last = cells
+    before = _matching(whole, columns)
+    if before > 2 or (before == len(whole) < len(columns) and (before == 2 or _CUT_CELL.fullmatch(last))):
+        return True
+    if len(cells) == len(columns) == 2:
+        # With so few columns, half of them would match any two words.
+        numeric = all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
+        return numeric and any(column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True))
+    return is_damaged_row(cells, columns) or 2 < _matching(cells[::-1], columns[::-1]) < len(cells) < len(columns)
+
+
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
     """Return how many cells match before the first that does not."""
     count = 0

@@ -76,7 +76,6 @@ class FabtestProcess(PairProcess):
     """A process of a fabtest, and the layout of its table."""
 
     layout: FabtestLayout | None = None  # None: there is no table, or its rows are machine-readable
-    exact: bool = False  # whether the first row of its table had the exact layout, so that the others must have it too
 
 
 class FabtestExecution(PairExecution[FabtestProcess]):
@@ -107,14 +106,6 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         # Most programs have only one, and are named after it.
         named = _ENDPOINT.match(command.program)
         return command.endpoint or (named[1] if named else "")
-
-    @override
-    def joined(self, first: str, second: str, process: FabtestProcess) -> str | None:
-        return rows.joined(first, second, process.layout)
-
-    @override
-    def may_be_cut(self, text: str, process: FabtestProcess) -> bool:
-        return rows.may_be_cut(text, process.layout)
 
     @override
     def is_damaged(self, text: str, process: FabtestProcess) -> bool:
@@ -150,14 +141,9 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         """Read a row of the open table. The rest of a torn row may look like a row with a shorter name."""
         layout = process.layout
         row = rows.read_row(line.text, layout) if layout else rows.read_machine_row(line.text)
-        if layout and not layout.name:
+        if row is not None and (not layout or not layout.name or rows.is_exact(row, line.text)):
             return row
-        exact = row is not None and (not layout or rows.is_exact(row, line.text))
-        if not process.rows:
-            process.exact = exact
-        if row is not None and (exact or not process.exact):
-            return row
-        if rows.is_rest(line.text) and not rows.may_be_cut(line.text, layout):
+        if rows.is_rest(line.text) and not rows.is_damaged(line.text, layout):
             self.record.damaged.append(Damaged(line.number, line.text))
         return None
 
@@ -226,7 +212,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
         if self.current is not None and self.current.in_table(stream):
             return False
-        if rows.may_be_cut(text, None):
+        if rows.is_damaged(text, None):
             return True
         # Without a header, only the newest layout can be recognized: its last column implies its unit.
         row = rows.read_row(text, FabtestLayout())
@@ -244,7 +230,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
         elif _WRONG.fullmatch(line.text):
             execution.record.wrong += 1
         else:
-            return execution.keep_torn(line)
+            return execution.remains(line)
         return True
 
     def _table(self, stream: Stream, layout: FabtestLayout | None) -> None:

@@ -10,22 +10,18 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.libfabric.facts import (
     COUNT,
     REAL,
-    REAL_CUT,
     SIZE,
-    SIZE_CUT,
     PrintedRow,
     Range,
-    RowPattern,
     Size,
     by_product,
     by_total,
     known_size,
     number,
-    row_pattern,
     sizes_of,
 )
 from fabbench.model.patterns import lazy
@@ -36,7 +32,6 @@ _HEADER = lazy(
     r"\s*(?P<name>name\s+)?bytes\s+(?P<xfers>xfers\s+)?iters\s+total\s+time\s+(?P<unit>MB/sec|Gb/sec)\s+usec/xfer"
     r"(?P<rate>\s+Mxfers/sec)?\s*"
 )
-_WHOLE_HEADER = "bytes iters total time MB/sec usec/xfer Mxfers/sec"
 _MACHINE = lazy(
     r"\s*(?:- )?\{ xfer_size: (?P<size>\d+), iterations: (?P<iters>\d+), total: (?P<total>\d+), "
     rf"time: (?P<time>{_REAL_MR}), (?P<unit>MB|Gb)/sec: (?P<bandwidth>{_REAL_MR}), "
@@ -82,20 +77,16 @@ class FabtestRow(NamedTuple):
 
 
 def read_header(text: str) -> FabtestLayout | None:
-    """Read the header of a table; a truncated one needs three columns, and counts as the newest layout."""
+    """Read the header of a table; None for any other text."""
     match = _HEADER.fullmatch(text)
-    if match is not None:
-        return FabtestLayout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"]))
-    words = " ".join(text.split())
-    unnamed = words.removeprefix("name ")
-    if unnamed.count(" ") >= 2 and _WHOLE_HEADER.startswith(unnamed):
-        return FabtestLayout(name=unnamed != words)
-    return None
+    return (
+        FabtestLayout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"])) if match else None
+    )
 
 
 def read_row(text: str, layout: FabtestLayout) -> FabtestRow | None:
     """Read a complete row of a table; None for any other text."""
-    match = _pattern(layout).whole.fullmatch(text)
+    match = _pattern(layout).fullmatch(text)
     return _row(match, layout.unit) if match else None
 
 
@@ -118,27 +109,6 @@ def is_exact(row: FabtestRow, text: str) -> bool:
 def is_rest(text: str) -> bool:
     """Return whether this ends like a row: the remains of one without its beginning."""
     return _REST.fullmatch(text) is not None
-
-
-def may_be_cut(text: str, layout: FabtestLayout | None) -> bool:
-    """Return whether this could be a row without its end."""
-    return bool(_MACHINE_START.fullmatch(text)) or (layout is not None and _pattern(layout).may_be_cut(text))
-
-
-def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
-    """Return the row whose two pieces these are; None unless they clearly belong to one row.
-
-    It must have exactly the program's layout, and consistent figures.
-    """
-    whole = (first + second).strip()
-    if read_machine_row(whole) is not None:
-        return whole
-    row = read_row(whole, layout) if layout is not None else None
-    if row is None or not is_exact(row, whole):
-        return None
-    times = Range(1, 2)
-    size = row_size(row, requested=None, iterations=None, times=times)
-    return whole if fits(row, size, iterations=None, times=times) else None
 
 
 def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, times: Range) -> Size:
@@ -176,8 +146,12 @@ def _megabytes(row: FabtestRow) -> float:
 
 
 def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
-    """Return whether this is the remains of a row of a table."""
-    return layout is not None and is_damaged_row(text.split(), _cells(layout))
+    """Return whether this is the remains of a row."""
+    if layout is None or _MACHINE_START.fullmatch(text):
+        return _MACHINE_START.fullmatch(text) is not None
+    cells = text.split()
+    # A name alone could be any word: the size identifies a row.
+    return (not layout.name or len(cells) > 1) and is_remains(cells, _cells(layout))
 
 
 @cache
@@ -193,22 +167,11 @@ def _cells(layout: FabtestLayout) -> tuple[re.Pattern[str], ...]:
 
 
 @cache
-def _pattern(layout: FabtestLayout) -> RowPattern:
-    columns = [
-        (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
-        (rf"\s+(?P<iters>{COUNT})", rf"\s+(?:{COUNT})?"),
-        (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
-        (rf"\s+(?P<time>{REAL})", rf"\s+{REAL_CUT}"),
-        (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
-        # Two decimals show where a number ends: one that fills its column touches the one before.
-        (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
-    ]
-    if layout.rate:
-        columns.append((rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"))
-    if layout.xfers:
-        columns.insert(1, (rf"\s+(?P<xfers>{COUNT})", rf"\s+(?:{COUNT})?"))
-    if not layout.name:
-        return row_pattern(columns)
-    # A name alone could be any word: the size identifies a row.
-    columns[0] = (rf"\s+(?P<size>{SIZE})", rf"\s+{SIZE_CUT}")
-    return row_pattern(columns, before=r"\s*(?P<name>\S+)")
+def _pattern(layout: FabtestLayout) -> re.Pattern[str]:
+    name, xfers = r"(?P<name>\S+)\s+" if layout.name else "", rf"\s+(?P<xfers>{COUNT})" if layout.xfers else ""
+    # Two decimals show where a number ends: one that fills its column touches the one before.
+    rate = rf"\s*(?P<rate>{REAL})" if layout.rate else ""
+    return re.compile(
+        rf"\s*{name}(?P<size>{SIZE}){xfers}\s+(?P<iters>{COUNT})\s+(?P<total>{SIZE})\s+(?P<time>{REAL})s"
+        rf"\s*(?P<bandwidth>{REAL})\s*(?P<latency>{REAL}){rate}\s*"
+    )

@@ -6,19 +6,17 @@ are invented.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import Syntax
-from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.libfabric.facts import (
     COUNT,
     REAL,
-    REAL_CUT,
     SIZE,
-    SIZE_CUT,
     PrintedRow,
     Range,
     Size,
@@ -28,7 +26,6 @@ from fabbench.benchmarks.libfabric.facts import (
     exact_count,
     known_size,
     number,
-    row_pattern,
     sizes_of,
     truncated_size,
 )
@@ -41,20 +38,10 @@ from fabbench.model.units import format_size
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
 # There is no blank between full columns; suffixes and decimals show where each ends.
-_PATTERN = row_pattern(
-    (
-        (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
-        (rf"\s+(?P<sent>{COUNT})", rf"\s+(?:{COUNT})?"),
-        (rf"\s*(?P<sign>[=+-])(?P<ack>{COUNT})", rf"\s*(?:[=+-](?:{COUNT})?)?"),
-        (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
-        (rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})", rf"(?:\s+|(?<=[kmg])){REAL_CUT}"),
-        (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
-        (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
-        (rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"),
-    )
+_ROW = lazy(
+    rf"\s*(?P<size>{SIZE})\s+(?P<sent>{COUNT})\s*(?P<sign>[=+-])(?P<ack>{COUNT})\s+(?P<total>{SIZE})"
+    rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})s\s*(?P<bandwidth>{REAL})\s*(?P<latency>{REAL})\s*(?P<rate>{REAL})\s*"
 )
-
-
 _CELLS = tuple(lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL))
 _BOTH_WAYS = Range(2, 2)
 
@@ -82,7 +69,7 @@ class PingpongRow(NamedTuple):
 
 def read_row(text: str) -> PingpongRow | None:
     """Read a complete row; None for any other text."""
-    match = _PATTERN.whole.fullmatch(text)
+    match = _ROW.fullmatch(text)
     return PingpongRow(*match.groups()) if match else None
 
 
@@ -98,13 +85,6 @@ def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
     figures = PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
     acks_match = row.sign != "=" or row.ack == row.sent
     return acks_match and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
-
-
-def joined(first: str, second: str) -> str | None:
-    """Return the row whose two pieces these are; None unless it has the program's exact layout."""
-    text = (first + second).strip()
-    row = read_row(text)
-    return text if row is not None and row.layout() == text else None
 
 
 def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> Size:
@@ -151,7 +131,7 @@ _ERROR_INSIDE = lazy(
 )
 _USAGE = lazy(r"\s+fi_pingpong \[OPTIONS\].*")
 _SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
-# Any other line is irrelevant, unless a torn row or an fi_info block is waiting for its rest.
+# Any other line is irrelevant, unless an fi_info block is waiting for its rest.
 _MAY_MATTER = lazy(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
 _MAY_BEGIN = lazy(r"pingpong|#sent|\d +[=+-]\d")
 _DEBUG_BOUNDARY = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
@@ -201,18 +181,8 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         return False
 
     @override
-    def joined(self, first: str, second: str, process: PingpongProcess) -> str | None:
-        del process
-        return joined(first, second)
-
-    @override
-    def may_be_cut(self, text: str, process: PingpongProcess) -> bool:
-        return _PATTERN.may_be_cut(text) and not (process.rows and text.strip() == "0")
-
-    @override
     def is_damaged(self, text: str, process: PingpongProcess) -> bool:
-        del process
-        return is_damaged_row(text.split(), _CELLS)
+        return is_remains(text.split(), _CELLS) and not (process.rows and text.strip() == "0")
 
     @override
     def row_point(self, line: Line, process: PingpongProcess) -> Point | Damaged | None:
@@ -294,9 +264,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         matters = (_MAY_BEGIN if current is None else _MAY_MATTER).search(text) is not None
         if current is not None and not matters:
             matters = current.expects_more(line.stream) or any(process.table for process in current.processes)
-        used = False
-        for piece in _pieces(line) if matters else ():
-            used = self._read(piece) or used
+        used = matters and self._read(line)
         if not used and (title := _SIDE_TITLE.fullmatch(text)):
             self._side_title = title[1].lower()
         return self.take_readings() or (() if used else None)
@@ -343,7 +311,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         if _ERROR_INSIDE.fullmatch(line.text):
             self.current.fail(line.text, line.stream)
             return True
-        return self.current.keep_torn(line)
+        return self.current.remains(line)
 
     def _debug(self, text: str, stream: Stream) -> None:
         execution = self.open_execution()
@@ -358,14 +326,3 @@ class PingpongReader(PairReader[PingpongExecution]):
             execution.begin_info(stream)
         if side and not execution.has(side, stream, starting=starting):
             self.add(PingpongProcess(stream=stream, side=side))
-
-
-def _pieces(line: Line) -> Iterator[Line]:
-    """Split a line that contains several: a table inside a JSON string, or debug text after a torn row."""
-    texts = [line.text]
-    if "\\n" in line.text and (table := _JSON_TABLE.search(line.text)) is not None:
-        texts = [text.removesuffix("\\r") for text in table[0].split("\\n")]
-    elif "[debug] " in line.text or "[error] " in line.text:
-        texts = _DEBUG_BOUNDARY.split(line.text)
-    for text in texts:
-        yield line._replace(text=text)

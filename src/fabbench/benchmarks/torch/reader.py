@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_damaged_row, printed, ratios
+from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_remains, printed, ratios
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity, Stream
 from fabbench.model.messages import quoted
@@ -182,11 +182,9 @@ def read_row(text: str, columns: tuple[str, ...]) -> Row | None:
 def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
     """Return whether this is an incomplete row, judging by its first cell or by most of its cells."""
     cells = _cells(text)
-    if not cells:
-        return False
-    if _COLUMNS[columns[0]].fullmatch(cells[0]) or is_damaged_row(cells, [_COLUMNS[name] for name in columns]):
-        return True
-    return len(cells) == 1 and re.fullmatch(r"\d+(?:\.\d*)?\s*[KMGTPE]?[iBbp]*", cells[0]) is not None
+    return bool(cells) and (
+        bool(_COLUMNS[columns[0]].fullmatch(cells[0])) or is_remains(cells, [_COLUMNS[name] for name in columns])
+    )
 
 
 def _cells(text: str) -> list[str]:
