@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,8 +19,7 @@ from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 
-COUNT, NUMBER, WORD = r"\d{1,18}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"
-"""Patterns of cells."""
+COUNT, NUMBER, WORD = r"\d{1,18}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -56,6 +56,11 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(column.cell, re.ASCII) for column in layout)
 
 
+@lru_cache(maxsize=256)
+def _stat(stat: str) -> Labels:
+    return {"stat": stat} if stat else {}
+
+
 class Cells(NamedTuple):
     """The cells of a row, as one text, and what stands beside them."""
 
@@ -76,7 +81,8 @@ class Row(NamedTuple):
     labels: Labels
     figures: Mapping[str, Mapping[str, Printed]]
     """Statistic (empty: the main figure) → metric → figure, in base units."""
-    final: bool | None = None
+    final: bool | None
+    wrong: bool  # whether its data failed the check
 
     def main(self, metric: str) -> Printed | None:
         """Return the main figure of a metric."""
@@ -88,15 +94,11 @@ class Row(NamedTuple):
 
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
-        return [
-            Point(
-                self.size,
-                {**self.labels, "stat": stat} if stat else self.labels,
-                tuple(figures),
-                tuple(each.value for each in figures.values()),
-            )
-            for stat, figures in self.figures.items()
-        ]
+        points = []
+        for stat, figures in self.figures.items():
+            labels = {**self.labels, **_stat(stat)} if self.labels else _stat(stat)
+            points.append(Point(self.size, labels, tuple(figures), tuple(each.value for each in figures.values())))
+        return points
 
 
 class Statement(NamedTuple):
@@ -136,6 +138,7 @@ class Execution:
     size: int | None = None
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
+    points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -187,7 +190,7 @@ class TableReader(Reader):
             cells = self._table.cells(text)
             for layout in execution.layouts:
                 if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
-                    return self._row(line, cells, layout, match.groups())
+                    return self._row(_read_row(line, cells, layout, match.groups(), execution), execution)
         if self._transport.read(text):
             return None if execution is None else ()
         said = self._table.statement(text, execution)
@@ -220,28 +223,31 @@ class TableReader(Reader):
         record, settle = execution.record, self._table.settle
         for at in sorted(out_of_order([row.size for row in execution.rows]), reverse=True):
             execution.damage(execution.rows.pop(at).line)
-        rows = settle(execution) if settle is not None else execution.rows
-        record.points = [point for row in rows for point in row.points()]
+            if settle is None:
+                del execution.points[at]
+        points = execution.points if settle is None else [row.points() for row in settle(execution)]
+        record.points = list(chain.from_iterable(points))
         record.damaged.sort()
-        largest = max((row.size for row in rows), default=0)
-        if settle is None and 0 < largest < (execution.end or 0):
-            record.incomplete = stopped_early(largest, execution.end or 0)
+        largest, end = max((point.size for point in record.points), default=0), execution.end or 0
+        if settle is None and 0 < largest < end:
+            record.incomplete = stopped_early(largest, end)
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         return (record,) if settle is None else (*record.points, record)
 
-    def _row(self, line: Line, cells: Cells, layout: Layout, values: tuple[str, ...]) -> Sequence[Reading]:
-        execution = self._open
-        if execution is None or cells.final is False:
+    def _row(self, row: Row, execution: Execution) -> Sequence[Reading]:
+        if row.final is False:
             return ()
-        row, wrong = _read_row(line, cells, layout, values, execution)
         if not self._table.fits(row):
-            execution.damage(line)
+            execution.damage(row.line)
             return ()
-        execution.record.wrong += wrong
+        execution.record.wrong += row.wrong
         execution.rows.append(row)
-        return row.points() if self._table.settle is None else ()
+        if self._table.settle is not None:
+            return ()
+        execution.points.append(row.points())
+        return execution.points[-1]
 
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
         if said.above:
@@ -286,9 +292,7 @@ def _add(execution: Execution, said: Statement) -> None:
         record.findings.append(said.finding)
 
 
-def _read_row(
-    line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution
-) -> tuple[Row, bool]:
+def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
     size, wrong, labels = execution.size or 0, False, execution.labels
     figures: dict[str, dict[str, Printed]] = {}
     for (metric, factor, stat, _, label, decimals), cell in zip(layout, values, strict=True):
@@ -299,11 +303,11 @@ def _read_row(
         elif metric == "check":
             wrong = cell == "Fail"
         elif metric in METRICS:
-            rounded = printed(cell, decimals=decimals if decimals is not None and "." in cell else None)
-            figures.setdefault(stat, {})[metric] = rounded.times(factor)
+            number = printed(cell, decimals=decimals) if decimals is not None and "." in cell else printed(cell)
+            figures.setdefault(stat, {})[metric] = number.times(factor) if factor != 1 else number
     if cells.name:
         labels = {**labels, "name": cells.name}
-    return Row(line, layout, values, size, labels, figures, cells.final), wrong
+    return Row(line, layout, values, size, labels, figures, cells.final, wrong)
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
@@ -321,14 +325,9 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 
 def unknown_columns(layout: Layout, text: str) -> Finding | None:
     """Return a finding if a line of column names has one that is not read."""
-    if UNKNOWN not in layout:
-        return None
-    return Finding(
-        code="unknown-column",
-        severity=Severity.NOTE,
-        meaning="The table has a column that is not read.",
-        line=text.strip()[:LONGEST_QUOTE],
-    )
+    meaning, line = "The table has a column that is not read.", text.strip()[:LONGEST_QUOTE]
+    unknown = Finding(code="unknown-column", severity=Severity.NOTE, meaning=meaning, line=line)
+    return unknown if UNKNOWN in layout else None
 
 
 _ASCENDING = (("min", "", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
@@ -336,8 +335,9 @@ _ASCENDING = (("min", "", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90"
 
 def is_ascending(row: Row) -> bool:
     """Return whether the statistics of a row can be those of one measurement."""
-    for metric in {metric for figures in row.figures.values() for metric in figures}:
-        printed_ = {stat: figures[metric] for stat, figures in row.figures.items() if metric in figures}
-        if not all(is_ordered(*(printed_[stat] for stat in stats if stat in printed_)) for stats in _ASCENDING):
-            return False
+    for stats in _ASCENDING if len(row.figures) > 1 else ():
+        present = [row.figures[stat] for stat in stats if stat in row.figures]
+        for metric in present[0] if present else ():
+            if not is_ordered(*(figures[metric] for figures in present if metric in figures)):
+                return False
     return True

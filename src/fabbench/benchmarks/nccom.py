@@ -9,7 +9,16 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Benchmark, Signature
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, choose_formula, printed, ratios
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    ANYTHING,
+    GATHERING,
+    SAME,
+    choose_formula,
+    printed,
+    product,
+    ratios,
+)
 from fabbench.benchmarks.engine import (
     COUNT,
     SIZE,
@@ -41,7 +50,8 @@ _COLUMNS: Mapping[str, Column] = {
 }
 _AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*")
 _FAILED = lazy(
-    r".*Failure running neuron-bench.*|\s*\d+ errors found - test failed\s*|\s*Neuron DKMS Driver is not running!.*"
+    r"\s*(?:(?:\d+\s+)?Failure running neuron-bench.*|\d+ errors found - test failed\s*"
+    r"|Neuron DKMS Driver is not running!.*)"
 )
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(nccom-test)(?=\s|$)")
 _RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
@@ -66,18 +76,14 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
 def _average(cell: str, text: str, execution: Execution) -> Statement:
     """Compare the rows with the printed mean: documents quote some of the rows, and the mean of all."""
     unit = _unit(execution.rows)
-    rows = (row for row in execution.rows if _is_consistent(row, unit))
+    rows = (row for row in execution.rows if _is_in(unit, row))
     busbws = [busbw for row in rows if (busbw := row.main("busbw")) is not None]
     count = max(len(busbws), 1)
     low, high = sum(busbw.low for busbw in busbws) / count, sum(busbw.high for busbw in busbws) / count
     if printed(cell).overlaps(low, high):
         return Statement(finished=True)
-    finding = Finding(
-        code="average-mismatch",
-        severity=Severity.WARNING,
-        meaning="The printed average is not that of the rows: rows are missing or were altered.",
-        line=text.strip(),
-    )
+    meaning = "The printed average is not that of the rows: rows are missing or were altered."
+    finding = Finding(code="average-mismatch", severity=Severity.WARNING, meaning=meaning, line=text.strip())
     return Statement(finished=None, finding=finding)
 
 
@@ -85,28 +91,32 @@ def _fits(row: Row) -> bool:
     count = int(row.cell("count") or 0)
     if row.size % count if count else row.size:
         return False
-    return is_ascending(row)
-
-
-def _is_consistent(row: Row, unit: float) -> bool:
-    """Return whether a row may be that of a collective. The table names neither this nor, often, the ranks."""
-    time, algbw, busbw = (row.main(metric) for metric in ("time", "algbw", "busbw"))
-    if time is None or algbw is None or busbw is None:
+    algbw, busbw = row.main("algbw"), row.main("busbw")
+    if algbw is None or busbw is None:
         return False
-    allowed = ratios(row.size, time, algbw.times(unit), busbw.times(unit))
-    return allowed.share_low <= 1 <= allowed.share_high and choose_formula([allowed], _SHAPES, None) is not None
+    # The table names neither its collective nor, often, its ranks.
+    return choose_formula([ratios(0, ANYTHING, algbw, busbw)], _SHAPES, None) is not None and is_ascending(row)
+
+
+def _is_in(unit: float, row: Row) -> bool:
+    """Return whether the rate of a row, in GB of so many bytes, is its size in its time."""
+    time, algbw = row.main("time"), row.main("algbw")
+    if time is None or algbw is None:
+        return False
+    low, high = product(time, algbw.times(unit))
+    return low <= row.size <= high
 
 
 def _unit(rows: Sequence[Row]) -> float:
     """Return the bytes of a GB that explain most rows: a rate of few digits may be in either unit."""
-    return max((_GB, _GIB), key=lambda unit: sum(_is_consistent(row, unit) for row in rows))
+    return max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in rows))
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second."""
     unit, rows = _unit(execution.rows), list[Row]()
     for row in execution.rows:
-        if not _is_consistent(row, unit):
+        if not _is_in(unit, row):
             execution.damage(row.line)
             continue
         main = {name: each.times(1.0 if name == "time" else unit) for name, each in row.figures[""].items()}

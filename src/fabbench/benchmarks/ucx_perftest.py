@@ -114,14 +114,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
             last[name] = row
     results = list(last.values())
     if results and execution.size is None:
-        record.findings.append(
-            Finding(
-                code="size-unstated",
-                severity=Severity.NOTE,
-                meaning="ucx_perftest printed no message size, and it is given as 0.",
-                line=results[0].line.text.strip(),
-            )
-        )
+        meaning, line = "ucx_perftest printed no message size, and it is given as 0.", results[0].line.text.strip()
+        record.findings.append(Finding(code="size-unstated", severity=Severity.NOTE, meaning=meaning, line=line))
     if len(results) == 1 and not results[0].final and execution.end:
         iterations = int(results[0].cells[0])
         record.finished = iterations >= execution.end

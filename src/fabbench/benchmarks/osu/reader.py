@@ -16,7 +16,6 @@ from fabbench.benchmarks.engine import (
     NO_MEANING,
     SIZE,
     UNKNOWN,
-    Cells,
     Column,
     Execution,
     Layout,
@@ -40,7 +39,6 @@ _PAIRS = lazy(r"#\s*\[ pairs: (\d{1,9}) \] \[ window size: (\d{1,9}) \]\s*")
 _BUFFERS = lazy(r"#\s*Send Buffer on (\w+) \(\w+\) and Receive Buffer on (\w+) \(\w+\)\s*")
 _ONE_SIDED_DEVICE = lazy(r"(MPI_\w+)-([A-Z]+)\b")
 _GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
-_STARTUP = lazy(r"\s*nprocs: \d+, min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms\s*", re.ASCII)
 
 _TESTS: Mapping[str, str] = {
     "latency": "latency",
@@ -79,7 +77,11 @@ _COLUMNS: Mapping[str, Column] = {
 """Column name, in lower case and without blanks → column."""
 _RATES = (Column("message_rate", cell="(?!)"),)
 """Stands for the columns of message rates until their names are read."""
-_STARTUP_COLUMNS = tuple(Column("time", _MS, stat, COUNT) for stat in ("min", "max", ""))
+_INIT = (
+    *(Column(cell=r"nprocs: \d+, min:"), Column("time", _MS, "min", COUNT), Column(cell="ms, max:")),
+    *(Column("time", _MS, "max", COUNT), Column(cell="ms, avg:"), Column("time", _MS, cell=COUNT), Column(cell="ms")),
+)
+"""The only line that osu_init prints."""
 
 
 def _case(test: str) -> str:
@@ -109,7 +111,7 @@ def _title(match: re.Match[str]) -> Statement:
         begins=True,
         case=f"osu_{case}",
         facts={name: value for name, value in facts.items() if value},
-        layouts=(_STARTUP_COLUMNS,) if case == "init" else (),
+        layouts=(_INIT,) if case == "init" else (),
     )
 
 
@@ -202,11 +204,6 @@ def _comment(text: str, execution: Execution) -> Statement:
     return Statement(facts=facts) if facts else _header(text, execution) or NO_MEANING
 
 
-def _cells(text: str) -> Cells:
-    startup = _STARTUP.fullmatch(text)
-    return Cells(" ".join(startup.groups()) if startup is not None else text)
-
-
 _ROW_BEGINS = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
 
 
@@ -222,12 +219,5 @@ def _fits(row: Row) -> bool:
 
 
 TABLE = Table(
-    benchmark="osu",
-    program="OSU",
-    statement=_statement,
-    failed=_FAILED,
-    failing="osu_",
-    fits=_fits,
-    cells=_cells,
-    remains=_remains,
+    benchmark="osu", program="OSU", statement=_statement, failed=_FAILED, failing="osu_", fits=_fits, remains=_remains
 )
