@@ -60,17 +60,20 @@ _ENDINGS = {" multiple bandwidth bandwidth": "_mbw", " multi latency": "_multi_l
 }
 _POINT_TO_POINT = frozenset({"latency", "bw", "bibw", "multi_lat", "latency_mt", "latency_mp", "mbw_mr"})
 _US, _MB, _MS = 1e-6, 1e6, 1e-3
+_FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
+_TIME, _RATE = Column("time", _US, cell=_FIGURE), Column("bandwidth", _MB, cell=_FIGURE)
+_MESSAGES = Column("message_rate", cell=_FIGURE)
 _COLUMNS: Mapping[str, Column] = {
     "size": SIZE,
-    r"(?:avg)?latency\(us\)|overall\(us\)": Column("time", _US),
-    r"(min|max)latency\(us\)": Column("time", _US, "{}"),
-    r"(min|max)comm\.\(us\)": Column("time", _US, "{}-comm"),
-    r"compute\(us\)": Column("time", _US, "compute"),
-    r"purecomm\.\(us\)": Column("time", _US, "pure-comm"),
-    r"bandwidth\(mb/s\)|mb/s": Column("bandwidth", _MB),
-    "messages/s": Column("message_rate"),
-    r"p(\d{1,2})taillat.*": Column("time", _US, "p{}"),
-    r"p(\d{1,2})tailbw.*": Column("bandwidth", _MB, "p{}"),
+    r"(?:avg)?latency\(us\)|overall\(us\)": _TIME,
+    r"(min|max)latency\(us\)": _TIME._replace(stat="{}"),
+    r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
+    r"compute\(us\)": _TIME._replace(stat="compute"),
+    r"purecomm\.\(us\)": _TIME._replace(stat="pure-comm"),
+    r"bandwidth\(mb/s\)|mb/s": _RATE,
+    "messages/s": _MESSAGES,
+    r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
+    r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
     "validation": CHECK,
     r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
 }
@@ -120,7 +123,7 @@ def _header(text: str, execution: Execution) -> Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
-        kind = Column("message_rate") if execution.layouts == (_RATES,) else Column("bandwidth", _MB)
+        kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
         return Statement(layouts=((SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
     layout = read_columns(names, _COLUMNS)
     if layout[0] is UNKNOWN or layout[0] is IGNORED:
