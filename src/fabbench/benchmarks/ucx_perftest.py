@@ -46,8 +46,10 @@ _ITERATIONS = Column(cell=COUNT)
 
 def _layouts(time: str) -> tuple[Layout, Layout]:
     """Return the columns of a thread, and those of several: only the overall figures."""
-    figures = (Column(time, 1e-6), Column("bandwidth", _MIB), Column("message_rate"))
-    averages = (IGNORED, *(column for figure in figures for column in (IGNORED, figure)))
+    # The decimals tell the figures apart, and a cut one from a whole one.
+    us, mib = r"\d{1,18}\.\d{3}", r"\d{1,18}\.\d\d"
+    figures = (Column(time, 1e-6, cell=us), Column("bandwidth", _MIB, cell=mib), Column("message_rate", cell=COUNT))
+    averages = (IGNORED, *(column for figure in figures for column in (IGNORED._replace(cell=figure.cell), figure)))
     return (_ITERATIONS, *averages), (_ITERATIONS, *figures)
 
 

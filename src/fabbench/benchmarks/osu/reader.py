@@ -78,13 +78,11 @@ _COLUMNS: Mapping[str, Column] = {
     r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
-_RATES = (Column("message_rate", cell="(?!)"),)
-"""Stands for the columns of message rates until their names are read."""
+_RATES = (Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
 _INIT = (
     *(Column(cell=r"nprocs: \d+, min:"), Column("time", _MS, "min", COUNT), Column(cell="ms, max:")),
     *(Column("time", _MS, "max", COUNT), Column(cell="ms, avg:"), Column("time", _MS, cell=COUNT), Column(cell="ms")),
-)
-"""The only line that osu_init prints."""
+)  # the only line that osu_init prints
 
 
 def _case(test: str) -> str:
