@@ -141,23 +141,27 @@ def stopped_early(largest: int, end: int) -> str:
     return f"The command measures up to {format_size(end)}, and the table ends at {format_size(largest)}."
 
 
-UNKNOWN_TEST = Finding(
-    code="test-unknown",
-    severity=Severity.NOTE,
-    meaning="The log has neither a title nor a command line: which test printed these rows is unknown.",
-    advice="Keep the program's title (or the command line) in the log.",
+def warning(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
+    """Return a warning."""
+    return Finding(code=code, severity=Severity.WARNING, meaning=meaning, line=line, advice=advice)
+
+
+def note(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
+    """Return a note."""
+    return Finding(code=code, severity=Severity.NOTE, meaning=meaning, line=line, advice=advice)
+
+
+UNKNOWN_TEST = note(
+    "test-unknown",
+    "The log has neither a title nor a command line: which test printed these rows is unknown.",
+    "Keep the program's title (or the command line) in the log.",
 )
 
 
 def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
     """Yield a finding that lists the sizes whose figures are not measurements."""
     if known := set(sizes):
-        yield Finding(
-            code="not-a-number",
-            severity=Severity.WARNING,
-            meaning=f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.",
-            advice=advice,
-        )
+        yield warning("not-a-number", f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.", advice)
 
 
 class Ratios(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product
+from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product, warning
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
@@ -56,11 +56,10 @@ class ReportedFacts:
 
 def truncated_size(printed: str, size: int) -> Finding:
     """Return the finding that the exact size is unknown; `size`: the assumed one in bytes."""
-    return Finding(
-        code="size-truncated",
-        severity=Severity.WARNING,
-        meaning=f"The program truncated the size to {printed}; {size} bytes are assumed.",
-        advice="Keep the command line, with -S, in the log.",
+    return warning(
+        "size-truncated",
+        f"The program truncated the size to {printed}; {size} bytes are assumed.",
+        "Keep the command line, with -S, in the log.",
     )
 
 

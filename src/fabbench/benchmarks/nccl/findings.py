@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from fabbench.model.log import Finding, Record, Severity
+from fabbench.benchmarks.consistency import note, warning
+from fabbench.model.log import Finding, Record
 from fabbench.model.units import format_size
 
 MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
-UNEXPLAINED = Finding(
-    code="row-arithmetic",
-    severity=Severity.WARNING,
-    meaning="The log does not name the collective, and the figures of its rows fit no known one.",
-    advice="Keep the command line, or the line `Collective test starting`, in the log.",
+UNEXPLAINED = warning(
+    "row-arithmetic",
+    "The log does not name the collective, and the figures of its rows fit no known one.",
+    "Keep the command line, or the line `Collective test starting`, in the log.",
 )
 
 
@@ -32,30 +32,32 @@ class PrintedSweep:
 def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     """Yield what users should know about these numbers."""
     if sweep.reduced:
-        yield Finding(
-            code="range-reduced",
-            severity=Severity.WARNING,
-            meaning=f"nccl-tests ended the sweep below {format_size(sweep.reduced)}, "
+        yield warning(
+            "range-reduced",
+            f"nccl-tests ended the sweep below {format_size(sweep.reduced)}, "
             "less than requested because memory ran out.",
+            "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this.",
             line=sweep.reduced_line,
-            advice="Choose sizes that fit (-e), or free GPU memory; the exit status does not show this.",
         )
-    if record.facts.get("ranks") == 1 and record.points:
-        yield Finding(
-            code="one-rank",
-            severity=Severity.WARNING,
-            meaning="One rank only: busbw is 0 by definition, and nothing went over a fabric.",
-            advice="Start more ranks, and build nccl-tests with MPI=1 for more than one host.",
+    if record.points and (record.facts.get("ranks") == 1 or _is_alone(record)):
+        yield warning(
+            "one-rank",
+            "One rank only: busbw is 0 by definition, and nothing went over a fabric.",
+            "Start more ranks, and build nccl-tests with MPI=1 for more than one host.",
         )
     if record.facts.get("checked") == "no":
-        yield Finding(
-            code="not-checked",
-            severity=Severity.NOTE,
-            meaning="The data were not checked (-c 0): `0 OK` in the footer says nothing.",
-            advice="Run with -c 1 once.",
+        yield note(
+            "not-checked", "The data were not checked (-c 0): `0 OK` in the footer says nothing.", "Run with -c 1 once."
         )
     yield from _missing(record, sweep)
     yield from _average(record, sweep)
+
+
+def _is_alone(record: Record) -> bool:
+    """Return whether every busbw is 0, and an algbw is not: the factor of collectives is 0 for one rank."""
+    if any(values[2] for _, _, names, values in record.points if names[2:3] == ("busbw",)):
+        return False
+    return any(values[1] >= 1e9 for _, _, names, values in record.points if names[1:3] == ("algbw", "busbw"))
 
 
 def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
@@ -76,11 +78,10 @@ def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     zero = sum(1 for point in record.points if not point.size) if 0 in sizes else 0
     # Two byte steps may be rounded to the same size.
     if nonzero + zero < expected and (kind == "factor" or len(record.points) < expected):
-        yield Finding(
-            code=MISSING,
-            severity=Severity.WARNING,
-            meaning=f"The sweep should have {expected} sizes, but the log has rows of {nonzero}.",
-            advice="Check whether a pipe, a terminal or an editor dropped lines.",
+        yield warning(
+            MISSING,
+            f"The sweep should have {expected} sizes, but the log has rows of {nonzero}.",
+            "Check whether a pipe, a terminal or an editor dropped lines.",
         )
 
 
@@ -102,10 +103,9 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     # The average has six digits (%g), without trailing zeros.
     digits = 0.5e-6 if sweep.exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
     if abs(mean - stated) > (slack + digits) * 1.0001:
-        yield Finding(
-            code=MISMATCH,
-            severity=Severity.WARNING,
-            meaning=f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s: "
+        yield warning(
+            MISMATCH,
+            f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s: "
             "rows are missing or were altered.",
             line=sweep.average_line,
         )

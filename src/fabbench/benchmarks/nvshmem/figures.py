@@ -21,9 +21,11 @@ from fabbench.benchmarks.consistency import (
     RateCheck,
     Ratios,
     is_ordered,
+    note,
     printed,
     ratios,
     unmeasured,
+    warning,
 )
 from fabbench.benchmarks.nvshmem import text
 from fabbench.benchmarks.nvshmem.layouts import (
@@ -40,7 +42,7 @@ from fabbench.benchmarks.nvshmem.layouts import (
     NvshmemRow,
 )
 from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, Preface, collective
-from fabbench.model.log import Finding, Record, Severity
+from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
 from fabbench.model.units import format_size, format_sizes
 
@@ -183,40 +185,32 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
     yield from _missing(read)
     yield from _mislabeled(read)
     if read.record.facts.get("ranks") == 1 and read.rows:
-        yield Finding(
-            code="one-rank",
-            severity=Severity.WARNING,
-            meaning="One PE only: nothing went over a fabric.",
-            advice="Start more PEs.",
-        )
+        yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
     if empty := read.preface.empty_tables:
-        yield Finding(
-            code="empty-tables",
-            severity=Severity.NOTE,
-            meaning=f"{empty} table{'s have' if empty > 1 else ' has'} no row.",
-            advice="Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
+        yield note(
+            "empty-tables",
+            f"{empty} table{'s have' if empty > 1 else ' has'} no row.",
+            "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
         )
-    for warning, count in merged(Counter(read.preface.warnings).items())[:5]:
-        yield _warned(warning, count)
+    for text_, count in merged(Counter(read.preface.warnings).items())[:5]:
+        yield _warned(text_, count)
 
 
-def _warned(warning: str, count: int) -> Finding:
+def _warned(printed_: str, count: int) -> Finding:
     # The text before it is long: a process, and a source file.
-    line = warning[max(warning.find("NVSHMEM WARN"), 0) :]
+    line = printed_[max(printed_.find("NVSHMEM WARN"), 0) :]
     if "Skipping NVLINK SHARP resource initialized" in line:
-        return Finding(
-            code="nvshmem-warning",
-            severity=Severity.NOTE,
-            meaning=f"NVSHMEM warned{times(count)} that it does not use NVLink SHARP, which is "
+        return note(
+            "nvshmem-warning",
+            f"NVSHMEM warned{times(count)} that it does not use NVLink SHARP, which is "
             "disabled or unavailable: collectives use NVLink without it.",
             line=line,
         )
-    return Finding(
-        code="nvshmem-warning",
-        severity=Severity.WARNING,
-        meaning=f"NVSHMEM warned{times(count)}, but still printed rows.",
+    return warning(
+        "nvshmem-warning",
+        f"NVSHMEM warned{times(count)}, but still printed rows.",
+        "Check whether it is about the transport that should have been used.",
         line=line,
-        advice="Check whether it is about the transport that should have been used.",
     )
 
 
@@ -224,72 +218,61 @@ def _settings(preface: Preface) -> Iterator[Finding]:
     transport, provider = (preface.settings.get(name, ("", ""))[0] for name in (TRANSPORT, PROVIDER))
     if provider and transport != "libfabric":
         setting = f"{TRANSPORT} is {transport}" if transport else f"the log does not show {TRANSPORT} (default: ibrc)"
-        yield Finding(
-            code="provider-unused",
-            severity=Severity.WARNING,
-            meaning=f"{PROVIDER}={provider} applies to libfabric only, and {setting}.",
+        yield warning(
+            "provider-unused",
+            f"{PROVIDER}={provider} applies to libfabric only, and {setting}.",
+            f"Set {TRANSPORT}=libfabric too, for every PE.",
             line=preface.settings[PROVIDER][1],
-            advice=f"Set {TRANSPORT}=libfabric too, for every PE.",
         )
     if transport == "libfabric" and not provider:
-        yield Finding(
-            code="provider-unset",
-            severity=Severity.WARNING,
-            meaning=f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi).",
+        yield warning(
+            "provider-unset",
+            f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi).",
+            f"Set {PROVIDER} too: efa for EFA.",
             line=preface.settings[TRANSPORT][1],
-            advice=f"Set {PROVIDER} too: efa for EFA.",
         )
 
 
 def _unit(read: ExecutionOutput) -> Iterator[Finding]:
     if read.record.facts.get("unit") == AMBIGUOUS:
-        yield Finding(
-            code="unit-ambiguous",
-            severity=Severity.WARNING,
-            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
+        yield warning(
+            "unit-ambiguous",
+            "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
             "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
-            advice=_LOG_VERSION,
+            _LOG_VERSION,
         )
 
 
 def _sizes_and_version(read: ExecutionOutput) -> Iterator[Finding]:
     means = read.record.facts.get("size_means")
     if means == AMBIGUOUS:
-        yield Finding(
-            code="size-ambiguous",
-            severity=Severity.WARNING,
-            meaning="The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
+        yield warning(
+            "size-ambiguous",
+            "The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
             "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
             "say which version (or which collective) it was: figures are as printed.",
-            advice=_LOG_VERSION,
+            _LOG_VERSION,
         )
     elif means == BLOCK:
-        yield Finding(
-            code="size-per-pe",
-            severity=Severity.WARNING,
-            meaning="The printed size is one PE's block, not the total, and the log does not show the number "
+        yield warning(
+            "size-per-pe",
+            "The printed size is one PE's block, not the total, and the log does not show the number "
             "of PEs: figures are as printed.",
-            advice="Multiply sizes and bandwidths by the number of PEs to compare with other versions.",
+            "Multiply sizes and bandwidths by the number of PEs to compare with other versions.",
         )
     elif read.scaled_by is not None:
-        yield Finding(
-            code="size-per-pe",
-            severity=Severity.NOTE,
-            meaning="This version prints one PE's block as the size: sizes and bandwidths here are "
+        yield note(
+            "size-per-pe",
+            "This version prints one PE's block as the size: sizes and bandwidths here are "
             f"multiplied by the {read.scaled_by} PEs, to be totals as in other versions.",
         )
     if any("threads" in dict(row.labels) for row in read.rows):
-        yield Finding(
-            code="threads-not-size",
-            severity=Severity.NOTE,
-            meaning="No data is sent: the printed size is the number of threads in a block.",
-        )
+        yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
     version = read.preface.version
     if version and read.rows and not read.eras & eras_of(version):
-        yield Finding(
-            code="version-mismatch",
-            severity=Severity.NOTE,
-            meaning=f"The library reports NVSHMEM {version}, and the tables are laid out as in "
+        yield note(
+            "version-mismatch",
+            f"The library reports NVSHMEM {version}, and the tables are laid out as in "
             f"{' or '.join(sorted(read.eras))}: units and sizes are taken from the tables.",
         )
 
@@ -309,12 +292,11 @@ def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
     blocks = (read.preface.options.blocks if read.preface.options else None) or 32
     sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
     if sizes:
-        yield Finding(
-            code="moves-nothing",
-            severity=Severity.WARNING,
-            meaning=f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
+        yield warning(
+            "moves-nothing",
+            f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
             f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
-            advice=f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
+            f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
         )
 
 
@@ -327,12 +309,11 @@ def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
     base = 2**30 if unit == BINARY else 10**9
     whole, exact = base // (iterations * 1000), base / (iterations * 1000)
     if whole and exact / whole - 1 >= 0.001:
-        yield Finding(
-            code="rounded-bandwidth",
-            severity=Severity.NOTE,
-            meaning=f"With {iterations} iterations the program's integer arithmetic makes printed bandwidths "
+        yield note(
+            "rounded-bandwidth",
+            f"With {iterations} iterations the program's integer arithmetic makes printed bandwidths "
             f"{(exact / whole - 1) * 100:.1f} % too high.",
-            advice="Use a number of iterations that divides 1000000.",
+            "Use a number of iterations that divides 1000000.",
         )
 
 
@@ -359,11 +340,10 @@ def _planned(read: ExecutionOutput) -> set[int]:
 def _missing(read: ExecutionOutput) -> Iterator[Finding]:
     planned = _planned(read)
     if missing := planned - {row.size for row in read.rows}:
-        yield Finding(
-            code="sizes-missing",
-            severity=Severity.WARNING,
-            meaning=f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}.",
-            advice="The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
+        yield warning(
+            "sizes-missing",
+            f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}.",
+            "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
         )
 
 
@@ -373,12 +353,11 @@ def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
     if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {V33}:
         return
     if collective(read.record.case) == "fcollect" and options.smallest > 4 * ranks:
-        yield Finding(
-            code="sizes-mislabelled",
-            severity=Severity.WARNING,
-            meaning="In NVSHMEM 3.3 fcollect_latency measures sizes other than its 32-bit block table "
+        yield warning(
+            "sizes-mislabelled",
+            "In NVSHMEM 3.3 fcollect_latency measures sizes other than its 32-bit block table "
             f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
-            advice=f"Begin with -b {4 * ranks} or less.",
+            f"Begin with -b {4 * ranks} or less.",
         )
 
 

@@ -248,7 +248,11 @@ def read_box_header(text: str) -> NvshmemLayout | None:
     first, *cells = (cell.strip() for cell in text.strip("|").split("|"))
     size = NvshmemColumn("size" if first.lower().startswith("size") else "threads", _INTEGER)
     scopes = [re.fullmatch(r"(\w+) \((\w+)\)", cell) for cell in cells]
-    if size.role == "size" and cells and all(match and match[2] in UNITS for match in scopes):
+    if (
+        size.role == "size"
+        and cells
+        and all(match and match[1].lower() in _WORDS and match[2] in UNITS for match in scopes)
+    ):
         columns = tuple(
             NvshmemColumn("figure", _real("{2}"), *UNITS[match[2]], (("scope", scope_of(match[1])),))
             for match in scopes

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import Syntax
-from fabbench.benchmarks.consistency import is_remains
+from fabbench.benchmarks.consistency import is_remains, warning
 from fabbench.benchmarks.libfabric.facts import (
     COUNT,
     REAL,
@@ -31,7 +31,7 @@ from fabbench.benchmarks.libfabric.facts import (
 )
 from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Damaged, Finding, Line, Marker, Point, Record, Severity, Stream
+from fabbench.model.log import NO_STREAM, Damaged, Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
@@ -237,11 +237,10 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if self._setup_sizes:
             sizes = ", ".join(map(format_size, self._setup_sizes))
             record.findings.append(
-                Finding(
-                    code="setup-time",
-                    severity=Severity.WARNING,
-                    meaning=f"Connection set-up may be more than 1 % of the figure at {sizes}.",
-                    advice="Use more iterations, or -e msg where the provider has it.",
+                warning(
+                    "setup-time",
+                    f"Connection set-up may be more than 1 % of the figure at {sizes}.",
+                    "Use more iterations, or -e msg where the provider has it.",
                 )
             )
         return record
