@@ -5,7 +5,6 @@ PyTorch: ProcessGroupNCCL.cpp (1.12 to 2.11) and torchfrtrace. NCCL: src/ras/cli
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import Finding
@@ -29,12 +28,15 @@ _DETAIL = lazy(
 )
 _RAS_ROW = lazy(r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b")
 _PATTERNS = (_WAITS, _WORK, _MISSING, _RAS_HEAD, _DETAIL, _RAS_ROW)
-_SHOWN = 6
+_WORDS = (  # noqa: SIM905 - a list would take one line per word
+    "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing rank|INCOMPLETE| on node"
+    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH"
+).split("|")
 
 
 def is_sign(text: str) -> bool:
     """Return whether a line is one of those that are collected."""
-    return any(pattern.search(text) for pattern in _PATTERNS)
+    return any(map(text.__contains__, _WORDS)) and any(pattern.search(text) for pattern in _PATTERNS)
 
 
 @dataclass(slots=True)
@@ -42,7 +44,6 @@ class Hangs:
     """What one execution's lines say of ranks that wait."""
 
     report: bool = False
-    """Whether a report of NCCL's RAS was read."""
     waits: dict[tuple[str, ...], dict[int, None]] = field(default_factory=dict)
     """Collective, sequence number, elements, limit in ms → ranks whose watchdog gave up."""
     works: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -55,9 +56,8 @@ class Hangs:
         """Read one line."""
         rank = int(found[1]) if (found := _RANK.search(text)) is not None else -1
         if (match := _WAITS.search(text)) is not None:
-            parts: dict[str, Any] = match.groupdict("")
             self.line = self.line or text.strip()
-            self.waits.setdefault(tuple(parts.values()), {})[rank] = None
+            self.waits.setdefault(match.groups(""), {})[rank] = None
         elif (match := _WORK.search(text)) is not None:
             self.works.setdefault(match[1], {})[rank] = int(match[2])
         elif _RAS_HEAD.search(text) or _MISSING.search(text):
@@ -71,8 +71,8 @@ class Hangs:
         if self.waits:
             yield self._timeout()
         for head, details in self.told.items():
-            more = [f"{len(details) - _SHOWN} more"] if len(details) > _SHOWN else []
-            said = f"{head}: {'; '.join((*details[:_SHOWN], *more))}"
+            more = [f"{len(details) - 6} more"] if len(details) > 6 else []
+            said = f"{head}: {'; '.join((*details[:6], *more))}"
             if (ras := _RAS_HEAD.search(head)) is None:
                 yield finding("ranks-missing", head, said=said)
             elif details:  # the word alone may be another program's
@@ -88,8 +88,8 @@ class Hangs:
         # Numbers of different process groups are not comparable.
         works = next(iter(self.works.values())) if len(self.works) == 1 and len(self.waits) == 1 and number else {}
         late = {rank: None for rank, last in works.items() if last < int(number)}
-        lasts = sorted({str(works[rank]) for rank in late})
-        behind = f" {_ranks(late)} had not started it (the last: {listed(lasts)})." if late else ""
+        lasts = listed(sorted({str(works[rank]) for rank in late}))
+        behind = f" {_ranks(late)} had not started it (the last: {lasts})." if late else ""
         whom = _ranks(late).lower() if late else "the ranks that are not named"
         return finding("collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom)
 
