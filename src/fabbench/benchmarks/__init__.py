@@ -35,7 +35,7 @@ class Reader(Protocol):
 
     Lines arrive without prefixes and without NCCL's debug text; a row that debug text tore apart arrives in
     pieces. A reader never raises, whatever the text, and never makes up what it cannot read. It does not
-    handle how steps end: `fabbench.logs.step_endings` adds that to the records.
+    handle how steps end: `fabbench.logs.stream_group` adds that to the records.
     """
 
     def feed(self, line: Line) -> Sequence[Reading] | None:

@@ -141,23 +141,27 @@ def stopped_early(largest: int, end: int) -> str:
     return f"The command measures up to {format_size(end)}, and the table ends at {format_size(largest)}."
 
 
-UNKNOWN_TEST = Finding(
-    code="test-unknown",
-    severity=Severity.NOTE,
-    meaning="The log has neither a title nor a command line: which test printed these rows is unknown.",
-    advice="Keep the program's title (or the command line) in the log.",
+def warning(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
+    """Return a warning."""
+    return Finding(code=code, severity=Severity.WARNING, meaning=meaning, line=line, advice=advice)
+
+
+def note(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
+    """Return a note."""
+    return Finding(code=code, severity=Severity.NOTE, meaning=meaning, line=line, advice=advice)
+
+
+UNKNOWN_TEST = note(
+    "test-unknown",
+    "The log has neither a title nor a command line: which test printed these rows is unknown.",
+    "Keep the program's title (or the command line) in the log.",
 )
 
 
 def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
     """Yield a finding that lists the sizes whose figures are not measurements."""
     if known := set(sizes):
-        yield Finding(
-            code="not-a-number",
-            severity=Severity.WARNING,
-            meaning=f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.",
-            advice=advice,
-        )
+        yield warning("not-a-number", f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.", advice)
 
 
 class Ratios(NamedTuple):
@@ -338,6 +342,24 @@ def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> 
         return True
     behind = _matching(cells[::-1], columns[::-1])
     return behind >= required or (abs(len(cells) - len(columns)) <= 1 and before + behind >= required)
+
+
+_CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")
+
+
+def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
+    """Return whether these are the cells of a row without its end, or most of those of a whole one."""
+    if not cells:
+        return False
+    *whole, last = cells
+    before = _matching(whole, columns)
+    if before > 2 or (before == len(whole) < len(columns) and (before == 2 or _CUT_CELL.fullmatch(last))):
+        return True
+    if len(cells) == len(columns) == 2:
+        # With so few columns, half of them would match any two words.
+        numeric = all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
+        return numeric and any(column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True))
+    return is_damaged_row(cells, columns) or 2 < _matching(cells[::-1], columns[::-1]) < len(cells) < len(columns)
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:

@@ -4,110 +4,137 @@ Its GB are 2³⁰ or 10⁹ bytes, by version: 33554432 bytes in 768 us were prin
 894.24 us as 37.52 GB/s (AWS Neuron's documentation). The rows show which.
 """
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Benchmark, Reader, Reading, Signature
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
+    ANYTHING,
     GATHERING,
     SAME,
-    Printed,
     choose_formula,
-    is_damaged_row,
     printed,
+    product,
     ratios,
 )
+from fabbench.benchmarks.engine import (
+    COUNT,
+    SIZE,
+    Column,
+    Execution,
+    Row,
+    Statement,
+    Table,
+    TableReader,
+    is_ascending,
+    read_columns,
+    unknown_columns,
+)
 from fabbench.model.compat import override
-from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
+from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
 _GIB, _GB = float(1 << 30), 1e9
-_HEADER = lazy(r"\s*size\(B\)\s+count\(elems\)\s+type\s+time(?::avg)?\(us\)\s+algbw\(GB/s\)\s+busbw\(GB/s\)\s*")
-_COUNT, _FIGURE = lazy(r"\d{1,18}", re.ASCII), lazy(r"\d+(?:\.\d+)?", re.ASCII)
-_CELLS = (_COUNT, _COUNT, lazy(r"[a-z][a-z0-9_]*", re.ASCII), _FIGURE, _FIGURE, _FIGURE)
-_AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*", re.ASCII)
+_COLUMNS: Mapping[str, Column] = {
+    r"size\(b\)": SIZE,
+    r"count\(elems\)": Column("count", cell=COUNT),
+    r"total_(?:in|out)put_size\(b\)": Column(cell=COUNT),
+    "type": Column(label="dtype", cell=r"[a-z][a-z0-9_]*"),
+    r"time(?::avg)?\(us\)": Column("time", 1e-6, decimals=2),
+    r"time:(\w+)\(us\)": Column("time", 1e-6, "{}", decimals=2),
+    r"algbw\(gb/s\)": Column("algbw", decimals=2),
+    r"busbw\(gb/s\)": Column("busbw", decimals=2),
+    "algorithm": Column(cell=r"[a-z]\w*"),
+}
+_AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*")
+_FAILED = lazy(
+    r"\s*(?:(?:\d+\s+)?Failure running neuron-bench.*|\d+ errors found - test failed\s*"
+    r"|Neuron DKMS Driver is not running!.*)"
+)
+_PROGRAM = lazy(r"(?:^|(?<=[\s/]))(nccom-test)(?=\s|$)")
+_RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
+_COLLECTIVE = lazy(r"(?:^| )(allr|allg|redsct|alltoallv?|permute|sendrecv)(?= |$)")
 _SHAPES = (ALL_REDUCE, GATHERING, SAME)  # the table does not name its collective
 
 
-@dataclass(slots=True)
-class _NccomTable:
-    record: Record = field(default_factory=lambda: Record(benchmark="nccom", case="nccom-test"))
-    unit: float = 0.0  # bytes of a GB; 0: no row has shown it
-    busbws: list[Printed] = field(default_factory=list)
-
-    def row(self, line: Line) -> Sequence[Reading]:
-        """Read a row, or what is left of one. A row that contradicts itself is damaged."""
-        cells = line.text.split()
-        if len(cells) != len(_CELLS) or not all(kind.fullmatch(cell) for kind, cell in zip(_CELLS, cells, strict=True)):
-            return self.damage(line)
-        size, count = int(cells[0]), int(cells[1])
-        # Trailing zeros may be omitted.
-        time, algbw, busbw = (printed(cell, decimals=2 if "." in cell else 0) for cell in cells[3:])
-        for unit in (self.unit,) if self.unit else (_GB, _GIB):
-            allowed = ratios(size, time.times(1e-6), algbw.times(unit), busbw.times(unit))
-            if allowed.share_low <= 1 <= allowed.share_high:
-                break
-        else:
-            return self.damage(line)
-        # The table names neither its collective nor its ranks.
-        if (size % count if count else size) or choose_formula([allowed], _SHAPES, None) is None:
-            return self.damage(line)
-        # A rate of few digits may be in either unit.
-        self.unit = self.unit or (unit if allowed.share_high < 1.05 * allowed.share_low else 0.0)
-        values = (time.value * 1e-6, algbw.value * unit, busbw.value * unit)
-        point = Point(size, {"dtype": cells[2]}, ("time", "algbw", "busbw"), values)
-        self.busbws.append(busbw)
-        self.record.points.append(point)
-        return (point,)
-
-    def damage(self, line: Line) -> Sequence[Reading]:
-        self.record.damaged.append(Damaged(line.number, line.text))
-        return ()
-
-    def average(self, line: Line, cell: str) -> None:
-        """Compare the rows with the printed mean: documents quote some of the rows, and the mean of all."""
-        count = max(len(self.busbws), 1)
-        low, high = sum(busbw.low for busbw in self.busbws), sum(busbw.high for busbw in self.busbws)
-        if printed(cell).overlaps(low / count, high / count):
-            self.record.finished = True
-            return
-        self.record.finished = None
-        self.record.findings.append(
-            Finding(
-                code="average-mismatch",
-                severity=Severity.WARNING,
-                meaning="The printed average is not that of the rows: rows are missing or were altered.",
-                line=line.text.strip(),
-            )
-        )
+def _statement(text: str, execution: Execution | None) -> Statement | None:
+    if "size(B)" in text and text.split()[:2] == ["size(B)", "count(elems)"]:
+        layout = read_columns(text.split(), _COLUMNS)
+        return Statement(begins=True, layouts=(layout,), finding=unknown_columns(layout, text))
+    if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
+        return _average(match[1], text, execution)
+    if "nccom-test" in text and (command := read_words(text, _PROGRAM)) is not None:
+        words = " ".join(command.words)
+        ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
+        facts = {"ranks": int(ranks[1])} if ranks is not None else {}
+        return Statement(above=True, end=0, facts=facts, case=collective[1] if collective is not None else None)
+    return None
 
 
-class NccomReader(Reader):
-    """Reads the tables of one stream group."""
+def _average(cell: str, text: str, execution: Execution) -> Statement:
+    """Compare the rows with the printed mean: documents quote some of the rows, and the mean of all."""
+    unit = _unit(execution.rows)
+    rows = (row for row in execution.rows if _is_in(unit, row))
+    busbws = [busbw for row in rows if (busbw := row.main("busbw")) is not None]
+    count = max(len(busbws), 1)
+    low, high = sum(busbw.low for busbw in busbws) / count, sum(busbw.high for busbw in busbws) / count
+    if printed(cell).overlaps(low, high):
+        return Statement(finished=True)
+    meaning = "The printed average is not that of the rows: rows are missing or were altered."
+    finding = Finding(code="average-mismatch", severity=Severity.WARNING, meaning=meaning, line=text.strip())
+    return Statement(finished=None, finding=finding)
 
-    def __init__(self) -> None:
-        self._table: _NccomTable | None = None
 
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        if "size(B)" in line.text and _HEADER.fullmatch(line.text):
-            before = self.close()
-            self._table = _NccomTable()
-            return before
-        if self._table is None:
-            return None
-        if (match := _AVERAGE.fullmatch(line.text)) is not None:
-            self._table.average(line, match[1])
-            return ()
-        return self._table.row(line) if is_damaged_row(line.text.split(), _CELLS) else None
+def _fits(row: Row) -> bool:
+    count = int(row.cell("count") or 0)
+    if row.size % count if count else row.size:
+        return False
+    algbw, busbw = row.main("algbw"), row.main("busbw")
+    if algbw is None or busbw is None:
+        return False
+    # The table names neither its collective nor, often, its ranks.
+    return choose_formula([ratios(0, ANYTHING, algbw, busbw)], _SHAPES, None) is not None and is_ascending(row)
 
-    @override
-    def close(self) -> Sequence[Reading]:
-        table, self._table = self._table, None
-        return () if table is None else (table.record,)
+
+def _is_in(unit: float, row: Row) -> bool:
+    """Return whether the rate of a row, in GB of so many bytes, is its size in its time."""
+    time, algbw = row.main("time"), row.main("algbw")
+    if time is None or algbw is None:
+        return False
+    low, high = product(time, algbw.times(unit))
+    return low <= row.size <= high
+
+
+def _unit(rows: Sequence[Row]) -> float:
+    """Return the bytes of a GB that explain most rows: a rate of few digits may be in either unit."""
+    return max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in rows))
+
+
+def _settle(execution: Execution) -> Sequence[Row]:
+    """Return the rows in bytes per second."""
+    unit, rows = _unit(execution.rows), list[Row]()
+    for row in execution.rows:
+        if not _is_in(unit, row):
+            execution.damage(row.line)
+            continue
+        main = {name: each.times(1.0 if name == "time" else unit) for name, each in row.figures[""].items()}
+        rows.append(row._replace(figures={**row.figures, "": main}))
+    return rows
+
+
+_TABLE = Table(
+    benchmark="nccom",
+    program="nccom-test",
+    case="nccom-test",
+    statement=_statement,
+    failed=_FAILED,
+    failing="euron",
+    fits=_fits,
+    settle=_settle,
+    finished=False,
+)
 
 
 class Nccom(Benchmark):
@@ -118,15 +145,15 @@ class Nccom(Benchmark):
     resolution = MappingProxyType({"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)})
 
     signatures = (
-        Signature("count(elems)", r"(?: {4})?size\(B\)\s+count\(elems\)\s+type\s"),
+        Signature("count(elems)", r"(?: {4})?size\(B\)\s+count\(elems\)\s"),
         Signature("Avg bus bandwidth:", r"Avg bus bandwidth:", begins=False),
     )
 
-    first_words = ("size(B)",)
+    first_words = ("size(B)", "nccom-test", "Neuron DKMS Driver", "neuron-bench")
 
     @override
-    def reader(self) -> NccomReader:
-        return NccomReader()
+    def reader(self) -> TableReader:
+        return TableReader(_TABLE)
 
 
 BENCHMARK = Nccom()

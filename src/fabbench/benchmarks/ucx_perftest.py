@@ -1,109 +1,144 @@
 """`ucx_perftest`: latency and bandwidth of UCX between two processes. Read only: fabbench does not start it.
 
-Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). The line ``Final:`` is the result; the lines of threads
-before it are intermediate. UCX_LOG_LEVEL=info makes UCX print its transport.
+Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). Rows of threads are progress; the result is the row `Final:`
+(since UCX 1.9), or the last row (before that, and with -f and -v). UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Benchmark, Reader, Reading, Signature
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import printed, product
-from fabbench.benchmarks.mpi_transport import TransportLines
+from fabbench.benchmarks.engine import (
+    COUNT,
+    IGNORED,
+    NO_MEANING,
+    Cells,
+    Column,
+    Execution,
+    Layout,
+    Row,
+    Statement,
+    Table,
+    TableReader,
+)
 from fabbench.model.compat import override
-from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
+from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
-_KIND = lazy(r"\| +\| +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*")
+_HEADER = lazy(
+    r"\|(?: +\|)? +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*"
+    r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
+)
 _PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
-# With several threads only the overall figures are printed.
-_FINAL = lazy(r"\s*Final:\s+\d{1,18}((?:\s+\d+(?:\.\d+)?){3}(?:(?:\s+\d+(?:\.\d+)?){4})?)\s*", re.ASCII)
+_FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
+_NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
+_PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
+_OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
+_DEFAULT_ITERATIONS = 1_000_000
+
+_ITERATIONS = Column(cell=COUNT)
 
 
-class UcxReader(Reader):
-    """Reads what one process prints."""
+def _layouts(time: str) -> tuple[Layout, Layout]:
+    """Return the columns of a thread, and those of several: only the overall figures."""
+    # The decimals tell the figures apart, and a cut one from a whole one.
+    us, mib = r"\d{1,18}\.\d{3}", r"\d{1,18}\.\d\d"
+    figures = (Column(time, 1e-6, cell=us), Column("bandwidth", _MIB, cell=mib), Column("message_rate", cell=COUNT))
+    averages = (IGNORED, *(column for figure in figures for column in (IGNORED._replace(cell=figure.cell), figure)))
+    return (_ITERATIONS, *averages), (_ITERATIONS, *figures)
 
-    def __init__(self) -> None:
-        self._record: Record | None = None
-        self._transport = TransportLines()
-        self._size: int | None = None
-        self._one_way = False
-        self._client = False  # whether the client's table has started: the server prints no result
 
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        text = line.text
-        if self._transport.read(text):
-            return None if self._record is None else ()
-        if "(usec)" in text and (match := _KIND.fullmatch(text.strip())) is not None:
-            before = self.close() if self._record is not None and self._record.points else ()
-            self._open_record()
-            self._one_way, self._client = match[1] == "latency", True
-            return before
-        if text.startswith("| ") and (match := _PARAMETER.fullmatch(text.strip())) is not None:
-            record, (name, value) = self._open_record(), match.groups()
-            if name == "Message size":
-                self._size = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else None
-            elif name in _FACTS:
-                record.facts[_FACTS[name]] = value
-            return ()
-        return self._final(line, self._record) if self._record is not None and "Final:" in text else None
+_LAYOUTS = {"latency": _layouts("latency"), "overhead": _layouts("time")}
+_ROW = lazy(
+    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,)*)\s*"
+    r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
+)
 
-    def _final(self, line: Line, record: Record) -> Sequence[Reading]:
-        """Read the result: a percentile, and the average and the overall figure of each column."""
-        match = _FINAL.fullmatch(line.text)
-        cells = match[1].split() if match is not None else []
-        if not cells or not self._fits(cells):
-            record.damaged.append(Damaged(line.number, line.text))
-            return ()
-        if self._size is None:
-            record.findings.append(
-                Finding(
-                    code="size-unstated",
-                    severity=Severity.NOTE,
-                    meaning="ucx_perftest printed no message size, and it is given as 0.",
-                    line=line.text.strip(),
-                )
-            )
-        figures = [float(cell) for cell in cells]
-        metric = "latency" if self._one_way else "time"
-        metrics = (metric, "bandwidth", "message_rate")
-        time, bandwidth, rate = figures[2::2] if len(figures) == 7 else figures
-        point = Point(self._size or 0, {}, metrics, (time * 1e-6, bandwidth * _MIB, rate))
-        record.points.append(point)
-        record.finished = True
-        return (point,)
 
-    def _fits(self, cells: Sequence[str]) -> bool:
-        # One thread sends one message per printed time; with several threads, their rates are added up.
-        numbers = [printed(cell) for cell in cells]
-        for time, bandwidth, rate in (numbers[1::2], numbers[2::2]) if len(numbers) == 7 else (numbers,):
-            low, high = product(time.times(1e-6), rate)
-            if not (low <= 1 <= high or high >= 2):
-                return False
-            size = self._size
-            if size is not None and not bandwidth.times(_MIB).overlaps(rate.low * size, rate.high * size):
-                return False
-        return True
+def _cells(text: str) -> Cells:
+    match = _ROW.fullmatch(text)
+    if match is None:
+        return Cells(text)
+    rest, stage = match["rest"], match["stage"]
+    if "," in rest and " " not in rest.strip():
+        rest = rest.replace(",", " ")
+    name = match["names"].strip(",").replace(",", "/") or match["test"] or ""
+    return Cells(rest, name, None if stage is None else stage == "Final:")
 
-    def _open_record(self) -> Record:
-        if self._record is None:
-            self._record = Record(benchmark="ucx_perftest", case="ucx_perftest")
-        return self._record
 
-    @override
-    def close(self) -> Sequence[Reading]:
-        record, transport, client = self._record, self._transport, self._client
-        self._record, self._transport, self._size, self._client = None, TransportLines(), None, False
-        if record is None or not (client or record.failures):
-            return ()
-        record.facts = {**transport.facts(), **record.facts}
-        record.hosts = frozenset(transport.nodes)
-        record.evidence |= transport.evidence()
-        return (record,)
+def _statement(text: str, execution: Execution | None) -> Statement | None:
+    stripped = text.strip()
+    if (match := _HEADER.fullmatch(stripped)) is not None:
+        return Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
+    if text.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
+        name, value = match.groups()
+        size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
+        above = execution is None or bool(execution.rows)
+        return Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
+    if "ucx_perftest" in text and (command := read_words(text, _PROGRAM)) is not None:
+        given = dict(_OPTION.findall(" ".join(command.words)))
+        return Statement(
+            above=True,
+            facts={"test": given["t"]} if "t" in given else {},
+            size=int(given["s"]) if given.get("s", "").isdecimal() else None,
+            end=int(given["n"]) if given.get("n", "").isdecimal() else _DEFAULT_ITERATIONS,
+        )
+    if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
+        return Statement(labels={"name": name[1]})
+    if execution is None or not stripped.startswith(("+--", "|")):
+        return None
+    return Statement(finished=True) if _FINAL_ONLY.match(stripped) else NO_MEANING
+
+
+def _fits(row: Row) -> bool:
+    # One thread sends one message per printed time; with several threads, their rates are added up.
+    numbers = [printed(cell) for cell in row.cells]
+    for time, bandwidth, rate in (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],):
+        low, high = product(time.times(1e-6), rate)
+        if not (low <= 1 <= high or high >= 2):
+            return False
+        if row.size and not bandwidth.times(_MIB).overlaps(rate.low * row.size, rate.high * row.size):
+            return False
+    return True
+
+
+def _settle(execution: Execution) -> Sequence[Row]:
+    """Return the result of each test: its final row, or the last one."""
+    record, last = execution.record, dict[str, Row]()
+    for row in execution.rows:
+        name = row.labels.get("name", "")
+        if name not in last or row.final or not last[name].final:
+            last[name] = row
+    results = list(last.values())
+    if results and execution.size is None:
+        meaning, line = "ucx_perftest printed no message size, and it is given as 0.", results[0].line.text.strip()
+        record.findings.append(Finding(code="size-unstated", severity=Severity.NOTE, meaning=meaning, line=line))
+    if len(results) == 1 and not results[0].final and execution.end:
+        iterations = int(results[0].cells[0])
+        record.finished = iterations >= execution.end
+    elif results:
+        # How many tests a batch has is not known.
+        whole = "" in last and (record.finished or results[0].final)
+        record.finished = False if execution.labels and execution.labels["name"] not in last else whole or None
+    return results
+
+
+_TABLE = Table(
+    benchmark="ucx_perftest",
+    case="ucx_perftest",
+    program="ucx_perftest",
+    statement=_statement,
+    failed=lazy(r"(?!)"),  # the table of fatal texts has UCX's
+    fits=_fits,
+    cells=_cells,
+    settle=_settle,
+    finished=False,
+)
 
 
 class UcxPerftest(Benchmark):
@@ -116,18 +151,19 @@ class UcxPerftest(Benchmark):
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
 
     signatures = (
-        Signature("(usec)", r"\| +\| +\| +(?:overhead|latency) \(usec\)"),
+        Signature("(usec)", r"\|(?: +\|)? +\| +(?:overhead|latency) \(usec\)"),
+        Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
         Signature("Final:", r"Final: +\d+ +\d+\.\d", begins=False),
     )
 
     first_words = (
         *("(usec)", "| API", "| Test", "| Data layout", "| Send memory", "| Recv memory", "| Message size"),
-        *("| Window size", "btl for send", "mtl:ofi:prov", "UCX", "MPI startup"),
+        *("| Window size", "overall_mr", "ucx_perftest", "btl for send", "mtl:ofi:prov", "UCX", "MPI startup"),
     )
 
     @override
-    def reader(self) -> UcxReader:
-        return UcxReader()
+    def reader(self) -> TableReader:
+        return TableReader(_TABLE)
 
 
 BENCHMARK = UcxPerftest()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.evidence.known_errors import finding
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
@@ -55,7 +56,7 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
-    errors = [finding for finding in record.findings if finding.severity is Severity.ERROR]
+    errors = [each for each in record.findings if each.severity is Severity.ERROR]
     for reason in (*record.failures, *(error.meaning for error in errors if error.code not in _CARRIERS)):
         yield Outcome.FAILED, reason
     if ending and ending.status:
@@ -68,12 +69,13 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
     nics = record.facts.get("nics")
     enough = proof is not None and proof.nics is not None and isinstance(nics, int) and nics >= proof.nics
     doubtful = record.findings if proof and proof.fabric and not enough else errors
-    contradictions = [finding.meaning for finding in doubtful if finding.code in _CARRIERS]
+    contradictions = [each.meaning for each in doubtful if each.code in _CARRIERS]
     yield from _network_verdicts(record, proof, contradictions)
     if observed:
         known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
         what = "show the network" if known else "do not show the network"
-        yield Outcome.OBSERVED, f"NCCL's debug lines {what}; no benchmark is in the log."
+        debug = f"NCCL's debug lines {what}; no benchmark is in the log."
+        yield Outcome.OBSERVED, "This is a report of NCCL's RAS." if record.facts.get("report") else debug
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
@@ -193,55 +195,22 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
     """Yield what the facts of any benchmark show, and what was requested says of them."""
     facts = record.facts
     transport, fabric = str(facts.get("transport", "")), proof.fabric if proof else ""
-    yield from _unchecked_nics(record, proof)
+    nics = facts.get("nics")
+    known = (proof is not None and proof.nics is not None) or _system(record, proof) is not None
+    if isinstance(nics, int) and _uses_efa(record) and not known:
+        yield finding("nics-unchecked", record.evidence.get("nics", ""), nics=counted(nics, "EFA NIC"))
     if transport == "libfabric-tcp" and fabric != "ofi-tcp":
-        yield Finding(
-            code="provider-not-efa",
-            severity=Severity.WARNING,
-            meaning="libfabric's tcp provider carried the data, which is not EFA.",
-            line=record.evidence.get("provider", ""),
-            advice="If EFA was meant, check `fi_info -p efa` in the same container, with the same LD_LIBRARY_PATH.",
-        )
-    codes = {finding.code for finding in record.findings}
+        yield finding("provider-not-efa", record.evidence.get("provider", ""))
+    codes = {each.code for each in record.findings}
     if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in {"efa", "ib", "gib"}:
-        where = "on no channel" if facts["gdr"] == "no" else "on some channels only"
-        yield Finding(
-            code="gdr-off",
-            severity=Severity.WARNING,
-            meaning=f"GPUDirect RDMA was used {where}: the other messages were copied through the host.",
-            line=record.evidence.get("gdr", ""),
-            advice="Check nvidia-peermem or DMA-BUF, NCCL_NET_GDR_LEVEL, and the affinity of GPUs and NICs.",
-        )
+        where = "no channel" if facts["gdr"] == "no" else "some channels only"
+        yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
-        yield Finding(
-            code="one-iteration",
-            severity=Severity.WARNING,
-            meaning="Each figure is of one iteration without warm-up: set-up counts as transfer.",
-            advice="Measure with the defaults (20 iterations, 5 for warm-up) before you compare.",
-        )
+        yield finding("one-iteration")
     stated, said = facts.get("instance_type"), proof.instance_type if proof else ""
     if stated and said and stated != said:
-        yield Finding(
-            code="instance-type-differs",
-            severity=Severity.WARNING,
-            meaning=f"The log says {stated}, and not {said}: it is judged as the former.",
-            line=record.evidence.get("instance_type", ""),
-        )
-
-
-def _unchecked_nics(record: Record, proof: Proof | None) -> Iterator[Finding]:
-    """Yield a finding if it is unknown whether all NICs were used, with the option to specify."""
-    nics = record.facts.get("nics")
-    known = _system(record, proof) is not None or (proof is not None and proof.nics is not None)
-    if isinstance(nics, int) and _uses_efa(record) and not known:
-        yield Finding(
-            code="nics-unchecked",
-            severity=Severity.WARNING,
-            meaning=f"The ranks used {nics} EFA NIC{'' if nics == 1 else 's'}. Nothing states how many the "
-            "nodes have, so fewer would not be noticed.",
-            line=record.evidence.get("nics", ""),
-            advice="Pass --instance-type, such as p5.48xlarge, or --nics.",
-        )
+        line = record.evidence.get("instance_type", "")
+        yield finding("instance-type-differs", line, stated=stated, said=said)
 
 
 def _other_link(record: Record, fabric: str) -> str:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fabbench.evidence.known_errors import HARMLESS, NOT_THE_NETWORK, PLUGIN_FAILED, matching_errors
+from fabbench.evidence.hangs import Hangs, is_sign
+from fabbench.evidence.known_errors import HARMLESS, NOT_THE_NETWORK, PLUGIN_FAILED, exit_status, matching_errors
 from fabbench.model.log import Finding
 from fabbench.model.patterns import lazy
 
@@ -17,11 +18,15 @@ _VIA = lazy(
 )
 _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
-_NAME = lazy(r"AWS Libfabric|[A-Za-z][\w.+-]*")
-"""A network's name; Ray and log systems add text to the line."""
+_NETWORK = lazy(r"(?:Using network|Assigned NET plugin) +(AWS Libfabric|[A-Za-z][\w.+-]*)")
+"""Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
+_NVLS = lazy(r" (\d+) nvls channels")
+_ALGORITHM = " Bytes -> Algo "
+_CHOICE = lazy(r" -> Algo ([A-Za-z]\w*) proto ([A-Za-z]\w*)")
+_COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce: ", "SendRecv", "AlltoAll", "Alltoall")
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
     "plugin": lazy(r"NET/OFI (?:Using|Initializing) (aws-ofi-nccl \S+)"),
@@ -84,7 +89,12 @@ class Evidence:
     """The network that NCCL_NET names."""
     warnings: dict[str, int] = field(default_factory=dict)
     """Text → how often it was printed."""
+    algorithms: dict[str, None] = field(default_factory=dict)
+    """`RING/SIMPLE` and so on, as NCCL chose them."""
+    nvls: set[bool] = field(default_factory=set)
+    """Whether ranks had channels for NVLS: one or both values."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
+    hangs: Hangs = field(default_factory=Hangs)
     failed: str = ""
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
     _warned: str = ""
@@ -94,7 +104,7 @@ class Evidence:
     @property
     def seen(self) -> bool:
         """Return whether any line of NCCL's, or a known error, was read."""
-        return self.debugging or bool(self.facts) or bool(self.known_errors)
+        return self.debugging or bool(self.facts or self.known_errors or self.hangs.waits or self.hangs.told)
 
     def feed(self, message: str, origin: str = "", *, warning: bool = False) -> None:
         """Read one debug message (the text after `NCCL INFO`); `origin` is the text before it."""
@@ -117,10 +127,12 @@ class Evidence:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
         if not self.requested and "FI_PROVIDER" in text and _REQUESTED.search(text):
             self.requested = text
+        self.hangs.feed(text)
+        self.debugging = self.debugging or self.hangs.report
         for error in matching_errors(text):
             self.known_errors.setdefault(error.code, error.finding(text))
 
-    def version(self, text: str) -> None:
+    def version(self, text: str, _origin: str = "") -> None:
         """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c` and similar.
 
         They come as debug messages or as separate lines.
@@ -132,7 +144,7 @@ class Evidence:
         if len(words) >= 3 and words[:2] == ["NCCL", "version"]:
             nccl, _, cuda = words[2].partition("+cuda")
             self._state("nccl", nccl, text)
-            if cuda:
+            if cuda[:1].isdigit():  # builds print a placeholder
                 self._state("cuda", cuda, text)
 
     def _state(self, name: str, value: str, line: str) -> None:
@@ -140,7 +152,7 @@ class Evidence:
             self.facts[name] = value
             self.lines[name] = line
 
-    def _complaint(self, message: str) -> None:
+    def _complaint(self, message: str, _origin: str = "") -> None:
         if NOT_THE_NETWORK.search(message):
             return
         if PLUGIN_FAILED.search(message) and len(self.trouble) < 100:
@@ -157,6 +169,8 @@ class Evidence:
             self.endings.add(ending)
         match = _VIA.match(ending)
         if match is None:
+            ring = message.partition(" : ")[2].split()
+            self.ranks = max(self.ranks, len(ring) if all(map(str.isdecimal, ring)) else 0)
             return
         net = match["net"] or match["collnet"]
         key = f"net:{net}" if net else "p2p" if match["p2p"] else "shm"
@@ -170,22 +184,12 @@ class Evidence:
             if match["dev"]:
                 self.used.setdefault(net, set()).add(match["dev"])
 
-    def _using(self, message: str, origin: str) -> None:
-        if message.startswith("Using network "):
-            self._network(message.removeprefix("Using network ").strip(), message, origin)
-
-    def _assigned(self, message: str, origin: str) -> None:
-        self._network(message.removeprefix("Assigned NET plugin ").strip(), message, origin)
-
-    def _network(self, text: str, message: str, origin: str) -> None:
-        match = _NAME.match(text)
-        if match is None:
-            return
-        name = match[0]
-        processes = self.networks.setdefault(name, {})
-        if len(processes) < _MAX_ENTRIES:
-            processes[_process(origin)] = None
-        self.lines.setdefault("network", message)
+    def _network(self, message: str, origin: str) -> None:
+        if match := _NETWORK.match(message):
+            processes = self.networks.setdefault(match[1], {})
+            if len(processes) < _MAX_ENTRIES:
+                processes[_process(origin)] = None
+            self.lines.setdefault("network", message)
 
     def _ofi(self, message: str, origin: str) -> None:
         if match := _PROVIDER.match(message):
@@ -234,24 +238,30 @@ class Evidence:
 
     def _coll(self, message: str, _origin: str) -> None:
         self.channel_count = max(self.channel_count, int(message.split(maxsplit=1)[0]))
+        if match := _NVLS.search(message):
+            self.nvls.add(match[1] != "0")
 
-    def _net(self, message: str, _origin: str) -> None:
+    def _collective(self, message: str, _origin: str) -> None:
+        if _ALGORITHM in message and (match := _CHOICE.search(message)) and len(self.algorithms) < _MAX_ENTRIES:
+            self.algorithms[f"{match[1]}/{match[2]}".upper()] = None
+            self.lines.setdefault("algorithms", message)
+
+    def _variable(self, message: str, origin: str) -> None:
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
-
-    def _host_id(self, message: str, origin: str) -> None:
-        if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
+        elif message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
             self.named_hosts[_process(origin)] = None
 
     def _connected(self, message: str, _origin: str) -> None:
         if match := _PXN.search(message):
             self._state("pxn", "yes" if match[1] == "1" else "no", message)
+        if message[:17].lower() == "connected collnet":
+            self._state("sharp", "connected", message)
 
-    def _version(self, message: str, _origin: str) -> None:
-        self.version(message)
 
-    def _failed(self, message: str, _origin: str) -> None:
-        self._complaint(message)
+def is_significant(text: str) -> bool:
+    """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
+    return "FI_PROVIDER" in text or is_sign(text) or exit_status(text) is not None or any(matching_errors(text))
 
 
 def _process(origin: str) -> str:
@@ -268,26 +278,18 @@ CHANNEL = "Channel "
 CHAIN = " -> "
 """Part of a call that returned an error; of few other lines, among them channels."""
 
-HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
-    CHANNEL: Evidence._channel,  # noqa: SLF001 - a table of this class's own methods
-    "Using ne": Evidence._using,  # noqa: SLF001
-    "Assigned": Evidence._assigned,  # noqa: SLF001
-    "NET/OFI ": Evidence._ofi,  # noqa: SLF001
-    "NET/IB :": Evidence._builtin,  # noqa: SLF001
-    "NET/gIB ": Evidence._builtin,  # noqa: SLF001
-    "NET/Sock": Evidence._builtin,  # noqa: SLF001
-    "NET/Plug": Evidence._builtin,  # noqa: SLF001
-    "ncclComm": Evidence._comm,  # noqa: SLF001
-    "NCCL_HOS": Evidence._host_id,  # noqa: SLF001
-    "NCCL_NET": Evidence._net,  # noqa: SLF001
-    "NCCL ver": Evidence._version,  # noqa: SLF001
-    "RCCL ver": Evidence._version,  # noqa: SLF001
-    "Connecte": Evidence._connected,  # noqa: SLF001
-    "Failed t": Evidence._failed,  # noqa: SLF001
-    "External": Evidence._failed,  # noqa: SLF001
-    "Bootstra": Evidence._failed,  # noqa: SLF001
-    **{f"{number} coll channels"[:HEAD]: Evidence._coll for number in range(1, 129)},  # noqa: SLF001
-    **{f"comm 0x{digit}": Evidence._comm for digit in "0123456789abcdef"},  # noqa: SLF001
-    **{f"Ring {number:02d} ": Evidence._channel for number in range(100)},  # noqa: SLF001
+_OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
+    Evidence._channel: (CHANNEL, *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
+    Evidence._network: ("Using ne", "Assigned"),  # noqa: SLF001
+    Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
+    Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
+    Evidence._comm: ("ncclComm", *(f"comm 0x{digit}" for digit in "0123456789abcdef")),  # noqa: SLF001
+    Evidence._variable: ("NCCL_HOS", "NCCL_NET"),  # noqa: SLF001
+    Evidence.version: ("NCCL ver", "RCCL ver"),
+    Evidence._connected: ("Connecte",),  # noqa: SLF001
+    Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001
+    Evidence._coll: tuple(f"{number} coll channels"[:HEAD] for number in range(1, 129)),  # noqa: SLF001
+    Evidence._collective: tuple(name[:HEAD] for name in _COLLECTIVES),  # noqa: SLF001
 }
+HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

@@ -5,13 +5,14 @@ In order of weight: `via NET/…` on a channel, `Using network …`, `Selected p
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from fabbench.evidence.known_errors import PLUGIN_FAILED, matching_errors
+from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
 from fabbench.evidence.nccl import Evidence
 from fabbench.model import messages
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Finding, Severity
-from fabbench.model.messages import LONGEST_QUOTE, listed, quoted
+from fabbench.model.messages import listed, quoted
 from fabbench.model.patterns import lazy
 
 VERBS = ("ib", "gib")
@@ -29,7 +30,9 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
     if network:
         facts["network"] = network
     if evidence.debugging:
-        facts["transport"] = _transport(evidence, network, nodes or hosts)
+        # NCCL before 2.10 does not print the number of nodes.
+        unstated = _names(evidence) if _is_whole(evidence) else 0
+        facts["transport"] = _transport(evidence, network, nodes or hosts or unstated)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
     facts |= dict(_devices(evidence, network))
@@ -37,13 +40,36 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
     if nets:
         directs = set().union(*nets)
         facts["gdr"] = "partly" if len(directs) > 1 else "yes" if directs == {True} else "no"
+    facts |= _explaining(evidence, network)
     return facts | {name: count for name, count in (("ranks", evidence.ranks), ("nodes", nodes)) if count}
+
+
+def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
+    """Return facts that explain figures: algorithms, channels, NICs of the channels, reduction in switches."""
+    used = {dev for name, devices in evidence.used.items() if _classify(evidence, name) == network for dev in devices}
+    facts: dict[str, str | int] = {
+        "report": "NCCL RAS" if evidence.hangs.report else "",
+        "algorithms": "+".join(sorted(evidence.algorithms)),
+        "channels": evidence.channel_count,
+        "channel_nics": "+".join(sorted(used, key=natural_order)),
+    }
+    if evidence.nvls:
+        facts["nvls"] = "yes" if "NVLS" in str(facts["algorithms"]) else "available" if True in evidence.nvls else "no"
+    if "COLLNET" in str(facts["algorithms"]):
+        facts["sharp"] = "yes"
+    elif "sharp-unavailable" in evidence.known_errors:
+        facts["sharp"] = "no"
+    return {name: value for name, value in facts.items() if value}
 
 
 def _nodes(evidence: Evidence, hosts: int) -> int:
     """Return the number of nodes. NCCL counts all hosts of one NVLink domain as one."""
-    names = {name.partition(":")[0] for processes in evidence.networks.values() for name in processes}
-    return max(evidence.nodes, hosts, len(names)) if "mnnvl" in evidence.channels else evidence.nodes
+    return max(evidence.nodes, hosts, _names(evidence)) if "mnnvl" in evidence.channels else evidence.nodes
+
+
+def _names(evidence: Evidence) -> int:
+    """Return the number of host names: to NCCL, ranks with different ones are not on one machine."""
+    return len({name.partition(":")[0] for processes in evidence.networks.values() for name in processes})
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
@@ -169,34 +195,24 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     networks = _assigned(evidence)
     yield from _disagreement(evidence, networks)
     if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):
-        yield Finding(
-            code="one-machine",
-            severity=Severity.WARNING,
-            meaning=f"The ranks print {hosts} host names, and NCCL found one machine: nothing went over a network.",
-            advice="Use NCCL_HOSTID or hosts of their own to measure between machines.",
-        )
+        yield finding("one-machine", hosts=hosts)
     # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     intra_host = bool(evidence.transports) or evidence.nodes == 1
     carriers = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
-    for code, finding in evidence.known_errors.items():
+    yield from evidence.hangs.findings()
+    for code, error in evidence.known_errors.items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
-            yield finding
+            yield error
     others = (
         (text, times)
         for text, times in evidence.warnings.items()
         if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
     )
     for text, count in messages.merged(others)[:5]:
-        yield Finding(
-            code="nccl-warning",
-            severity=Severity.WARNING,
-            meaning=f"NCCL warned{messages.times(count)}.",
-            line=text[:LONGEST_QUOTE],
-            advice="Search NCCL's issues for this text.",
-        )
+        yield finding("nccl-warning", text, times=messages.times(count))
 
 
 def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
@@ -222,35 +238,18 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     if len(networks) > 1:
         groups = sorted(evidence.networks.items(), key=lambda group: len(group[1]))
         users = "; ".join(f"{name}: {_describe(processes)}" for name, processes in groups)
-        yield Finding(
-            code="networks-disagree",
-            severity=Severity.ERROR,
-            meaning=f"The ranks do not use the same network ({users}).",
-            line=f"Using network {groups[0][0]}",
-            advice="Use the same plugin and library path on every node: ranks that disagree hang.",
-        )
+        yield finding("networks-disagree", f"Using network {groups[0][0]}", users=users)
     network = _network(evidence)
     found = _found(evidence, network)
     if len(counts := set(found.values())) > 1:
         fewest = min(counts)
         fewer = {process: None for process, count in found.items() if count == fewest}
-        yield Finding(
-            code="nics-disagree",
-            severity=Severity.WARNING,
-            meaning=f"The ranks did not find the same number of NICs: {fewest} to {max(counts)} "
-            f"({fewest} on {_describe(fewer)}).",
-            line=evidence.lines.get("ib" if network in VERBS else "nics", "")[:LONGEST_QUOTE],
-            advice=f"Compare `{'ibv_devices' if network in VERBS else 'fi_info -p efa'}` on these nodes with the "
-            "number that they should have.",
-        )
+        line, command = ("ib", "ibv_devices") if network in VERBS else ("nics", "fi_info -p efa")
+        words = {"fewest": fewest, "most": max(counts), "where": _describe(fewer), "command": command}
+        yield finding("nics-disagree", evidence.lines.get(line, ""), **words)
     if used := _used(evidence, network):
-        yield Finding(
-            code="nics-unused",
-            severity=Severity.ERROR,
-            meaning=f"The ranks found {min(counts)} NICs, and the channels of all ranks use {used} of them.",
-            line=next(line for key, line in evidence.channels.items() if key.startswith("net:"))[:LONGEST_QUOTE],
-            advice="Check the topology file, NCCL_IB_HCA and the affinity of GPUs and NICs (`nvidia-smi topo -m`).",
-        )
+        line = next(line for key, line in evidence.channels.items() if key.startswith("net:"))
+        yield finding("nics-unused", line, found=min(counts), used=used)
 
 
 def _describe(processes: dict[str, None]) -> str:
@@ -274,13 +273,10 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
         return
     fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
     check = "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the aws-ofi-nccl library. "
-    yield Finding(
-        code="plugin-failed" if failed else "plugin-missing",
-        severity=Severity.WARNING if failed and (efa or not sockets) else Severity.NOTE,
-        meaning=f"The network plugin {'failed' if failed else 'was not found'}{fallback}.",
-        line=(evidence.trouble or [evidence.missing])[0][:LONGEST_QUOTE],
-        advice=f"{check if efa else ''}Set NCCL_NET to the network that you expect: the run then fails without it.",
-    )
+    code, line = ("plugin-failed", evidence.trouble[0]) if failed else ("plugin-missing", evidence.missing)
+    found = finding(code, line, fallback=fallback, check=check if efa else "")
+    quiet = not failed or not (efa or not sockets)
+    yield replace(found, severity=Severity.NOTE) if quiet else found
 
 
 def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
@@ -293,10 +289,4 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
     one = len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)
     several = hosts > 1 and not unknown and not one
     if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
-        yield Finding(
-            code="wrong-interface",
-            severity=Severity.WARNING,
-            meaning=f"NCCL's sockets use {', '.join(wrong)}, which does not lead to other nodes.",
-            line=evidence.lines.get("interface", "")[:LONGEST_QUOTE],
-            advice="Set NCCL_SOCKET_IFNAME to the nodes' own interface, or to ^docker,lo,veth.",
-        )
+        yield finding("wrong-interface", evidence.lines.get("interface", ""), names=", ".join(wrong))

@@ -1,8 +1,7 @@
 """The output of a job that runs a whole plan → the lines and the ending of each execution. Pure.
 
-A launcher that submits a script (see `fabbench.execution.script`) gets its lines in one stream, possibly
-with prefixes. The markers show which execution each line belongs to, so that every execution is stored and
-judged by its own proof.
+A launcher that submits a script (see `fabbench.execution.script`) gets its lines in one stream, possibly with
+prefixes. The markers show of which execution each is: every one is stored and judged by its own proof.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -28,10 +27,7 @@ class Demux:
         self._requested: set[str] = set()
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of one execution, including any prefixes; return how it ended.
-
-        Lines after the end of the last execution, such as a launcher's final messages, belong to it.
-        """
+        """Yield the lines of one execution, and after the last one all others; return how it ended."""
         tracker = _EndTracker(execution)
         self._requested.add(execution.id)
         for raw, text in self._rest():

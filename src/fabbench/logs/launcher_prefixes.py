@@ -2,8 +2,7 @@
 
 Those listed here are unmistakable: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker, SkyPilot,
 Modal, torchrun, `kubectl logs --timestamps --prefix`, colors, `>` quotation marks, and fabbench's own tag.
-All others are learned from the log (`learned_prefixes`). Several may be stacked. docs/formats.md lists the
-forms.
+All others are learned from the log (`learned_prefixes`). Several may be stacked: docs/formats.md.
 """
 
 import re
@@ -121,8 +120,7 @@ class Prefixes:
     def _learn_all(self, sample: Sequence[str]) -> None:
         """Learn from lines that show which prefixes the log has.
 
-        Banners and headers show it best. A footer may be quoted elsewhere, and counts if there is nothing
-        better; without any of these, a debug line after a rank, or a rank label on nearly all lines.
+        Banners and headers show it best, then a footer, a debug line after a rank, a label on nearly all lines.
         """
         numbered: list[tuple[int, NumberedPrefix]] = []
         signs = signs_in("\n".join(sample))
@@ -146,7 +144,8 @@ class Prefixes:
         labels = map(learned_prefixes.learn_rank, labeled)
         label = next((form for form in labels if form is not None), None)
         if label is None and not signed:
-            label = learned_prefixes.rank_labels([self.cut(line)[0] for line in sample])
+            texts = [self.cut(line)[0] for line in sample]
+            label = learned_prefixes.rank_labels(texts) or learned_prefixes.line_numbers(texts)
         if label is not None:
             self._add(label)
 
@@ -180,7 +179,10 @@ class Prefixes:
             for form in forms:
                 cut = form.cut(text)
                 if cut is not None:
-                    text, stream, matched = cut.text, self._stream(stream, cut), True
+                    # hydra labels each block that it reads, also in the middle of a row.
+                    label = text[: len(text) - len(cut.text)] if cut.rank and _ROW.match(cut.text.lstrip()) else ""
+                    text = cut.text.replace(label, "") if label else cut.text
+                    stream, matched = self._stream(stream, cut), True
                     forms = [other for other in forms if other is not form]
                     break
             if not matched:

@@ -1,9 +1,8 @@
 """Prefixes that are not listed: learned from the text before a line that only a benchmark prints.
 
-`gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one too. It is cut
-at its position, and nowhere else. Times and numbers in it vary from line to line; a rank and names show what
-printed the line. The same lines explain why a file gave no result: which tool wrote it, or which line is
-unread.
+`gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one too. It is cut at its
+position only. Times and numbers in it vary; a rank and names show what printed the line. The same lines explain why
+a file gave no result.
 """
 
 import re
@@ -145,6 +144,7 @@ class NumberedPrefix:
         return Stripped(text[match.end() :])
 
 
+_LINE_NUMBER = lazy(r"[ \t]*(\d{1,18})\t")
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
 """Text after a number that is not the size of a row."""
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
@@ -207,6 +207,16 @@ def rank_labels(lines: Iterable[str]) -> Prefix | None:
     texts = [line for line in lines if line.strip()]
     labels = [match[0] for match in map(_RANK_LABEL.match, (f"{text} " for text in texts)) if match]
     return _text_form(labels[0]) if len(labels) > 1 and len(labels) >= 0.9 * len(texts) else None
+
+
+def line_numbers(lines: Iterable[str]) -> Prefix | None:
+    """Return the form of the numbers that `cat -n` prints, if all lines have them, for text without any sign."""
+    texts = [line for line in lines if line]
+    first = int(match[1]) if len(texts) > 1 and (match := _LINE_NUMBER.match(texts[0])) is not None else 0
+    counter = NumberedPrefix(_LINE_NUMBER, first, first - 1)
+    whole = first and all(map(counter.cut, texts))
+    counter.rewind(0)
+    return counter if whole else None
 
 
 def _text_form(prefix: str, *, fenced: bool = False) -> Prefix | None:
@@ -312,6 +322,12 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("iperf", r"\[ *ID\] Interval +Transfer +(?:Bandwidth|Bitrate)"),
     ("netperf", r"MIGRATED (?:TCP|UDP|SCTP)\S* \S+ TEST"),
     ("sockperf", r"sockperf: (?:==== version|Summary:)"),
+    ("ncclras -f json (-f text is read)", r'"communicators_count": *\d'),
+    (
+        "EFA's counters",
+        r"(?m)hw_counters/(?:\w+:|[rt]x_\w+)|^(?:alloc_pd_err|rdma_read_wr_err|[rt]x_bytes)\s*[:=]? *\d+$",
+    ),
+    ("rdma statistic", r"(?m)^link [\w-]+/\d+ (?:\w+ \d+ ){2}"),
     ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
 )
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")

@@ -13,13 +13,11 @@ from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.fatal import Kind, Message, fatal_message
 from fabbench.evidence.judge import judge
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD
-from fabbench.logs.channel_lines import ChannelLines
-from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
+from fabbench.logs.debug_text import GAP, INFO, ChannelLines, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, strip_colors
 from fabbench.logs.learned_prefixes import find_sign
-from fabbench.logs.step_endings import TIMEOUT_STATUS, StepEndings
-from fabbench.logs.stream_group import StreamGroup
+from fabbench.logs.stream_group import TIMEOUT_STATUS, StepEndings, StreamGroup
 from fabbench.model.log import (
     MARKER_SIGN,
     NCCL_DEBUG,
@@ -204,7 +202,7 @@ class LogParser:
         group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
-        if " NCCL " in text and (debug := self._hosts.split(text)) is not None:
+        if "NCCL " in text and (debug := self._hosts.split(text)) is not None:
             message, row = without_row(debug.message)
             group.evidence.feed(message, origin=debug.origin, warning=debug.level in {"WARN", "ABORT"})
             if not debug.before and not row:
@@ -428,7 +426,7 @@ def _classify(text: str) -> _LineKind:
     sign = find_sign(text)
     return _LineKind(
         frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)),
-        "<std" not in text and (sign is None or not sign.at) and not known_errors.is_significant(text),
+        "<std" not in text and (sign is None or not sign.at) and not is_significant(text),
     )
 
 

@@ -19,7 +19,7 @@ FORMATS = ("table", "json", "csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
-    "endpoint",
+    "endpoint", "name",
 )  # fmt: skip
 """Every label of the contract, in the order of columns."""
 
@@ -31,7 +31,7 @@ _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
-    "interface", "plugin", "libfabric", "nccl", "nvshmem",
+    "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.logs.channel_lines import ChannelLines
+from fabbench.logs.debug_text import ChannelLines
 from fabbench.logs.parser import LogParser, Result, logs
 from tests.performance.logs import tables_log
 

@@ -82,7 +82,6 @@ def test_a_log_cut_anywhere_is_never_taken_for_whole(benchmark: str, most: int |
                 assert found == rows(read(data[: end if end > 0 else None])), data[:cut]
 
 
-@pytest.mark.xfail(reason="osu prints no end, and the reader does not know how many decimals there were")
 def test_a_row_of_osu_cut_in_its_last_figure_is_damaged() -> None:
     assert not is_ok(read(b"# OSU MPI Latency Test v7.5\n# Size       Avg Latency(us)\n1      1.23\n2      12.3"))
 

@@ -6,12 +6,11 @@ code is the same in util/pingpong.c and fabtests/common/shared.c.
 """
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product
+from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product, warning
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
@@ -57,11 +56,10 @@ class ReportedFacts:
 
 def truncated_size(printed: str, size: int) -> Finding:
     """Return the finding that the exact size is unknown; `size`: the assumed one in bytes."""
-    return Finding(
-        code="size-truncated",
-        severity=Severity.WARNING,
-        meaning=f"The program truncated the size to {printed}; {size} bytes are assumed.",
-        advice="Keep the command line, with -S, in the log.",
+    return warning(
+        "size-truncated",
+        f"The program truncated the size to {printed}; {size} bytes are assumed.",
+        "Keep the command line, with -S, in the log.",
     )
 
 
@@ -150,32 +148,11 @@ def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
 
 
 REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
-REAL_CUT = r"(?:\d{1,18}(?:\.\d{0,2})?|-?(?:inf|in|i|nan|na|n)?)"
 SIZE = r"\d{1,18}(?:\.\d)?[kmg]?"
-SIZE_CUT = r"\d{1,18}(?:\.\d?)?[kmg]?"
 COUNT = r"\d{1,18}[kmb]?"
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-
-
-class RowPattern(NamedTuple):
-    """Patterns for the rows of a table."""
-
-    whole: re.Pattern[str]
-    cuts: Sequence[re.Pattern[str]]  # for rows that end inside each of the columns
-
-    def may_be_cut(self, text: str) -> bool:
-        """Return whether this could be a row without its end."""
-        return bool(text.strip()) and any(cut.fullmatch(text) for cut in self.cuts)
-
-
-def row_pattern(columns: Sequence[tuple[str, str]], *, before: str = "") -> RowPattern:
-    """Return the pattern of rows with these columns, each (complete cell, truncated cell)."""
-    wholes = [before, *(whole for whole, _ in columns)]
-    unnamed = [re.sub(r"\?P<\w+>", "?:", whole) for whole in wholes]
-    cuts = ["".join(unnamed[: index + 1]) + cut for index, (_, cut) in enumerate(columns)]
-    return RowPattern(re.compile("".join(wholes) + r"\s*"), [re.compile(cut + r"\s*") for cut in cuts])
 
 
 class Range(NamedTuple):

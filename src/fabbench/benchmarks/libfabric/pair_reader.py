@@ -1,4 +1,4 @@
-"""Reads a server and a client of libfabric's tools: their processes, tables, torn rows, facts and ends.
+"""Reads a server and a client of libfabric's tools: their processes, tables, facts and ends.
 
 fi_pingpong and the fabtests print similar output. Subclasses handle the rows and the text around them.
 """
@@ -34,7 +34,6 @@ P = TypeVar("P", bound=PairProcess)
 @dataclass(slots=True)
 class _Position(Generic[P]):
     process: P | None = None
-    torn: Line | None = None  # the first part of a torn row
     info: InfoBlock | None = None
 
 
@@ -70,14 +69,6 @@ class PairExecution(Generic[P]):
         """Return whether a line in a table that is not a complete row is the remains of one."""
         raise NotImplementedError
 
-    def joined(self, first: str, second: str, process: P) -> str | None:
-        """Return the row whose two pieces these clearly are; None: they are not."""
-        raise NotImplementedError
-
-    def may_be_cut(self, text: str, process: P) -> bool:
-        """Return whether a line could be a row without its end."""
-        raise NotImplementedError
-
     def begin(self, marker: Marker) -> None:
         """Begin a step: the next size or device of the same execution."""
         self.end()
@@ -88,7 +79,6 @@ class PairExecution(Generic[P]):
     def end(self) -> None:
         """End a step."""
         self.step = None
-        self._drop_torn_rows()
         self.processes.clear()
         self._positions.clear()
 
@@ -140,9 +130,9 @@ class PairExecution(Generic[P]):
         return any(process.stream == stream and not process.table for process in self.processes)
 
     def expects_more(self, stream: Stream) -> bool:
-        """Return whether the next line of this stream counts, because a torn row or fi_info block is open."""
+        """Return whether the next line of this stream counts, because an fi_info block is open."""
         position = self._positions.get(stream)
-        return position is not None and (position.torn is not None or position.info is not None)
+        return position is not None and position.info is not None
 
     def open_table(self, stream: Stream, side: str = "") -> P:
         """Begin the table of the process that is waiting for one, and return that process.
@@ -154,24 +144,14 @@ class PairExecution(Generic[P]):
         if process.side != side and len(waiting) > 1:
             for each in waiting:
                 each.side = ""
-        position = self._position(stream)
-        self._drop_torn_row(position)
-        process.table, position.process = True, process
+        process.table, self._position(stream).process = True, process
         return process
 
     def row(self, line: Line) -> Point | Damaged | None:
-        """Read a line as a row of the open table, or as the rest of a torn row; None: it is neither."""
-        position = self._position(line.stream)
-        process = position.process
+        """Read a line as a row of the open table; None: it is not a row."""
+        process = self._position(line.stream).process
         if process is None or not process.table:
             return None
-        if position.torn is not None:
-            torn, position.torn = position.torn, None
-            whole = self.joined(torn.text, line.text, process)
-            if whole is None:
-                self.record.damaged.append(Damaged(torn.number, torn.text))
-            else:
-                line = line._replace(text=whole)
         point = self.row_point(line, process)
         if isinstance(point, Point):
             self.record.points.append(point)
@@ -179,13 +159,8 @@ class PairExecution(Generic[P]):
             self.record.damaged.append(point)
         return point
 
-    def keep_torn(self, line: Line) -> bool:
-        """Hold a torn row for its rest, or report the remains of one; False: it is neither."""
-        position = self._position(line.stream)
-        process = position.process
-        if process is not None and process.table and self.may_be_cut(line.text, process):
-            position.torn = line
-            return True
+    def remains(self, line: Line) -> bool:
+        """Report the remains of a row; False: a line is none."""
         # A damaged tag does not identify the stream: the row may belong to any table.
         if any(self.is_damaged(line.text, each) for each in self.processes if each.table):
             self.record.damaged.append(Damaged(line.number, line.text))
@@ -242,7 +217,6 @@ class PairExecution(Generic[P]):
 
     def finish(self) -> Record:
         """End the execution: add the facts and findings that need all of it."""
-        self._drop_torn_rows()
         self.record.failures += self._consequences
         self.record.facts.update(self.reported.facts())
         iterations = next(iter(self.iterations)) if len(self.iterations) == 1 else None
@@ -261,15 +235,6 @@ class PairExecution(Generic[P]):
 
     def _position(self, stream: Stream) -> _Position[P]:
         return self._positions.setdefault(stream, _Position())
-
-    def _drop_torn_rows(self) -> None:
-        for position in self._positions.values():
-            self._drop_torn_row(position)
-
-    def _drop_torn_row(self, position: _Position[P]) -> None:
-        if position.torn is not None:
-            self.record.damaged.append(Damaged(position.torn.number, position.torn.text))
-            position.torn = None
 
 
 @cache

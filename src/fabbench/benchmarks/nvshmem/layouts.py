@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.nvshmem.text import UNSIZED, collective, is_job, metric_of
 from fabbench.model.patterns import lazy
 
@@ -66,14 +66,6 @@ class NvshmemColumn(NamedTuple):
     def whole(self, cell: str) -> bool:
         """Return whether a cell is complete."""
         return _compiled(self.pattern).fullmatch(cell) is not None
-
-    def may_begin(self, cell: str) -> bool:
-        """Return whether this could be the beginning of a cell."""
-        if self.role == "figure":
-            return re.fullmatch(r"\d{1,18}(?:\.\d*)?|-?(?:i|in|n|na)?", cell) is not None or self.whole(cell)
-        if self.role == "scope":
-            return any(word.startswith(cell) for word in ("None", "(null)", *_WORDS, "Thread", "Warp", "Block"))
-        return self.whole(cell) or (self.role == "type" and bool(re.fullmatch(r"\d{1,3}(?:-b?i?)?", cell)))
 
 
 @lru_cache(maxsize=100)
@@ -150,7 +142,7 @@ class NvshmemLayout:
         cells = text.split()
         if len(cells) == len(self.columns) and self._all_whole(cells):
             return self._row(cells)
-        return TORN if cells and self._torn(cells) else None
+        return TORN if is_remains(cells, _patterns(self.columns)) else None
 
     def _all_whole(self, cells: list[str]) -> bool:
         return all(column.whole(cell) for column, cell in zip(self.columns, cells, strict=True))
@@ -193,27 +185,6 @@ class NvshmemLayout:
         if len(cells) > 4 and self.columns[1].role == "type" and cells[1] == "None":
             return TORN  # a point-to-point test of 3.1 without its title: its metric is unknown
         return NvshmemRow(size, tuple(labels.items()), tuple(figures))
-
-    def _torn(self, cells: list[str]) -> bool:
-        columns = self.columns
-        if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
-            return True
-        one_of_two = len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1
-        if one_of_two and all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells):
-            return True
-        fits = 0
-        for column, cell in zip(columns, cells, strict=False):
-            if not column.whole(cell) or (column.role == "scope" and not re.fullmatch(_SCOPE, cell)):
-                break
-            fits += 1
-        if fits >= min(3, len(columns) - 1) and fits >= 2:
-            return True
-        rest = cells[fits:]
-        if len(cells) <= len(columns) and fits and (not rest or (len(rest) == 1 and columns[fits].may_begin(rest[0]))):
-            return True
-        tail = min(len(cells), len(columns) - 1)
-        ends = all(column.whole(cell) for column, cell in zip(columns[-tail:], cells[-tail:], strict=True))
-        return ends and any(re.fullmatch(r"\d+\.\d{3,}", cell) for cell in cells[-tail:])
 
 
 def scope_of(word: str) -> str:
@@ -277,7 +248,11 @@ def read_box_header(text: str) -> NvshmemLayout | None:
     first, *cells = (cell.strip() for cell in text.strip("|").split("|"))
     size = NvshmemColumn("size" if first.lower().startswith("size") else "threads", _INTEGER)
     scopes = [re.fullmatch(r"(\w+) \((\w+)\)", cell) for cell in cells]
-    if size.role == "size" and cells and all(match and match[2] in UNITS for match in scopes):
+    if (
+        size.role == "size"
+        and cells
+        and all(match and match[1].lower() in _WORDS and match[2] in UNITS for match in scopes)
+    ):
         columns = tuple(
             NvshmemColumn("figure", _real("{2}"), *UNITS[match[2]], (("scope", scope_of(match[1])),))
             for match in scopes

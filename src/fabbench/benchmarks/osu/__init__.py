@@ -8,8 +8,8 @@ from fabbench.benchmarks import Benchmark, Signature
 from fabbench.model.compat import override
 
 if TYPE_CHECKING:
+    from fabbench.benchmarks.engine import TableReader
     from fabbench.benchmarks.osu.plan import OsuWork
-    from fabbench.benchmarks.osu.reader import OsuReader
 
 
 class Osu(Benchmark):
@@ -45,10 +45,11 @@ class Osu(Benchmark):
     """
 
     @override
-    def reader(self) -> "OsuReader":
-        from fabbench.benchmarks.osu.reader import OsuReader
+    def reader(self) -> "TableReader":
+        from fabbench.benchmarks.engine import TableReader
+        from fabbench.benchmarks.osu.reader import TABLE
 
-        return OsuReader()
+        return TableReader(TABLE)
 
     @override
     def work_type(self) -> "type[OsuWork]":

@@ -1,174 +1,224 @@
-"""Reads tables of the OSU micro-benchmarks: title, column names, rows; and the transport that MPI reports."""
+"""The tables of the OSU micro-benchmarks.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+Based on the sources of 5.6 to 7.5 (util/osu_util_mpi.c, and the printf of each program). A title names the
+test, a line of column names follows, then rows of numbers; there is no closing line. MB are 10⁶ bytes.
+"""
 
-from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import Printed, is_ordered, out_of_order, printed, stopped_early
-from fabbench.benchmarks.mpi_transport import TransportLines
-from fabbench.benchmarks.osu import text as osu_text
-from fabbench.benchmarks.osu.text import NO_METRIC, SIZE, Column, Row, Title
-from fabbench.model.compat import override
-from fabbench.model.log import Damaged, Finding, Labels, Line, Marker, Point, Record, Severity
-from fabbench.model.messages import LONGEST_QUOTE
+import re
+from collections.abc import Mapping
+
+from fabbench.benchmarks.command_line import read_words
+from fabbench.benchmarks.consistency import is_remains
+from fabbench.benchmarks.engine import (
+    CHECK,
+    COUNT,
+    IGNORED,
+    NO_MEANING,
+    SIZE,
+    UNKNOWN,
+    Column,
+    Execution,
+    Layout,
+    Row,
+    Statement,
+    Table,
+    cell_patterns,
+    is_ascending,
+    read_columns,
+    unknown_columns,
+)
+from fabbench.model.patterns import lazy
+
+_TITLE = lazy(
+    r"\s*# ?OSU (?:(?P<library>MPI(?:-[A-Z]+)?|NCCL|RCCL|HCCL|OpenSHMEM|UPC|UPC\+\+) |One Sided )?"
+    r"(?P<test>\S.*?) [Tt]est(?:\s+(?:v|\(Version )(?P<version>\d[\w.-]*)\)?)?\s*"
+)
+_FACT = lazy(r"#\s*(Window creation|Synchronization|Window size): (\S+?)\.?\s*")
+_DATATYPE = lazy(r"#\s*Datatype: (\S+?)\.?\s*")
+_PAIRS = lazy(r"#\s*\[ pairs: (\d{1,9}) \] \[ window size: (\d{1,9}) \]\s*")
+_BUFFERS = lazy(r"#\s*Send Buffer on (\w+) \(\w+\) and Receive Buffer on (\w+) \(\w+\)\s*")
+_ONE_SIDED_DEVICE = lazy(r"(MPI_\w+)-([A-Z]+)\b")
+_GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
+
+_TESTS: Mapping[str, str] = {
+    "latency": "latency",
+    "bandwidth": "bw",
+    "bi-directional bandwidth": "bibw",
+    "multi latency": "multi_lat",
+    "multi-threaded latency": "latency_mt",
+    "multi-process latency": "latency_mp",
+    "multiple bandwidth / message rate": "mbw_mr",
+    "broadcast latency": "bcast",
+    "hello world": "hello",
+}
+"""Title in lower case → program, if its name differs from the title."""
+_ONE_SIDED = {"accumulate": "acc", "get_accumulate": "get_acc", "fetch_and_op": "fop", "compare_and_swap": "cas"}
+_ENDINGS = {" multiple bandwidth bandwidth": "_mbw", " multi latency": "_multi_lat"} | {
+    " bi-directional bandwidth": "_bibw",
+    " bandwidth": "_bw",
+    " latency": "_latency",
+}
+_POINT_TO_POINT = frozenset({"latency", "bw", "bibw", "multi_lat", "latency_mt", "latency_mp", "mbw_mr"})
+_US, _MB, _MS = 1e-6, 1e6, 1e-3
+_FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
+_TIME, _RATE = Column("time", _US, cell=_FIGURE), Column("bandwidth", _MB, cell=_FIGURE)
+_MESSAGES = Column("message_rate", cell=_FIGURE)
+_COLUMNS: Mapping[str, Column] = {
+    "size": SIZE,
+    r"(?:avg)?latency\(us\)|overall\(us\)": _TIME,
+    r"(min|max)latency\(us\)": _TIME._replace(stat="{}"),
+    r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
+    r"compute\(us\)": _TIME._replace(stat="compute"),
+    r"purecomm\.\(us\)": _TIME._replace(stat="pure-comm"),
+    r"bandwidth\(mb/s\)|mb/s": _RATE,
+    "messages/s": _MESSAGES,
+    r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
+    r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
+    "validation": CHECK,
+    r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
+}
+"""Column name, in lower case and without blanks → column."""
+_RATES = (Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
+_INIT = (
+    *(Column(cell=r"nprocs: \d+, min:"), Column("time", _MS, "min", COUNT), Column(cell="ms, max:")),
+    *(Column("time", _MS, "max", COUNT), Column(cell="ms, avg:"), Column("time", _MS, cell=COUNT), Column(cell="ms")),
+)  # the only line that osu_init prints
 
 
-@dataclass(slots=True)
-class _Table:
-    """One table while it is read."""
-
-    record: Record
-    one_way: bool = False
-    end: int | None = None
-    rates: bool = False
-    columns: tuple[Column | None, ...] = ()
-    stats: dict[str, Labels] = field(default_factory=dict)
-    rows: list[tuple[int, Line, list[Point]]] = field(default_factory=list)
-
-    def row(self, row: Row, line: Line) -> list[Point]:
-        """Return the points of a row, one per statistic; none if it contradicts itself."""
-        size, values = 0, dict[str, dict[str, Printed]]()
-        for cell, column in zip(row.cells, self.columns, strict=True):
-            if column is SIZE:
-                size = int(cell)
-            elif column is not None and column.metric not in {"", "check"}:
-                metric = "latency" if column.metric == "time" and self.one_way else column.metric
-                values.setdefault(column.stat, {})[metric] = printed(cell).times(column.factor)
-        if not _fits(size, values):
-            self.record.damaged.append(Damaged(line.number, line.text))
-            return []
-        self.record.wrong += row.wrong
-        points = [
-            Point(
-                size,
-                self.stats.setdefault(stat, {"stat": stat} if stat else {}),
-                tuple(figures),
-                tuple(each.value for each in figures.values()),
-            )
-            for stat, figures in values.items()
-        ]
-        self.rows.append((size, line, points))
-        return points
-
-    def finish(self) -> Record:
-        """End the table: a row whose size does not fit the sweep is damaged."""
-        wrong = set(out_of_order([size for size, _, _ in self.rows]))
-        for at, (_, line, points) in enumerate(self.rows):
-            if at in wrong:
-                self.record.damaged.append(Damaged(line.number, line.text))
-            else:
-                self.record.points += points
-        return self.record
+def _case(test: str) -> str:
+    """Return the program's name without `osu_`."""
+    lower = " ".join(test.lower().split()).replace("all-to-all", "alltoall").replace(" personalized exchange", "")
+    one_sided, lower = lower.startswith("mpi_"), lower.removeprefix("mpi_")
+    for prefix, letter in (("non-blocking ", "i"), ("neighborhood ", "neighbor_"), ("persistent ", "")):
+        if lower.startswith(prefix):
+            return f"{letter}{_case(lower.removeprefix(prefix))}{'_persistent' if not letter else ''}"
+    if not one_sided and lower in _TESTS:
+        return _TESTS[lower]
+    for ending, short in _ENDINGS.items():
+        if lower.endswith(ending):
+            name = re.sub(r"[^a-z0-9]+", "_", lower.removesuffix(ending)).strip("_")
+            return f"{_ONE_SIDED.get(name, name)}{short}" if one_sided else name
+    return re.sub(r"[^a-z0-9]+", "_", lower).strip("_")
 
 
-def _fits(size: int, values: Mapping[str, Mapping[str, Printed]]) -> bool:
-    main = values.get("", {})
-    if {"bandwidth", "message_rate"} <= main.keys():
-        rate = main["message_rate"].times(size)
-        if not main["bandwidth"].overlaps(rate.low, rate.high):
-            return False
-    times = {stat: figures.get("time", figures.get("latency")) for stat, figures in values.items()}
-    ascending = (("min", "", "max"), ("min-comm", "max-comm"), ("p50", "p90", "p95", "p99"))
-    return all(is_ordered(*filter(None, map(times.get, stats))) for stats in ascending)
+def _title(match: re.Match[str]) -> Statement:
+    library, _, device = (match["library"] or "MPI").partition("-")
+    test = match["test"]
+    if (one_sided := _ONE_SIDED_DEVICE.match(test)) is not None:
+        test, device = one_sided[1] + test[one_sided.end() :], one_sided[2]
+    facts = {"osu": match["version"], "gpu": device.lower(), "library": library.lower() if library != "MPI" else ""}
+    case = _case(test)
+    return Statement(
+        begins=True,
+        case=f"osu_{case}",
+        facts={name: value for name, value in facts.items() if value},
+        layouts=(_INIT,) if case == "init" else (),
+    )
 
 
-class OsuReader(Reader):
-    """Reads one stream group."""
-
-    def __init__(self) -> None:
-        self._table: _Table | None = None
-        self._transport = TransportLines()
-        self._end: int | None = None  # the last size of the command line above; None: not known
-        self._marked = False  # whether fabbench's own markers show that a step is in progress
-        self._marked_facts: dict[str, str | int] = {}  # facts about the step that only that marker states
-
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        text = line.text
-        if self._transport.read(text):
-            return None if self._table is None else ()
-        if "OSU" in text and (title := osu_text.read_title(text)) is not None:
-            return self._begin(title)
-        if self._table is not None and (readings := self._inside(line, self._table)) is not None:
-            return readings
-        if "osu_" in text and (end := osu_text.last_size(text)) is not None:
-            self._end = end
-        if osu_text.is_invalid(text):
-            self._ensure_table().record.wrong += 1
-            return ()
-        if (sentence := osu_text.read_failure(text)) is not None and ("osu_" in text or self._marked):
-            return self._fail(sentence)
+def _header(text: str, execution: Execution) -> Statement | None:
+    """Read a line of column names; None for other lines."""
+    case = str(execution.record.case).removeprefix("osu_")
+    names = _GAP.split(text.strip().removeprefix("#").strip())
+    if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
+        kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
+        return Statement(layouts=((SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
+    layout = read_columns(names, _COLUMNS)
+    if layout[0] is UNKNOWN or layout[0] is IGNORED:
         return None
+    if case in _POINT_TO_POINT or case.endswith(("_latency", "_multi_lat")):
+        layout = tuple(column._replace(metric="latency") if column.metric == "time" else column for column in layout)
+    # osu_get_mbw prints a second number without a name.
+    layouts = (layout, (*layout, IGNORED)) if case == "get_mbw" else (layout,)
+    checked = {"checked": "yes"} if CHECK in layout else {}
+    return Statement(layouts=layouts, facts=checked, finding=unknown_columns(layout, text))
 
-    @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
-        before = super().mark(marker)
-        self._marked = marker.kind == "begin" and marker.facts.get("benchmark") == "osu"
-        ranks = marker.facts.get("ranks", "")
-        self._marked_facts = {"ranks": int(ranks)} if self._marked and ranks.isdecimal() else {}
-        return before
 
-    @override
-    def close(self) -> Sequence[Reading]:
-        table, self._table = self._table, None
-        transport, self._transport = self._transport, TransportLines()
-        if table is None:
-            return ()
-        record = table.finish()
-        largest = max((point.size for point in record.points), default=0)
-        if table.end is not None and 0 < largest < table.end:
-            record.incomplete = stopped_early(largest, table.end)
-        record.facts = {**transport.facts(), **record.facts}
-        record.hosts = frozenset(transport.nodes)
-        record.evidence |= transport.evidence()
-        return (record,)
+_RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
+_PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
+_SIZES = lazy(r"(?:^| )-(?:m|-message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
+_DEVICE = lazy(r"(?:^| )-(?:d|-accelerator)[ =]?([a-z]+)(?: |$)")
+_SIDES = lazy(r"(?:^| )([HDM]) ([HDM])(?: |$)")
+_MEMORIES = {"H": "host", "D": "device", "M": "managed"}
 
-    def _begin(self, title: Title) -> Sequence[Reading]:
-        """Begin a table. MPI's text before it belongs to it, unless another table precedes."""
-        before = self.close() if self._table is not None else ()
-        record = Record(benchmark="osu", case=title.case, facts={**self._marked_facts, **title.facts}, finished=None)
-        self._table, self._end = _Table(record, title.one_way, self._end), None
-        return before
 
-    def _inside(self, line: Line, table: _Table) -> Sequence[Reading] | None:
-        text, record = line.text, table.record
-        if text.lstrip().startswith("#"):
-            if (facts := osu_text.read_facts(text)) is not None:
-                record.facts |= facts
-            elif "Message Rate Profile" in text:
-                table.rates = True
-            elif (columns := osu_text.read_columns(text, rates=table.rates)) is not None:
-                self._begin_rows(columns, text, table)
-            return ()
-        if not table.columns or not osu_text.seems_row(text, table.columns):
-            return self._fail(sentence) if (sentence := osu_text.read_failure(text)) is not None else None
-        row = osu_text.read_row(text, table.columns)
-        if row is None:
-            record.damaged.append(Damaged(line.number, text))
-            return ()
-        return table.row(row, line)
+def _command(text: str) -> Statement | None:
+    """Read a command line, which states where the buffers are, and the last size.
 
-    def _begin_rows(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
-        # osu_get_mbw prints a second number without a name.
-        table.columns = (*columns, NO_METRIC) if "get_multiple" in str(table.record.case) else columns
-        if None in columns:
-            table.record.findings.append(
-                Finding(
-                    code="unknown-column",
-                    severity=Severity.NOTE,
-                    meaning="The table has a column that is not read.",
-                    line=text.strip()[:LONGEST_QUOTE],
-                )
-            )
+    Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and collectives up to 1 MB
+    as long as their memory suffices.
+    """
+    command = read_words(text, _PROGRAM)
+    if command is None:
+        return None
+    words, facts = " ".join(command.words), dict[str, str | int]()
+    if (device := _DEVICE.search(words)) is not None:
+        facts["gpu"] = device[1]
+    if (sides := _SIDES.search(words)) is not None:
+        facts["buffers"] = f"{_MEMORIES[sides[1]]}-{_MEMORIES[sides[2]]}"
+    sizes = _SIZES.search(words)
+    low, high = (sizes[1], sizes[2]) if sizes is not None else ("", "")
+    ranks = _RANKS.search(text)
+    if not high and ranks is not None and int(ranks[1]) > 128:
+        return Statement(above=True, facts=facts, end=0)
+    pair = command.program in _POINT_TO_POINT or command.program.startswith(("get_", "put_", "acc_"))
+    size, end = max(int(low or 1), 1), int(high or (1 << 22 if pair else 1 << 20))
+    while 2 * size <= end:
+        size *= 2
+    return Statement(above=True, facts=facts, end=size)
 
-    def _fail(self, sentence: str) -> Sequence[Reading]:
-        record = self._ensure_table().record
-        if sentence not in record.failures:
-            record.failures.append(sentence)
-        return ()
 
-    def _ensure_table(self) -> _Table:
-        """Return the open table, or a new one of which only an error is known."""
-        if self._table is None:
-            self._table = _Table(Record(benchmark="osu", finished=None))
-        return self._table
+_INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
+_FAILED = lazy(
+    r"\s*(?:This (?:test|benchmark) requires .*|MPI_ABORT was invoked on rank .*"
+    r"|\[[^\]]*\]\[MPIError\].*|Message too large\..*|Could not (?:allocate|open|initialize|bind) .*"
+    r"|(?:\S*/)?osu_\w+: (?:error while loading|(?:command )?not found|No such file).*)"
+)
+
+
+def _statement(text: str, execution: Execution | None) -> Statement | None:
+    if "OSU" in text and (title := _TITLE.fullmatch(text)) is not None:
+        return _title(title)
+    if execution is not None and text.lstrip().startswith("#"):
+        return _comment(text.strip(), execution)
+    if "osu_" in text and (command := _command(text)) is not None:
+        return command
+    return Statement(wrong=1) if _INVALID.fullmatch(text) else None
+
+
+def _comment(text: str, execution: Execution) -> Statement:
+    """Read a line between a title and its rows."""
+    if match := _DATATYPE.fullmatch(text):
+        # -T prints a table per type below one title.
+        others = f"{execution.record.facts.get('datatype', '')}, " if execution.rows else ""
+        labels = {"dtype": match[1]} if others else {}
+        return Statement(facts={"datatype": others + match[1]}, labels=labels)
+    facts: dict[str, str | int] = {}
+    if match := _FACT.fullmatch(text):
+        facts = {match[1].lower().replace(" ", "_"): match[2]}
+    elif match := _PAIRS.fullmatch(text):
+        facts = {"pairs": int(match[1]), "window_size": int(match[2])}
+    elif match := _BUFFERS.fullmatch(text):
+        facts = {"buffers": f"{match[1].lower()}-{match[2].lower()}"}
+    elif "Message Rate Profile" in text:
+        return Statement(layouts=(_RATES,))
+    return Statement(facts=facts) if facts else _header(text, execution) or NO_MEANING
+
+
+_ROW_BEGINS = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
+
+
+def _remains(text: str, layout: Layout) -> bool:
+    return _ROW_BEGINS.match(text) is not None or is_remains(text.split(), cell_patterns(layout))
+
+
+def _fits(row: Row) -> bool:
+    bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
+    if bandwidth is not None and rate is not None and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
+        return False
+    return is_ascending(row)
+
+
+TABLE = Table(
+    benchmark="osu", program="OSU", statement=_statement, failed=_FAILED, failing="osu_", fits=_fits, remains=_remains
+)

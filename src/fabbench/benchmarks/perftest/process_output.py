@@ -1,7 +1,7 @@
 """The output of one perftest process, from its banner to the rule below its rows, and the JSON it writes.
 
 ``--out_json`` (since 2021) has one test, one size, and no unit. It is read by its keys, line by line: with
-QoS or ``--output=bandwidth`` the file is not valid JSON, and a truncated file can end anywhere.
+QoS, ``--output=bandwidth`` or until 2023 (no quotes) it is not valid JSON, and a truncated file can end anywhere.
 """
 
 import re
@@ -26,9 +26,10 @@ from fabbench.model.log import Damaged, Line, Marker, Point, Stream
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-_BEGIN = lazy(r'"test_info"\s*:')
-_RESULTS = lazy(r'"results"\s*:\s*\{')
-_PAIR = lazy(r'"?([A-Za-z_][\w. *]{0,40})"?\s{0,9}:\s{0,9}(?:"([^"]*)"|(-?\d+(?:\.\d*)?)(?=\s*[,}\s]|$))', re.ASCII)
+_BEGIN = lazy(r'"?\btest_info"?\s*:')
+_RESULTS = lazy(r'"?\bresults"?\s*:\s*\{')
+_WORD = r'"([^"]*)"|(-?\d+(?:\.\d*)?|[A-Z]\w*)(?=\s*[,}\s]|$)'
+_PAIR = lazy(rf'"?([A-Za-z_][\w. *]{{0,40}})"?\s{{0,9}}:\s{{0,9}}(?:{_WORD})', re.ASCII)
 
 _SETUP = {
     "Device": "Device",
@@ -117,7 +118,7 @@ class JsonOutput:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return {key: word or number for key, word, number in _PAIR.findall(text)}
+    return {key.strip(): word or number for key, word, number in _PAIR.findall(text)}
 
 
 def _whole(text: str) -> int | None:

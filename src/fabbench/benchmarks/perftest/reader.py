@@ -10,7 +10,7 @@ from fabbench.benchmarks.perftest import findings, process_output
 from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.process_output import ProcessOutput
 from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
-from fabbench.benchmarks.perftest.text import PerftestStatement, Stage, read_command, unwrapped
+from fabbench.benchmarks.perftest.text import PerftestStatement, Stage, read_command
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
@@ -157,7 +157,6 @@ class PerftestReader(Reader):
         self._step: PerftestExecution | None = None
         self._summary: ScriptSummary | None = None
         self._side_title = ""
-        self._command: Line | None = None
         self._version = ""
         self._rules: set[Stream] = set()  # streams whose last unread line was a rule
         self._readings: list[Reading] = []
@@ -168,17 +167,14 @@ class PerftestReader(Reader):
         matters = perftest_text.may_matter(line.text) if inside else perftest_text.may_begin(line.text)
         process = self._processes.get(line.stream)
         matters = matters or (process is not None and process.stage is Stage.TABLE)
-        if not matters and self._command is None:
+        if not matters:
             self._note_outside(line)
             return None
         line = line._replace(text=plain(line.text))
-        command, self._command = self._command, None
-        if self._read(line):
-            self._rules.discard(line.stream)
-            return self._take_readings()
-        if command is None or not self._join_command(command, line):
+        if not self._read(line):
             self._note_outside(line)
             return None
+        self._rules.discard(line.stream)
         return self._take_readings()
 
     @override
@@ -202,7 +198,7 @@ class PerftestReader(Reader):
     @override
     def close(self) -> Sequence[Reading]:
         self._finish()
-        self._side_title, self._version, self._command = "", "", None
+        self._side_title, self._version = "", ""
         self._rules.clear()
         return self._take_readings()
 
@@ -228,7 +224,6 @@ class PerftestReader(Reader):
             self._readings += process.json(line) or ()
         elif (command := read_command(text)) is not None:
             self._process(_COMMAND, stream, new=True).set_command(command)
-            self._command = line
         elif (summarized := summarized_benchmark(text)) != "":
             if self._summary is not None and self._summary.record.benchmark != summarized:
                 self._finish()
@@ -244,16 +239,6 @@ class PerftestReader(Reader):
         self._process(statement, line.stream).add_statement(statement, line)
         if statement.context in {"failure", "status", "at"}:
             self._settle_execution(line.stream)
-
-    def _join_command(self, start: Line, line: Line) -> bool:
-        """Read a line as the rest of the command line above it, which a terminal wrapped."""
-        joined = unwrapped(start.text, line.text)
-        command = read_command(joined) if joined else None
-        process = self._processes.get(line.stream)
-        if command is None or process is None or start.stream != line.stream:
-            return False
-        process.set_command(command)
-        return True
 
     def _note_outside(self, line: Line) -> None:
         """Record what a line outside of processes states about the output that follows."""

@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.consistency import is_remains
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -48,7 +48,7 @@ _COLUMN = lazy(
 _KEYS = lazy(r"\s*#bytes\s+(#sl\s+)?#iterations(?=\s|$)", re.ASCII)
 _MARKS = lazy(r"^#(?=\s)|\*\*|`")
 _NOT_A_NUMBER = r"-?nan|-?inf"
-_LEFT_OF_A_NUMBER = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
+_NUMERIC = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?)", re.ASCII)
 
 
 class Damage(IntEnum):
@@ -147,39 +147,18 @@ def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
     return None
 
 
-def rows_of_line(text: str, layout: PerftestLayout) -> list[str]:
-    """Return the texts of several complete rows on one line, as two processes may print them; else empty."""
-    tokens, length = text.split(), len(layout.columns) + (3 if layout.has_sl else 2)
-    if len(tokens) <= length or len(tokens) % length or len(tokens) > 8 * length:
-        return []
-    rows = [" ".join(tokens[at : at + length]) for at in range(0, len(tokens), length)]
-    return rows if all(read_row(row, layout) is not None for row in rows) else []
-
-
 def damage(text: str, layout: PerftestLayout) -> Damage:
     """Return whether a line that is not a complete row may be the remains of one.
 
     It may contain only numbers, unless most of its cells are intact. Below a header that is cut off itself,
     every line that looks like a row is damaged.
     """
-    tokens = text.split()
-    if layout.columns and is_damaged_row(tokens, _cells(layout)):
-        return Damage.CERTAIN
-    if not tokens or not all(map(_LEFT_OF_A_NUMBER.fullmatch, tokens)):
-        return Damage.NONE
-    keys = 3 if layout.has_sl else 2
-    columns = len(layout.columns) or 99
-    if len(tokens) > keys + columns:
-        return Damage.CERTAIN if read_row(" ".join(tokens[: keys + columns]), layout) else Damage.NONE
-    whole = next((at for at, token in enumerate(tokens) if not token.isdigit()), len(tokens))
-    if whole == len(tokens) <= keys + 1:
+    tokens, keys = text.split(), 3 if layout.has_sl else 2
+    if tokens and len(tokens) <= keys + 1 and all(map(str.isdigit, tokens)):
         return Damage.POSSIBLE
-    if whole >= keys and all(not token.isdigit() for token in tokens[keys:-1]):
-        return Damage.CERTAIN
-    # All columns of numbers are present, but the text before them is wrong.
-    rest = tokens[-columns:]
-    is_end = any(pattern.fullmatch(" ".join(rest)) for pattern in _ends(layout))
-    return Damage.CERTAIN if is_end and (columns > 1 or len(tokens) > 1) else Damage.NONE
+    if not layout.columns:
+        return Damage.CERTAIN if len(tokens) > keys and all(map(_NUMERIC.fullmatch, tokens)) else Damage.NONE
+    return Damage.CERTAIN if is_remains(tokens, _cells(layout)) else Damage.NONE
 
 
 @lru_cache(maxsize=256)

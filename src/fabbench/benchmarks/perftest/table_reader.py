@@ -14,7 +14,6 @@ from fabbench.benchmarks.perftest.table_formats import (
     numbers,
     points,
     read_row,
-    rows_of_line,
 )
 from fabbench.benchmarks.perftest.text import FACTS
 from fabbench.model.log import Damaged, Finding, Line, Point
@@ -107,10 +106,6 @@ class PerftestTable:
         """Return the points of a complete row; none for a damaged one; None for any other line."""
         row = self._whole(line.text)
         if row is None:
-            several = next(filter(None, (rows_of_line(line.text, layout) for layout in self._layouts)), ())
-            if several:
-                rows = [self.row(line._replace(text=f"{' ' * self._indent}{text}")) for text in several]
-                return [point for points in rows for point in points or ()]
             return self._damaged(line)
         fits = findings.row_is_consistent(row)
         if self.closed and self.copies == 1:

@@ -264,16 +264,6 @@ def read_command(text: str) -> PerftestCommand | None:
     )
 
 
-def unwrapped(command: str, text: str) -> str:
-    """Return a command line joined with the line below it, if a terminal wrapped it there; else empty."""
-    joined = command + text
-    if len(command) < 60 or not text.strip():
-        return ""  # no terminal wraps a line at fewer columns
-    # Only an address or options can be what was cut off.
-    last = joined.split()[-1]
-    return joined if read_command(joined) is not None and re.fullmatch(r"-.*|.*[.:\d].*", last) else ""
-
-
 def _arguments(words: list[str]) -> tuple[list[str], set[str]]:
     """Return the operands, and the names of the options without a value."""
     operands: list[str] = []

@@ -6,57 +6,41 @@ are invented.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import Syntax
-from fabbench.benchmarks.consistency import is_damaged_row
-from fabbench.benchmarks.libfabric.facts import (
-    COUNT,
-    REAL,
-    REAL_CUT,
-    SIZE,
-    SIZE_CUT,
-    PrintedRow,
-    Range,
-    Size,
-    by_product,
-    by_total,
-    count_range,
-    exact_count,
-    known_size,
-    number,
-    row_pattern,
-    sizes_of,
-    truncated_size,
-)
+from fabbench.benchmarks.consistency import is_remains, warning
+from fabbench.benchmarks.libfabric import facts
 from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Damaged, Finding, Line, Marker, Point, Record, Severity, Stream
+from fabbench.model.log import NO_STREAM, Damaged, Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
 # There is no blank between full columns; suffixes and decimals show where each ends.
-_PATTERN = row_pattern(
-    (
-        (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
-        (rf"\s+(?P<sent>{COUNT})", rf"\s+(?:{COUNT})?"),
-        (rf"\s*(?P<sign>[=+-])(?P<ack>{COUNT})", rf"\s*(?:[=+-](?:{COUNT})?)?"),
-        (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
-        (rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})", rf"(?:\s+|(?<=[kmg])){REAL_CUT}"),
-        (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
-        (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
-        (rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"),
+_ROW = lazy(
+    rf"\s*(?P<size>{facts.SIZE})\s+(?P<sent>{facts.COUNT})\s*(?P<sign>[=+-])(?P<ack>{facts.COUNT})\s+(?P<total>{facts.SIZE})"
+    rf"(?:\s+|(?<=[kmg]))(?P<time>{facts.REAL})s\s*(?P<bandwidth>{facts.REAL})\s*(?P<latency>{facts.REAL})\s*(?P<rate>{facts.REAL})\s*"
+)
+_CELLS = tuple(
+    lazy(pattern)
+    for pattern in (
+        facts.SIZE,
+        facts.COUNT,
+        f"[=+-]{facts.COUNT}",
+        facts.SIZE,
+        f"{facts.REAL}s",
+        facts.REAL,
+        facts.REAL,
+        facts.REAL,
     )
 )
-
-
-_CELLS = tuple(lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL))
-_BOTH_WAYS = Range(2, 2)
+_BOTH_WAYS = facts.Range(2, 2)
 
 
 class PingpongRow(NamedTuple):
@@ -82,7 +66,7 @@ class PingpongRow(NamedTuple):
 
 def read_row(text: str) -> PingpongRow | None:
     """Read a complete row; None for any other text."""
-    match = _PATTERN.whole.fullmatch(text)
+    match = _ROW.fullmatch(text)
     return PingpongRow(*match.groups()) if match else None
 
 
@@ -93,29 +77,25 @@ def is_header(text: str) -> bool:
     return begins and all(name.startswith(word) for name, word in zip(HEADER, words, strict=False))
 
 
-def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
+def fits(row: PingpongRow, size: facts.Size, *, sent: int | None) -> bool:
     """Return whether the figures of a row are consistent. `sent`: as in `row_size`."""
-    figures = PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
+    figures = facts.PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
     acks_match = row.sign != "=" or row.ack == row.sent
-    return acks_match and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
+    return acks_match and figures.fits(facts.sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
 
 
-def joined(first: str, second: str) -> str | None:
-    """Return the row whose two pieces these are; None unless it has the program's exact layout."""
-    text = (first + second).strip()
-    row = read_row(text)
-    return text if row is not None and row.layout() == text else None
-
-
-def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> Size:
+def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> facts.Size:
     """Return the size that a row measured.
 
     `requested` and `sent` are the requested size and number of messages: they count if they print like the
     row. Otherwise, the other columns narrow down a truncated size: `total`, and MB/sec times usec/xfer, which
     is the size again.
     """
-    others = (by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS), by_product(row.bandwidth, row.latency))
-    return known_size(row.size, requested=requested, others=others)
+    others = (
+        facts.by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS),
+        facts.by_product(row.bandwidth, row.latency),
+    )
+    return facts.known_size(row.size, requested=requested, others=others)
 
 
 USUAL_SETUP_S = 0.035  # set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
@@ -151,7 +131,7 @@ _ERROR_INSIDE = lazy(
 )
 _USAGE = lazy(r"\s+fi_pingpong \[OPTIONS\].*")
 _SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
-# Any other line is irrelevant, unless a torn row or an fi_info block is waiting for its rest.
+# Any other line is irrelevant, unless an fi_info block is waiting for its rest.
 _MAY_MATTER = lazy(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
 _MAY_BEGIN = lazy(r"pingpong|#sent|\d +[=+-]\d")
 _DEBUG_BOUNDARY = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
@@ -201,18 +181,8 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         return False
 
     @override
-    def joined(self, first: str, second: str, process: PingpongProcess) -> str | None:
-        del process
-        return joined(first, second)
-
-    @override
-    def may_be_cut(self, text: str, process: PingpongProcess) -> bool:
-        return _PATTERN.may_be_cut(text) and not (process.rows and text.strip() == "0")
-
-    @override
     def is_damaged(self, text: str, process: PingpongProcess) -> bool:
-        del process
-        return is_damaged_row(text.split(), _CELLS)
+        return is_remains(text.split(), _CELLS) and not (process.rows and text.strip() == "0")
 
     @override
     def row_point(self, line: Line, process: PingpongProcess) -> Point | Damaged | None:
@@ -225,7 +195,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if not fits(row, size, sent=sent):
             return Damaged(line.number, line.text)
         if not size.exact:
-            self.record.findings.append(truncated_size(row.size, size.value))
+            self.record.findings.append(facts.truncated_size(row.size, size.value))
         if row.sign != "=" and int(row.ack.rstrip("kmb")):
             messages = f"messages of {format_size(size.value)} were"
             self.record.failures.append(
@@ -233,20 +203,20 @@ class PingpongExecution(PairExecution[PingpongProcess]):
                 if row.sign == "+"
                 else f"{row.ack} more {messages} acknowledged than the {row.sent} sent."
             )
-        values = {name: number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
+        values = {name: facts.number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
         measured = {name: value for name, value in values.items() if value is not None}
         self._note_iterations(row, process, size.value, measured.get("latency"))
         labels = self.labels(process, sent=row.sent, time=f"{row.time}s")
         return Point(size.value, labels, tuple(measured), tuple(measured.values()))
 
     def _note_iterations(self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None) -> None:
-        count = exact_count(row.sent, process.command.iterations if process.command else None)
+        count = facts.exact_count(row.sent, process.command.iterations if process.command else None)
         if count is not None:
             self.iterations.add(count)
         # Only the first row can include the set-up.
         if process.rows != 1 or latency is None:
             return
-        minimum = count if count is not None else count_range(row.sent).low
+        minimum = count if count is not None else facts.count_range(row.sent).low
         provider = self.reported.first("provider").partition(";")[0]
         setup = setup_s(self.reported.first("endpoint"), provider)
         if setup > SETUP_SHARE * latency * 2 * minimum and size not in self._setup_sizes:
@@ -267,11 +237,10 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if self._setup_sizes:
             sizes = ", ".join(map(format_size, self._setup_sizes))
             record.findings.append(
-                Finding(
-                    code="setup-time",
-                    severity=Severity.WARNING,
-                    meaning=f"Connection set-up may be more than 1 % of the figure at {sizes}.",
-                    advice="Use more iterations, or -e msg where the provider has it.",
+                warning(
+                    "setup-time",
+                    f"Connection set-up may be more than 1 % of the figure at {sizes}.",
+                    "Use more iterations, or -e msg where the provider has it.",
                 )
             )
         return record
@@ -294,9 +263,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         matters = (_MAY_BEGIN if current is None else _MAY_MATTER).search(text) is not None
         if current is not None and not matters:
             matters = current.expects_more(line.stream) or any(process.table for process in current.processes)
-        used = False
-        for piece in _pieces(line) if matters else ():
-            used = self._read(piece) or used
+        used = matters and self._read(line)
         if not used and (title := _SIDE_TITLE.fullmatch(text)):
             self._side_title = title[1].lower()
         return self.take_readings() or (() if used else None)
@@ -343,7 +310,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         if _ERROR_INSIDE.fullmatch(line.text):
             self.current.fail(line.text, line.stream)
             return True
-        return self.current.keep_torn(line)
+        return self.current.remains(line)
 
     def _debug(self, text: str, stream: Stream) -> None:
         execution = self.open_execution()
@@ -358,14 +325,3 @@ class PingpongReader(PairReader[PingpongExecution]):
             execution.begin_info(stream)
         if side and not execution.has(side, stream, starting=starting):
             self.add(PingpongProcess(stream=stream, side=side))
-
-
-def _pieces(line: Line) -> Iterator[Line]:
-    """Split a line that contains several: a table inside a JSON string, or debug text after a torn row."""
-    texts = [line.text]
-    if "\\n" in line.text and (table := _JSON_TABLE.search(line.text)) is not None:
-        texts = [text.removesuffix("\\r") for text in table[0].split("\\n")]
-    elif "[debug] " in line.text or "[error] " in line.text:
-        texts = _DEBUG_BOUNDARY.split(line.text)
-    for text in texts:
-        yield line._replace(text=text)

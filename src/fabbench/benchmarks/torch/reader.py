@@ -20,9 +20,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_damaged_row, printed, ratios
+from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_remains, note, printed, ratios, warning
 from fabbench.model.compat import override
-from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity, Stream
+from fabbench.model.log import Damaged, Line, Point, Record, Stream
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, format_size
@@ -182,11 +182,9 @@ def read_row(text: str, columns: tuple[str, ...]) -> Row | None:
 def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
     """Return whether this is an incomplete row, judging by its first cell or by most of its cells."""
     cells = _cells(text)
-    if not cells:
-        return False
-    if _COLUMNS[columns[0]].fullmatch(cells[0]) or is_damaged_row(cells, [_COLUMNS[name] for name in columns]):
-        return True
-    return len(cells) == 1 and re.fullmatch(r"\d+(?:\.\d*)?\s*[KMGTPE]?[iBbp]*", cells[0]) is not None
+    return bool(cells) and (
+        bool(_COLUMNS[columns[0]].fullmatch(cells[0])) or is_remains(cells, [_COLUMNS[name] for name in columns])
+    )
 
 
 def _cells(text: str) -> list[str]:
@@ -293,7 +291,7 @@ class _Report:
 
     def _add_finding(self, code: str, meaning: str) -> None:
         if all(finding.code != code for finding in self.record.findings):
-            self.record.findings.append(Finding(code=code, severity=Severity.WARNING, meaning=meaning))
+            self.record.findings.append(warning(code, meaning))
 
 
 class TorchReader(Reader):
@@ -331,10 +329,8 @@ class TorchReader(Reader):
         self._reports[stream] = _Report(record, announced.size, expects_table=announced.table)
         if announced.rounded:
             record.findings.append(
-                Finding(
-                    code="size-truncated",
-                    severity=Severity.NOTE,
-                    meaning=f"The payload is printed with three decimals: {announced.size} bytes are assumed.",
+                note(
+                    "size-truncated", f"The payload is printed with three decimals: {announced.size} bytes are assumed."
                 )
             )
         return [before.finish()] if before is not None else []
@@ -349,7 +345,7 @@ class TorchReader(Reader):
         return out
 
     def _inside(self, line: Line, report: _Report) -> Sequence[Reading] | None:
-        text, record = line.text, report.record
+        text, record = line.text.strip(), report.record
         if report.columns and "|" in text:
             if (row := read_row(text, report.columns)) is not None:
                 return report.row(row, line)
@@ -365,12 +361,11 @@ class TorchReader(Reader):
             return ()
         if _STOPPED.fullmatch(text):
             record.findings.append(
-                Finding(
-                    code="range-reduced",
-                    severity=Severity.WARNING,
-                    meaning="The sweep ended early because memory ran out.",
+                warning(
+                    "range-reduced",
+                    "The sweep ended early because memory ran out.",
+                    "Choose sizes that fit, or free GPU memory.",
                     line=text.strip(),
-                    advice="Choose sizes that fit, or free GPU memory.",
                 )
             )
             return ()
