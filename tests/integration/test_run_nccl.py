@@ -45,7 +45,7 @@ def test_a_store_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """The rows that were kept are shown, and the disk is to blame, not the benchmark."""
 
     def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (7 << 10, 7 << 10))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 10, 12 << 10))
 
     more = ("--virtual-nodes", "2", "--gpus", "2", "--fabric", "tcp", "--gate", "busbw>=0B/s")
     with start_program(tmp_path, arguments(*more), before=small) as run:

@@ -19,6 +19,7 @@ from fabbench.model.errors import MachineError
 
 _MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
 _CHUNK = 1 << 16
+_GRACE_S = 2.0
 # Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
 _KEEPER = """\
 trap '' INT
@@ -111,10 +112,12 @@ class PipedProcess:
         return None
 
     def kill(self) -> None:
-        """End its group at once, and close its pipes: a thread that waits for its outputs gets their end."""
+        """End its group, and close its pipes: a thread that waits for its outputs gets their end."""
         if self._popen.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+                os.killpg(self._popen.pid, signal.SIGTERM)
+                if self.wait(_GRACE_S) is None:
+                    os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
         self.end_input()
         with self._reading:

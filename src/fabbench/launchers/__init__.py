@@ -109,6 +109,7 @@ class RenderInput:
             mpirun=first.mpi.program if first.mpi is not None else "mpirun",
             interface=first.interface,
             inside=inside(variant.image) if inside else (),
+            folders=variant.paths,
         )
 
 

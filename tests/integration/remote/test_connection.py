@@ -280,7 +280,7 @@ def test_a_connection_that_breaks_in_mid_run_is_lost(sshd: Sshd, connection: Ssh
 def test_a_machine_that_no_longer_answers_is_lost(
     sshd: Sshd, client: type[SshTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabbench.remote.ssh_transport._ANSWER_S", 2.0)
+    monkeypatch.setattr("fabbench.remote.transport._ANSWER_S", 2.0)
     with connected(client(sshd.host())) as connection:
         assert connection.answers()
         pipe = connection.open(["sh", "-c", "echo begun; sleep 600"])

@@ -103,6 +103,10 @@ _AGENT = """\
 export OMPI_MCA_plm_rsh_agent="$agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 # Open MPI 4
 export PRTE_MCA_plm_ssh_agent="$agent" PRTE_MCA_plm_ssh_no_tree_spawn=1 # and 5
 """
+_REQUIRE = (
+    'for folder in "${@:1:$0}"; do [ -d "$folder" ] || { echo "fabbench: $folder is not on $(uname -n)"; exit 127; }; '
+    'done; exec "${@:$(($0 + 1))}"'
+)
 _FAMILY = 8  # From this many variables with one prefix on, all variables with the prefix are unset
 _PREFIX = re.compile(r"[A-Z]+_[A-Z]+_")
 _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
@@ -311,6 +315,8 @@ class _Script:
 
     def _env(self, command: Command) -> Iterator[str]:
         """Yield the words of env for a command: variables to unset, and variables to set."""
+        if folders := self._target.folders:  # without them, the libraries of the host would be measured
+            yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
         families = [match[0] for name in command.unset if (match := _PREFIX.match(name))]
         whole = {name for name in families if families.count(name) >= _FAMILY}
         if whole:

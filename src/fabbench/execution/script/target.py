@@ -27,6 +27,7 @@ class VariantOverrides:
     mpirun: str = "mpirun"
     interface: str = ""
     inside: tuple[str, ...] = ()  # As `ScriptTarget.inside`
+    folders: tuple[str, ...] = ()  # Directories without which nothing of it is started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class ScriptTarget:
     ssh: tuple[str, ...] = SSH  # Options of ssh
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path, the same on every host
     inside: tuple[str, ...] = ()  # Options of srun that start a program in a container; empty for the host itself
+    folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
     toggled: bool = True  # Whether the variable FABRIC chooses configurations
     head: str = ""  # Comments that precede everything else: the command that generated it, directives
     opening: str = ""  # Text before the first execution
@@ -56,7 +58,7 @@ class ScriptTarget:
         overrides = self.variants.get(variant)
         if overrides is None:
             return self
-        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=overrides.inside)
+        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=overrides.inside, folders=overrides.folders)
 
     @property
     def mpiruns(self) -> tuple[str, ...]:
