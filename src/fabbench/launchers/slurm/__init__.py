@@ -62,6 +62,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
 
     order = 1
     divides = True
+    without = ("silence_s",)  # A job's script has no silence limit
 
     login: str | None = option(HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True)
     partition: str | None = option(
