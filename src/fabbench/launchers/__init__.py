@@ -7,9 +7,8 @@ distributions register theirs in the entry point groups ``fabbench.launchers`` a
 docs/add-a-launcher.md.
 """
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -373,36 +372,6 @@ class Explanation:
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}"
-
-
-class MessagePattern(NamedTuple):
-    """A message of Kubernetes or Slurm and what it means. Texts may use the pattern's ``{groups}``."""
-
-    pattern: re.Pattern[str]
-    code: str
-    text: str
-    advice: str
-    final: bool = True
-
-
-def pattern(regex: str, code: str, text: str, advice: str, *, final: bool = True) -> MessagePattern:
-    """Return a table entry; `regex` is case-insensitive."""
-    return MessagePattern(re.compile(regex, re.IGNORECASE | re.DOTALL), code, text, advice, final)
-
-
-def match_message(table: Iterable[MessagePattern], message: str, **known: str) -> Explanation | None:
-    """Explain a message by the first entry whose pattern it contains; `known` fills other braces."""
-    for entry in table:
-        if match := entry.pattern.search(message):
-            groups = {name: text or "" for name, text in match.groupdict().items()}
-            filled = {"message": shorten(message), **known, **groups}
-            return Explanation(
-                code=entry.code,
-                text=entry.text.format(**filled),
-                advice=entry.advice.format(**filled),
-                final=entry.final,
-            )
-    return None
 
 
 def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:

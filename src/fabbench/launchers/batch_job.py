@@ -16,7 +16,6 @@ from fabbench.model.log import MARKER_SIGN, Ending
 from fabbench.model.plan import Execution, Plan
 
 Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
-ReadCounters = Callable[[], Mapping[str, Sequence[str]]]  # NIC counters of a running job's hosts, for live views
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
@@ -30,9 +29,7 @@ class JobAllocation:
     with `close`.
     """
 
-    # No thread reads counters: a launcher may start programs here at any time.
     remote = False
-    read_counters: ReadCounters | None = None  # While the job runs; the script prints those of each execution
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
@@ -48,7 +45,6 @@ class JobAllocation:
         self._demux = Demux(())
         self._waits_for_start = waits_for_start
         self._documents: Mapping[str, str] = {}
-        self._executing = False
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -66,15 +62,11 @@ class JobAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution; return how it ended."""
-        self._executing = True
-        try:
-            return (yield from self._demux.execute(execution))
-        finally:
-            self._executing = False
+        return (yield from self._demux.execute(execution))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Return the current counters, for live views: the script prints those before and after an execution."""
-        return self.read_counters() if self.read_counters is not None and self._executing else {}
+        """Return nothing: the script prints the counters before and after each execution."""
+        return {}
 
     def close(self) -> None:
         """End the job if it has not ended."""

@@ -14,7 +14,6 @@ from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
 from fabbench.model.messages import listed
 
-NODE_NOT_READY = "node-not-ready"  # The code of the explanation that a pod's node is not ready: it may be again
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
 started in a running pod, the pod goes on and its status does not show it."""
@@ -23,33 +22,21 @@ Object = Mapping[str, Any]
 Row = tuple[str, str, str, bool]  # Pattern in "Reason: message", code, advice, whether waiting is pointless
 
 _PULL = r"^(?:ErrImage|Image|Invalid|RegistryUnavailable).*"
-_UNHEALTHY = r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/"  # Taints of unhealthy nodes, never to be tolerated
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
-_SECURITY = "Use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
+_SECURITY = "a namespace with the label pod-security.kubernetes.io/enforce=privileged"
 _TABLE: tuple[Row, ...] = (
-    # Images.
-    (r"no match for platform|no matching manifest|exec format error", "architecture",
-        "Use an image built for the nodes' architecture.", True),
-    (_PULL + r"(?:toomanyrequests|\b429\b)", "image",
-        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.", False),
-    (_PULL + r"(?:unauthorized|authenti|no basic auth|authorization|denied|forbidden|\b40[13]\b)", "image",
-        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too.",
-        True),
-    (_PULL + r"no space left", "disk", "Free some space on the node, or choose another one.", True),
-    (_PULL + r"(?:i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b)(?!.*no such host)", "image",
-        "Pass another image with --image, or check that the nodes can reach its registry.", False),
-    (_PULL, "image", "Check the image's name and tag, and that the nodes can reach its registry.", True),
+    (_PULL + r"(?:toomanyrequests|\b429\b|i/o timeout|deadline exceeded|TLS handshake|reset|\bEOF\b)", "image",
+        "Wait, pass a pull secret with --pull-secret, or another registry with --image.", False),
+    (_PULL, "image",
+        "Check the image's name, tag and architecture (--image), and the right to pull it (--pull-secret).", True),
     (r"exec:? .*(?:no such file|not found)", "no-program", "Pass an image that has it with --image.", True),
-    # Admission.
     (r"exceeded quota|failed quota", "quota",
         "Use fewer nodes or another namespace, or have the quota changed.", True),
-    (r"violates PodSecurity.*host ?(?:Network|namespaces)", "pod-security",
-        f"Drop --host-network, or use another namespace. {_SECURITY} for it.", True),
     (r'violates PodSecurity.*"IPC_LOCK"', "pod-security",
-        f"RDMA needs IPC_LOCK. {_SECURITY}, or measure --fabric tcp alone.", True),
-    (r"violates PodSecurity.*runAsNonRoot|runAsNonRoot|runAsUser", "pod-security",
+        f"RDMA needs IPC_LOCK. Use {_SECURITY}, or measure --fabric tcp alone.", True),
+    (r"runAsNonRoot|violates PodSecurity.*runAsUser", "pod-security",
         "Pass --run-as-user 1000 to run pods without root.", True),
-    (r"violates PodSecurity", "pod-security", f"{_SECURITY}.", True),
+    (r"violates PodSecurity", "pod-security", f"Drop --host-network, or use {_SECURITY}.", True),
     (r'namespaces? "(?P<namespace>[^"]+)" not found', "namespace",
         "Pass another with --namespace, or create it: kubectl create namespace {namespace}.", True),
     (r'User "[^"]+" cannot ', "rights",
@@ -58,37 +45,19 @@ _TABLE: tuple[Row, ...] = (
     (r"^ValidationError", "invalid", "The MPI operator may be older than 0.5.", True),
     (r"forbidden|denied the request|denied request|usage per (?:Pod|Container)", "forbidden",
         "Use another namespace, or ask the cluster's administrators.", True),
-    # Scheduling. A resource that nodes lack comes first: see `_unscheduled`.
-    (rf"taint \{{(?P<key>(?!{_UNHEALTHY})[^:}}]+): *(?P<value>[^}}]*)", "taints",
+    # Not the taints of unhealthy nodes, which are never to be tolerated.
+    (r"taint \{(?P<key>(?!node\.kubernetes\.io/|sagemaker\.amazonaws\.com/)[^:}]+): *(?P<value>[^}]*)", "taints",
         "If the nodes are meant for this, pass --toleration {key}={value}.", True),
-    (r"were unschedulable|/unschedulable", "cordoned",
-        "Run kubectl uncordon NODE when their maintenance is over, or choose other nodes.", False),
-    (_UNHEALTHY, "node-lost", "Check the nodes: kubectl describe node.", False),
-    (r"anti-affinity", "too-few-nodes", "Each pod needs a node of its own: use fewer nodes, or wait.", False),
-    (r"nodes are available|no nodes available", "no-node",
-        "fabbench check shows the nodes. Choose others, or wait for the autoscaler.", False),
-    # Ends.
     (r"^OOMKilled", "oom-killed", _MEMORY, True),
-    (r"low on resource|^Evict", "evicted", "Check what else runs on the node, and measure when it is idle.", True),
-    (r"^(?:NodeLost|NodeNotReady|Terminated|NodeShutdown|DeletionByTaintManager)|shutdown", "node-lost",
-        "Measure without the node, or when it is back.", True),
-    (r"^Preempt", "preempted", "Measure when the cluster is less busy, or with a higher priority.", True),
-    (r"^DeadlineExceeded", "deadline", "Give the run more time, or measure less.", True),
-    (r"^(?:OutOf|UnexpectedAdmissionError)", "insufficient",
-        "Another pod took it, or a device failed: try again, or check the device plugin's log.", True),
-    # Before containers start.
-    (r"assign an IP|no available IP|IPAM|insufficient IPs?|ENI limit", "addresses",
-        "The node has no IP address left: check the CNI plugin and the subnet.", False),
 )  # fmt: skip
 _COMPILED = tuple((re.compile(row[0], re.IGNORECASE | re.DOTALL), row) for row in _TABLE)
-_EXITS = {
+_DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
+_EXITS = {  # Exit statuses that pod_watchdog.sh and shells give a meaning
     75: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
-    126: ("no-program", "A program of the image is missing, or cannot be executed: pass another with --image."),
-    127: ("no-program", "A program of the image is missing, or cannot be executed: pass another with --image."),
+    **dict.fromkeys((126, 127), ("no-program", "A program is missing or not executable: pass an image with --image.")),
     137: ("killed", "It was killed from outside: check the events of the node, and its memory."),
-    143: ("deleted", "It was deleted from outside: check the events of the Job and of the node."),
+    143: _DELETED,
 }
-"""Exit statuses that pod_watchdog.sh and shells give a meaning."""
 _BEFORE = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
@@ -184,10 +153,10 @@ def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
         yield Explanation(code="node-lost", text=f"{_subject(pod)}: the node is gone.", advice=advice)
     elif node and not node.ready:
         text = f"{_subject(pod)}: the node is not ready: {shorten(node.why_not)}."
-        yield Explanation(code=NODE_NOT_READY, text=text, advice=advice)
+        yield Explanation(code="node-not-ready", text=text, advice=advice)
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
-        advice = "It was deleted from outside: check the events of the Job and of the node."
-        yield Explanation(code="deleted", text=f"{_subject(pod)} is being deleted.", advice=advice)
+        code, advice = _DELETED
+        yield Explanation(code=code, text=f"{_subject(pod)} is being deleted.", advice=advice)
 
 
 def _states(pod: Object, name: str) -> Iterator[Object]:
@@ -223,7 +192,7 @@ def _unscheduled(pod: Object, events: Sequence[Object], nodes: Sequence[Node]) -
         if lacking := dict.fromkeys(_LACKING.findall(said)):
             yield _insufficient(pod, said, list(lacking), nodes)
         elif said:
-            advice = "Check the pod's events: kubectl describe pod."
+            advice = "Choose other nodes (fabbench check shows them all), or wait for the autoscaler."
             yield explain(f"{_subject(pod)} cannot be scheduled", said, "no-node", advice, final=False)
 
 

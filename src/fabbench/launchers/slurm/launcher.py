@@ -259,9 +259,7 @@ def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocatio
     fit = select_nodes(seen, partition, count, target.hosts)
     inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
     job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
-    allocation = _job_allocation(inventory, partial(follow, job))
-    allocation.read_counters = job.counters
-    return allocation
+    return _job_allocation(inventory, partial(follow, job))
 
 
 # Options of a job that is submitted; in an allocation they are already fixed. A target of `fabbench.yaml` may have

@@ -153,7 +153,7 @@ def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
     assert sound(explain_pod(killed)).code == "killed"
     details = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
     found = sound(explain_pod(killed, [event("Started", "Started container"), details]))
-    assert found.code == "evicted"
+    assert found.code == "ended"
     assert "The node was low on resource" in found.text
     # Nodes come back, and evictions do not end: what else was told of the pod decides nothing.
     back = event("NodeNotReady", "Node is not ready")
@@ -214,7 +214,7 @@ def test_what_is_not_known_is_told_and_may_pass() -> None:
 
 def test_a_failed_job_is_told() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
-    assert sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).code == "deadline"
+    assert sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).code == "ended"
     failed = {**failed, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
     assert "backoff limit" in sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).text
     assert explain_owner(JOB, "Job") is None
