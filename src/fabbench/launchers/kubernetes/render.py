@@ -10,12 +10,11 @@ from fabbench.catalog.kubernetes_resources import (
     resources_of_profile,
     resources_of_type,
 )
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
-from fabbench.launchers.kubernetes.discover import require_profile
+from fabbench.launchers.kubernetes.discover import pod_inventory, require_profile
 from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
@@ -94,32 +93,18 @@ def _default_resources(profile: Profile | None, instance_type: str, *, gpus: boo
     return replace(resources, resource="", devices=0, declared=profile) if profile else resources
 
 
-def pod_inventory(target: Target, needs: Needs) -> Inventory:
-    """Return nodes of the requested type, with what pods request of them. Raise RequestError."""
-    options = target.options_as(ClusterPodOptions)
-    require_profile(options, seen=False)
-    nodes = target.nodes or len(target.hosts) or NODES
-    amounts = options.pod_requests
-    return inventory_of(
-        options.instance_type,
-        nodes,
-        target=target,
-        needs=needs,
-        amounts=amounts,
-        image=options.image,
-        profile=options.profile,
-    )
-
-
 class KubernetesManifests(Rendering):
     """The format ``kubernetes``."""
 
     name = "kubernetes"
-    options = KubernetesOptions
+    options: type[ClusterPodOptions] = KubernetesOptions
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
-        return pod_inventory(target, needs)
+        options = target.options_as(ClusterPodOptions)
+        require_profile(options, seen=False)
+        nodes = target.nodes or len(target.hosts) or NODES
+        return pod_inventory(target, needs, options.instance_type, nodes, options.pod_requests)
 
     def render(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""

@@ -8,7 +8,7 @@ nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kub
 from fabbench.catalog.kubernetes_resources import GPU
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_MPIJOB, SSH
-from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers import RenderInput
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     benchmark_container,
@@ -20,11 +20,10 @@ from fabbench.launchers.kubernetes.manifests import (
     users_metadata,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.render import pod_inventory, rendered_spec
+from fabbench.launchers.kubernetes.render import KubernetesManifests, rendered_spec
 from fabbench.launchers.pod_options import Object, Toleration, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Inventory, Needs, Target
 
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 _SSHD = (
@@ -108,16 +107,13 @@ def _on_port(spec: RunSpec) -> tuple[str, ...]:
     return ("-p", str(spec.port)) if spec.host_network else ()
 
 
-class MpiJobManifest(Rendering):
+class MpiJobManifest(KubernetesManifests):
     """The format ``mpijob``."""
 
     name = "mpijob"
     options = MpiJobOptions
 
     @override
-    def inventory(self, target: Target, needs: Needs) -> Inventory:
-        return pod_inventory(target, needs)
-
     def render(self, source: RenderInput) -> str:
         """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
