@@ -25,7 +25,7 @@ from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
-from fabbench.launchers.kubernetes.watch import PodWatch
+from fabbench.launchers.kubernetes.objects import PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote.transport import LostError
 from tests.support.clock import Clock

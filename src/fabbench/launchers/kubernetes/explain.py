@@ -11,7 +11,7 @@ from typing import Any
 
 from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES
 from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
+from fabbench.launchers.kubernetes.nodes import Amount, Node, requests, true_condition
 from fabbench.model.messages import listed
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -90,9 +90,8 @@ def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Ex
     for event in own:
         if event.get("type") == "Warning" or event.get("reason") == "FailedCreate":
             return explain(f"The {kind} {name}", _said(event), "create", "Check its events.", final=False)
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Failed" and condition.get("status") == "True":
-            return explain(f"The {kind} {name} has failed", _said(condition), "ended", "Check its pods.")
+    if failed := true_condition(owner, "Failed"):
+        return explain(f"The {kind} {name} has failed", _said(failed), "ended", "Check its pods.")
     if kind == "MPIJob" and not status.get("conditions"):
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
         text = f"The MPI operator has not picked up the MPIJob {name} yet."
@@ -123,14 +122,10 @@ def _said(thing: Object) -> str:
 
 def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     status = pod.get("status") or {}
-    disrupted = (
-        each
-        for each in status.get("conditions") or ()
-        if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
-    )
+    disrupted = true_condition(pod, "DisruptionTarget")
     # A pod's status may show later, or never, what an event announces.
     announced = (each for each in events if each.get("reason") in {"Evicted", "Preempted", "Preempting"})
-    for each in (*([status] if status.get("reason") else ()), *disrupted, *announced):
+    for each in (*([status] if status.get("reason") else ()), *([disrupted] if disrupted else ()), *announced):
         yield explain(_subject(pod), _said(each), "ended", "Check the events of the pod and its node.")
     for state in _states(pod, "terminated"):
         code, reason = state.get("exitCode"), state.get("reason")

@@ -229,7 +229,7 @@ class KubernetesLauncher(Launcher):
         relations = HostRelations()
         try:
             with JobRun(api, spec, self.workload(spec)) as job_run, contextlib.ExitStack() as stack:
-                pods = job_run.connections(job_run.wait(options.start_timeout, nodes, notify))
+                pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
                 found |= map_hosts(pods, lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments))
@@ -260,7 +260,7 @@ class KubernetesLauncher(Launcher):
         spec = _spec(target, needs, resources, chosen)
         objects = self.workload(spec)
         with JobRun(api, spec, objects) as job_run:
-            pods = job_run.wait(options.start_timeout, seen, notify)
+            pods = job_run.wait(options.start_timeout, seen)
             by_name = job_run.connections(pods)
             profile = options.profile
             inventory = inventories(

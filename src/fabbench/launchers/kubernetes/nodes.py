@@ -205,6 +205,12 @@ def fabric_name(node: Node) -> str:
     return "EFA" if node.resource in {EFA, ""} else node.resource
 
 
+def true_condition(thing: Mapping[str, Any], *types: str) -> Mapping[str, Any] | None:
+    """Return the first condition of an object's status that has one of these types and is true."""
+    conditions = (thing.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") in types and each.get("status") == "True"), None)
+
+
 def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
     return thing.get("metadata") or {}
 
