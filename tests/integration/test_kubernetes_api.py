@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fabbench.launchers.kubernetes import api, watch
+from fabbench.launchers.kubernetes import api, objects
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
     AlreadyExistsError,
@@ -255,7 +255,7 @@ def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> Non
 
 
 def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_RETRY_S", 0.05)
+    monkeypatch.setattr(objects, "_RETRY_S", 0.05)
 
     def pod(name: str, phase: str) -> dict[str, Any]:
         return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"}, "status": {"phase": phase}}
