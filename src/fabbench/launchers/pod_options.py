@@ -192,13 +192,13 @@ def yaml_documents(
         Dumper=_dumper(compact=compact),
         explicit_start=explicit_start,
         sort_keys=False,
-        width=110,
+        width=118,
         allow_unicode=True,
     )
     return "".join(f"# {line.removeprefix('# ')}\n" for line in comment.split("\n") if line) + text
 
 
-_LONGEST_FLOW = 80  # Maximum characters of a value that `compact` writes on one line
+_LONGEST_FLOW = 100  # Maximum characters of a value that `compact` writes on one line
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
@@ -212,9 +212,9 @@ def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def flows(value: Any) -> bool:
-        # A list of objects has a line for each, so that a diff shows which changed.
-        text, objects = str(value), isinstance(value, list) and any(isinstance(part, dict) for part in value)
-        return compact and not objects and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text and "[{" not in text
+        # A list of several objects has a line for each, so that a diff shows which changed.
+        text, objects = str(value), isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)
+        return compact and not objects and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text and "[{" not in text[1:]
 
     def mapping(dumper: yaml.SafeDumper, value: Object) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flows(value))

@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, PodOptions
@@ -43,7 +42,7 @@ class RunSpec:
     deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
     hostnames: tuple[str, ...] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
-    instance_type: str = ""  # Used if no nodes are named; empty: any
+    instance_type: str = ""  # The label of nodes, if none are named; empty: any
     arch: str = ""  # The nodes' architecture; empty: unknown
     port: int = PORT  # Of the sshd in pods that run without fabbench
     lease_s: int = LEASE_S
@@ -84,7 +83,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
     # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
     backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
-    job = {**_indexed(spec, backoff), "ttlSecondsAfterFinished": spec.ttl_s, "template": waiting(spec)}
+    job = {"ttlSecondsAfterFinished": spec.ttl_s, **_indexed(spec, backoff, waiting(spec))}
     return (
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_metadata(spec), "spec": job},
         *claim_template(spec, {"name": spec.name, "labels": spec.labels}),
@@ -96,8 +95,8 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     labels = {"job-name": spec.name}
     pods = template(spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels)
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
-    job = {**_indexed(spec, {"backoffLimit": 0}), "template": pods}
-    service: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
+    job = _indexed(spec, {"backoffLimit": 0}, pods)
+    service: Object = {"clusterIP": "None", "selector": labels}
     return (
         *claim_template(spec, {"name": spec.name}),
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": service},
@@ -105,14 +104,15 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     )
 
 
-def _indexed(spec: RunSpec, backoff: Object) -> Object:
+def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
         raise RequestError(
             f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
             hint="List as many nodes as pods.",
         )
     numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
-    return {**numbers, **backoff, **deadline(spec.deadline_s)}
+    pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
+    return {**numbers, **backoff, **deadline(spec.deadline_s), "template": pods}
 
 
 def deadline(seconds: int) -> Object:
@@ -181,6 +181,7 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
     }
     user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
     strict = {
+        "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
@@ -193,13 +194,14 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
 def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
     """Return the pod template for a container, on a node of its own: among pods with these `labels`."""
     pod_spec: Object = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "affinity": _affinity(spec, labels),
         **spec.options.pod_spec(),
         "volumes": _volumes(spec),
         **_sidecars_and_claims(spec),
     }
+    if spec.instance_type and not spec.hostnames:
+        nodes = {"node.kubernetes.io/instance-type": spec.instance_type, **pod_spec.get("nodeSelector", {})}
+        pod_spec["nodeSelector"] = nodes
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     pod_spec["containers"] = [container]
@@ -301,12 +303,8 @@ _HOSTNAME = "kubernetes.io/hostname"
 def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
     affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    key, values = _HOSTNAME, list(spec.hostnames)
-    if not values and spec.instance_type:
-        key, name = "node.kubernetes.io/instance-type", plain(spec.instance_type)
-        values = [name, f"ml.{name}"]
-    if values:
-        terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
+    if spec.hostnames:
+        terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}]}]
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return affinity
 

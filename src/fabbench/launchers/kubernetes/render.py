@@ -25,8 +25,7 @@ from fabbench.plan.request import refuse_images
 
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
-kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
-  fabbench compare -"""
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 | fabbench compare -"""
 _START = """\
 [ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
 mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
@@ -75,7 +74,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         claim=options.resource_claim,
         hostnames=source.request.target.hosts,
-        instance_type=instance_type,
+        instance_type=f"ml.{instance_type}" if options.instance_type.lower().startswith("ml.") else instance_type,
         arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),

@@ -36,20 +36,17 @@ _LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit
 
 
 def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
-    """Return the MPIJob of two pod templates. A worker has a slot per GPU."""
+    """Return the MPIJob of two pod templates, whose workers are never restarted. mpirun gets its slots elsewhere."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
         "metadata": metadata,
         "spec": {
-            "slotsPerWorker": max(spec.resources.gpus, 1),
-            "sshAuthMountPath": "/root/.ssh",
-            "mpiImplementation": "OpenMPI",
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
-                "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
+                "Launcher": {"restartPolicy": "Never", "template": launcher},
+                "Worker": {"replicas": spec.count, "template": workers},
             },
         },
     }
@@ -83,8 +80,6 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
         "args": [*command[-1:]],
     }
     pod_spec: Object = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
     }
@@ -94,8 +89,7 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
 
 
 _ABOUT = """\
-For Kubeflow's MPI operator (kubeflow.org/v2beta1, 0.5 and later). The launcher's log is what `fabbench parse`
-and `fabbench compare` read: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
+For Kubeflow's MPI operator, 0.5 or later. Its log: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 
 # Workers generate their host keys when they start, and the operator does not publish them. The launcher logs
 # in with this job's key, from its Secret.
