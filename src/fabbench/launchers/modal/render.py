@@ -21,11 +21,11 @@ from fabbench.model.plan import Command, Execution, Plan, Step
 
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
-_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
+_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("FABBENCH_INTERFACE")
-_MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
+_MODULES = ("os", "subprocess", "sys", "time")
 
 
 class ModalRendering(Rendering):
