@@ -154,6 +154,12 @@ class PodOptions(LauncherOptions):
         """Return the tolerations of all of fabbench's pods, then the user's."""
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
 
+    def metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
+        """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
+        given = {"labels": dict(self.labels), "annotations": dict(annotations)}
+        given = {key: pairs for key, pairs in given.items() if pairs}
+        return {"metadata": given} if given else {}
+
     def pod_spec(self) -> dict[str, Any]:
         """Return the pod spec fields that these options set."""
         fields: dict[str, Any] = {"tolerations": [each.manifest() for each in self.all_tolerations]}

@@ -131,7 +131,7 @@ def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Objec
 
 def user_metadata(spec: RunSpec) -> Object:
     """Return the metadata of the object that creates the pods, with what the user adds."""
-    return {"name": spec.name, **users_metadata(spec.options, spec.options.annotations).get("metadata", {})}
+    return {"name": spec.name, **spec.options.metadata(spec.options.annotations).get("metadata", {})}
 
 
 def run_metadata(spec: RunSpec) -> Object:
@@ -139,13 +139,6 @@ def run_metadata(spec: RunSpec) -> Object:
     metadata = user_metadata(spec)
     metadata["labels"] = {**metadata.get("labels", {}), **spec.labels}
     return metadata
-
-
-def users_metadata(options: PodOptions, annotations: Mapping[str, str]) -> Object:
-    """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
-    fields = {"labels": dict(options.labels), "annotations": dict(annotations)}
-    given = {key: value for key, value in fields.items() if value}
-    return {"metadata": given} if given else {}
 
 
 @cache
@@ -206,7 +199,7 @@ def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Obj
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     pod_spec["containers"] = [container]
     annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
-    return {**users_metadata(spec.options, annotations), "spec": pod_spec}
+    return {**spec.options.metadata(annotations), "spec": pod_spec}
 
 
 def profile_annotations(resources: PodResources) -> dict[str, str]:

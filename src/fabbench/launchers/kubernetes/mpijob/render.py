@@ -17,7 +17,6 @@ from fabbench.launchers.kubernetes.manifests import (
     escape_names,
     template,
     user_metadata,
-    users_metadata,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.render import KubernetesManifests, rendered_spec
@@ -85,7 +84,7 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
     }
     if options.pull_secrets:
         pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
-    return {**users_metadata(options, options.annotations), "spec": {**pod_spec, "containers": [container]}}
+    return {**options.metadata(options.annotations), "spec": {**pod_spec, "containers": [container]}}
 
 
 _ABOUT = """\
