@@ -112,20 +112,13 @@ def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
         )
     numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
     pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
-    return {**numbers, **backoff, **deadline(spec.deadline_s), "template": pods}
-
-
-def deadline(seconds: int) -> Object:
-    """Return the field of a Job: if pods cannot start, nothing else ends it soon after fabbench."""
-    return {"activeDeadlineSeconds": seconds}
+    return {**numbers, **backoff, "activeDeadlineSeconds": spec.deadline_s, "template": pods}
 
 
 def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
-    reference = {
-        **{key: owner[key] for key in ("apiVersion", "kind")},
-        **{key: owner["metadata"][key] for key in ("name", "uid")},
-    }
+    meta = owner["metadata"]
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
     return tuple({**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects)
 
 
@@ -174,9 +167,7 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
     }
     user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
     strict = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False, "enableServiceLinks": False, "terminationGracePeriodSeconds": 5,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
     }
     metadata = pods.get("metadata", {})
@@ -205,13 +196,9 @@ def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Obj
 def profile_annotations(resources: PodResources) -> dict[str, str]:
     """Return the annotations that give pods access to a fabric."""
     profile = resources.profile
-    if profile is None:
-        return {}
-    annotations = dict(profile.annotations)
-    if profile.device_annotation is not None and resources.devices:
-        key, each = profile.device_annotation
-        annotations[key] = ",".join([each] * resources.devices)
-    return annotations
+    key, each = (profile.device_annotation if profile else None) or ("", "")
+    of_devices = {key: ",".join([each] * resources.devices)} if key and resources.devices else {}
+    return {**(profile.annotations if profile else {}), **of_devices}
 
 
 def _sidecars_and_claims(spec: RunSpec) -> Object:
@@ -255,15 +242,9 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
     profile = spec.resources.profile
     if profile is None or not profile.device_class:
         return ()
-    exactly = {"deviceClassName": profile.device_class, "allocationMode": "All"}
-    return (
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": metadata,
-            "spec": {"spec": {"devices": {"requests": [{"name": CLAIM, "exactly": exactly}]}}},
-        },
-    )
+    request = {"name": CLAIM, "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"}}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return ({**kind, "metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}},)
 
 
 def benchmark_container(spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any) -> Object:

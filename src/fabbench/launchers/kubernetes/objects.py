@@ -20,7 +20,6 @@ from fabbench.launchers.kubernetes.manifests import (
     RUN,
     WORKER,
     RunSpec,
-    deadline,
     owned_by,
 )
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes, true_condition
@@ -70,8 +69,9 @@ class Heartbeat:
             try:
                 now = time.monotonic()
                 if now - self._extended >= self._lease_s / 5:
-                    until = deadline(round(now - self._started) + self._lease_s)
-                    self._api.patch("Job", self._job, {"spec": until})
+                    # If pods cannot start, nothing else ends the Job soon after fabbench.
+                    until = round(now - self._started) + self._lease_s
+                    self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
                     self._extended = now
                 running = [pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"]
             except MachineError:
