@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES
 from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.kubernetes.nodes import Amount, Node, requests, true_condition
-from fabbench.model.messages import listed
+from fabbench.launchers.kubernetes.nodes import Node, requests, true_condition
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
@@ -63,7 +61,6 @@ _BEFORE = re.compile(
     r'"[^"]*": |rpc error: code = \w+ desc = '
 )
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_LACKING = re.compile(r"Insufficient ([^\s,]*\w)")
 
 
 def explain(subject: str, said: str, code: str, advice: str, *, final: bool = True) -> Explanation:
@@ -79,7 +76,7 @@ def explain(subject: str, said: str, code: str, advice: str, *, final: bool = Tr
 def explain_pod(pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet. `events` may include other objects'."""
     own = sorted((event for event in events if _concerns(event, pod)), key=_time)
-    found = (_ended(pod, own), _lost(pod, nodes), _waiting(pod, own), _unscheduled(pod, own, nodes), _setup(pod, own))
+    found = (_ended(pod, own), _lost(pod, nodes), _waiting(pod, own), _unscheduled(pod, own), _setup(pod, own))
     return next(chain.from_iterable(found), None)
 
 
@@ -175,7 +172,7 @@ def _waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         yield explain(_subject(pod), said, "start", "Check the pod's events: kubectl describe pod.")
 
 
-def _unscheduled(pod: Object, events: Sequence[Object], nodes: Sequence[Node]) -> Iterator[Explanation]:
+def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     if (pod.get("spec") or {}).get("nodeName"):
         return
     conditions = (pod.get("status") or {}).get("conditions") or ()
@@ -184,43 +181,9 @@ def _unscheduled(pod: Object, events: Sequence[Object], nodes: Sequence[Node]) -
     for each in chain(false, failed):
         # What preemption would not help with says nothing more.
         said = re.split(r"\.? preemption: ", str(each.get("message") or ""), maxsplit=1)[0]
-        if lacking := dict.fromkeys(_LACKING.findall(said)):
-            yield _insufficient(pod, said, list(lacking), nodes)
-        elif said:
-            advice = "Choose other nodes (fabbench check shows them all), or wait for the autoscaler."
+        if said:
+            advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
             yield explain(f"{_subject(pod)} cannot be scheduled", said, "no-node", advice, final=False)
-
-
-def _insufficient(pod: Object, said: str, lacking: Sequence[str], nodes: Sequence[Node]) -> Explanation:
-    """Explain that nodes have too little free: for good if none of those that the pod may use has that much."""
-    candidates = [node for node in nodes if _may_use(pod, node)]
-    requested = requests(pod)
-    highest = {name: max((_amount(each, name).allocatable for each in candidates), default=0) for name in lacking}
-    final = bool(candidates) and any(requested.get(name, 0) > highest[name] for name in lacking)
-    runs = sorted({run for node in candidates for run in node.runs} - {_run_of(pod)})
-    advice = "Wait until the pods that use them finish, or choose other nodes."
-    if runs:
-        advice = f"The fabbench runs {listed(runs)} use them: wait, or remove them with fabbench clean --all."
-    if final:
-        advice = "No node has that many: choose other nodes or another type, or check that the device plugin runs."
-    text = f"{_subject(pod)} cannot be scheduled: {shorten(said)}."
-    return Explanation(code="insufficient", text=text, advice=advice, final=final)
-
-
-def _run_of(pod: Object) -> str:
-    return str(((pod.get("metadata") or {}).get("labels") or {}).get("fabbench/run", ""))
-
-
-def _may_use(pod: Object, node: Node) -> bool:
-    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
-    expressions = chain.from_iterable(term.get("matchExpressions") or () for term in terms)
-    return all(node.labels.get(each["key"]) in each.get("values", ()) for each in expressions)
-
-
-def _amount(node: Node, resource: str) -> Amount:
-    known = {GPU: node.gpus, HUGE_PAGES: node.huge_pages, "memory": node.memory, "cpu": node.cpus}
-    return node.fabric if resource == node.resource else known.get(resource, Amount())
 
 
 def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:

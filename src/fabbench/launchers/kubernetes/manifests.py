@@ -167,7 +167,9 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
     }
     user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
     strict = {
-        "automountServiceAccountToken": False, "enableServiceLinks": False, "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
     }
     metadata = pods.get("metadata", {})
