@@ -75,7 +75,7 @@ def explain(subject: str, said: str, code: str, advice: str, *, final: bool = Tr
 
 def explain_pod(pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet. `events` may include other objects'."""
-    own = sorted((event for event in events if _concerns(event, pod)), key=_time)
+    own = _own(events, pod)
     found = (_ended(pod, own), _lost(pod, nodes), _waiting(pod, own), _unscheduled(pod, own), _setup(pod, own))
     return next(chain.from_iterable(found), None)
 
@@ -83,8 +83,7 @@ def explain_pod(pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node
 def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Explanation | None:
     """Explain why a Job or MPIJob has failed, or has no pods yet."""
     name, status = (owner.get("metadata") or {}).get("name", ""), owner.get("status") or {}
-    own = sorted((event for event in events if _concerns(event, owner)), key=_time, reverse=True)
-    for event in own:
+    for event in _own(events, owner, reverse=True):
         if event.get("type") == "Warning" or event.get("reason") == "FailedCreate":
             return explain(f"The {kind} {name}", _said(event), "create", "Check its events.", final=False)
     if failed := true_condition(owner, "Failed"):
@@ -113,7 +112,7 @@ def _subject(pod: Object) -> str:
 
 def _said(thing: Object) -> str:
     """Return the reason and message of an event, condition or status."""
-    words = (thing.get("reason"), thing.get("message") or thing.get("note"))
+    words = (thing.get("reason"), thing.get("message"))
     return ": ".join(" ".join(str(word).split()) for word in words if word)
 
 
@@ -198,13 +197,11 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         yield Explanation(code="pulling", text=text, advice="A large image takes minutes.", final=False)
 
 
-def _concerns(event: Object, thing: Object) -> bool:
-    """Return whether an event is about an object, by uid or else by name."""
-    involved = event.get("involvedObject") or event.get("regarding") or {}
-    meta = thing.get("metadata") or {}
-    if involved.get("uid") and meta.get("uid"):
-        return bool(involved["uid"] == meta["uid"])
-    return bool(involved.get("name", meta.get("name")) == meta.get("name"))
+def _own(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
+    """Return the events of an object by time."""
+    uid = (thing.get("metadata") or {}).get("uid")
+    found = (event for event in events if (event.get("involvedObject") or {}).get("uid") == uid)
+    return sorted(found, key=_time, reverse=reverse)
 
 
 def _time(event: Object) -> str:

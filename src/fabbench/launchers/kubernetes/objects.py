@@ -202,16 +202,10 @@ class JobRun:
             time.sleep(_POLL_S)
 
     def _what_is_missing(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
-        events = self._events()
+        events = list(self._api.objects("Event"))
         found = (explain_pod(pod, events, nodes) for pod in pods if not true_condition(pod, "Ready"))
         owner = self._api.read(self._kind, self._spec.name)
         return next((each for each in found if each is not None), None) or explain_owner(owner, self._kind, events)
-
-    def _events(self) -> list[dict[str, Any]]:
-        """Return the events of the run's objects, which no selector matches: their names begin with the run's."""
-        events = self._api.objects("Event")
-        name = self._spec.name
-        return [each for each in events if str(each.get("involvedObject", {}).get("name", "")).startswith(name)]
 
     def connections(self, pods: Sequence[Object]) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
@@ -241,7 +235,7 @@ class JobRun:
     def _end_of(self, name: str) -> tuple[str, Explanation | None, bool]:
         """Return the pod that ended first, why if known, and whether it still exists."""
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
-        events = self._events()
+        events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
         now, before = pods.get(first), self._ready.get(first)
         exists = now is not None and (before is None or now["metadata"]["uid"] == before["metadata"]["uid"])
