@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import Parsed
+from fabbench.model.option_types import Parsed, Text
 from fabbench.model.options import LauncherOptions, option
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(_SUBDOMAIN)
+_NAME = rf"^(?=.{{1,253}}$){_SUBDOMAIN}$"
 _KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -54,11 +54,7 @@ class Toleration:
 
     def covers(self, key: str, value: str, effect: str) -> bool:
         """Return whether it tolerates this taint."""
-        return (
-            key == self.key
-            and (self.value is None or value == self.value)
-            and (not self.effect or effect == self.effect)
-        )
+        return key == self.key and self.value in {None, value} and self.effect in {"", effect}
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""
@@ -71,15 +67,6 @@ def default_tolerations() -> tuple[Toleration, ...]:
     from fabbench.catalog.kubernetes_resources import TOLERATED
 
     return tuple(map(Toleration, TOLERATED))
-
-
-def _name(text: str) -> str:
-    """Check the name of an object, and return it. Raise ValueError."""
-    if not _NAME.fullmatch(text) or len(text) > 253:
-        raise ValueError(
-            f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, dashes and dots"
-        )
-    return text
 
 
 def _pair(
@@ -121,13 +108,13 @@ class PodOptions(LauncherOptions):
         many=dict,
     )
     pull_secrets: tuple[str, ...] = option(
-        Parsed("the name of a secret", "NAME", _name),
+        Text("the name of a secret", "NAME", _NAME),
         "Image pull secret in the namespace. Can be given several times.",
         "--pull-secret",
         many=tuple,
     )
     runtime_class: str = option(
-        Parsed("a RuntimeClass", "NAME", _name), "RuntimeClass of the benchmark pods.", unset=""
+        Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", unset=""
     )
     labels: Mapping[str, str] = option(
         Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
