@@ -1,7 +1,6 @@
 """Why a pod does not run, or ended: the cluster's own words, with advice where the message is a known one. Pure.
 
-Messages are those of the kubelet, the scheduler (``0/3 nodes are available: 1 Insufficient cpu, …``), controllers,
-and the admission plugins of kube-apiserver.
+The table and its sources: messages.csv.
 """
 
 import re
@@ -9,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from fabbench.catalog.instances import rows_of
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.kubernetes.nodes import Node, requests, true_condition
 
@@ -17,38 +17,8 @@ OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oo
 started in a running pod, the pod goes on and its status does not show it."""
 
 Object = Mapping[str, Any]
-Row = tuple[str, str, str, bool]  # Pattern in "Reason: message", code, advice, whether waiting is pointless
-
-_PULL = r"^(?:ErrImage|Image|Invalid|RegistryUnavailable).*"
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
-_SECURITY = "a namespace with the label pod-security.kubernetes.io/enforce=privileged"
-_TABLE: tuple[Row, ...] = (
-    (_PULL + r"(?:toomanyrequests|\b429\b|i/o timeout|deadline exceeded|TLS handshake|reset|\bEOF\b)", "image",
-        "Wait, pass a pull secret with --pull-secret, or another registry with --image.", False),
-    (_PULL, "image",
-        "Check the image's name, tag and architecture (--image), and the right to pull it (--pull-secret).", True),
-    (r"exec:? .*(?:no such file|not found)", "no-program", "Pass an image that has it with --image.", True),
-    (r"exceeded quota|failed quota", "quota",
-        "Use fewer nodes or another namespace, or have the quota changed.", True),
-    (r'violates PodSecurity.*"IPC_LOCK"', "pod-security",
-        f"RDMA needs IPC_LOCK. Use {_SECURITY}, or measure --fabric tcp alone.", True),
-    (r"runAsNonRoot|violates PodSecurity.*runAsUser", "pod-security",
-        "Pass --run-as-user 1000 to run pods without root.", True),
-    (r"violates PodSecurity", "pod-security", f"Drop --host-network, or use {_SECURITY}.", True),
-    (r'namespaces? "(?P<namespace>[^"]+)" not found', "namespace",
-        "Pass another with --namespace, or create it: kubectl create namespace {namespace}.", True),
-    (r'User "[^"]+" cannot ', "rights",
-        "examples/rbac.yaml grants what runs need. A controller may lack rights for a moment while the API starts.",
-        False),
-    (r"^ValidationError", "invalid", "The MPI operator may be older than 0.5.", True),
-    (r"forbidden|denied the request|denied request|usage per (?:Pod|Container)", "forbidden",
-        "Use another namespace, or ask the cluster's administrators.", True),
-    # Not the taints of unhealthy nodes, which are never to be tolerated.
-    (r"taint \{(?P<key>(?!node\.kubernetes\.io/|sagemaker\.amazonaws\.com/)[^:}]+): *(?P<value>[^}]*)", "taints",
-        "If the nodes are meant for this, pass --toleration {key}={value}.", True),
-    (r"^OOMKilled", "oom-killed", _MEMORY, True),
-)  # fmt: skip
-_COMPILED = tuple((re.compile(row[0], re.IGNORECASE | re.DOTALL), row) for row in _TABLE)
+_TABLE = tuple(rows_of("messages.csv", "fabbench.launchers.kubernetes"))
 _DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
 _EXITS = {  # Exit statuses that pod_watchdog.sh and shells give a meaning
     75: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
@@ -66,10 +36,10 @@ _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 def explain(subject: str, said: str, code: str, advice: str, *, final: bool = True) -> Explanation:
     """Return what the cluster `said` of a subject; code, advice and finality are for a message that is not known."""
     text = f"{subject}: {shorten(said)}."
-    for regex, (_, known, known_advice, is_final) in _COMPILED:
-        if match := regex.search(said):
-            filled = known_advice.format(**match.groupdict()).replace("=.", ".")  # A taint without a value
-            return Explanation(code=known, text=text, advice=filled, final=is_final)
+    for row in _TABLE:
+        if match := re.search(row["pattern"], said, re.IGNORECASE | re.DOTALL):
+            filled = row["advice"].format(**match.groupdict()).replace("=.", ".")  # A taint without a value
+            return Explanation(code=row["code"], text=text, advice=filled, final=row["final"] != "no")
     return Explanation(code=code, text=text, advice=advice, final=final)
 
 
