@@ -1,10 +1,7 @@
-"""Launchers, which run benchmarks, and formats: documents that run a plan somewhere else.
+"""Launchers run benchmarks; formats are documents that run a plan somewhere else.
 
-Each is a module or package, discovered without editing a list. A launcher's module ends in ``LAUNCHER: Launcher = …``.
-It does not know what runs: it takes executions and yields lines. A format's module ends in
-``RENDERING: Rendering = …``. `render` writes, byte for byte, what a launcher of that name submits as a job. Other
-distributions register theirs in the entry point groups ``fabbench.launchers`` and ``fabbench.renderings``:
-docs/add-a-launcher.md.
+A module ends in ``LAUNCHER: Launcher = …``, which takes executions and yields lines, or ``RENDERING: Rendering = …``,
+which writes what a launcher of that name submits as a job. Plug-ins register theirs: docs/add-a-launcher.md.
 """
 
 from abc import ABC, abstractmethod
@@ -306,10 +303,9 @@ class Launcher(ABC):
         return mpirun(step, known).argv
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
-        """Return node → its rack, switch or other group, for all `nodes`. Start nothing.
+        """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing. Raise MachineError.
 
-        `by` is one of `groups_by`; the key of a label follows `LABEL`. Raise MachineError if a node has no
-        group or the cluster does not answer.
+        The key of a label follows `LABEL`.
         """
         raise NotImplementedError
 

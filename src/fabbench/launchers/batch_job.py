@@ -1,8 +1,4 @@
-"""Runs that are submitted as one job: rendered, submitted, and split into executions again.
-
-A launcher of jobs knows how to submit a document and follow its output; the rest is here. It submits, byte
-for byte, what `fabbench render` prints.
-"""
+"""Runs that are submitted as one job, byte for byte what `fabbench render` prints, and split into executions again."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,22 +18,16 @@ _EACH_STEP_S = 30
 
 
 class JobAllocation:
-    """Machines that get a whole plan as one document.
-
-    Nothing is submitted before the first execution is requested, except with `waits_for_start`. An execution that is
-    abandoned early goes on in the job until it ends. A job that is abandoned before its last execution must be ended
-    with `close`.
-    """
+    """Machines that get a whole plan as one document. An execution that is abandoned goes on until `close`."""
 
     remote = False
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
     ) -> None:
-        """`name` is the file name under which the document is kept with the run.
+        """`name` is the file under which the document is kept with the run.
 
-        `waits_for_start`: `submit` submits the job and waits until its first step starts, so that a job that
-        never gets there counts as no execution.
+        With `waits_for_start`, `submit` waits for the first step: a job that never starts is no execution.
         """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow

@@ -1,7 +1,6 @@
 """Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text. Pure.
 
-Tolerations, pull secrets, labels and the like: names follow k8s.io/apimachinery/pkg/util/validation
-(qualified names, label values, DNS subdomains). The API and SkyPilot read the text as intended.
+Names follow k8s.io/apimachinery/pkg/util/validation (qualified names, label values, DNS subdomains).
 """
 
 import re

@@ -1,7 +1,6 @@
 """The Kubernetes API, through the client library. Only this module translates its errors to fabbench's.
 
-Answers stay JSON as sent by the cluster: the code that reads them is pure, and fields that this release of
-the library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
+Answers stay JSON as sent by the cluster, with fields that the library does not know: docs/adr/kubernetes-client.md.
 """
 
 import functools

@@ -1,7 +1,4 @@
-"""A cluster's nodes as a table, and what is wrong with them, from the API's data. Pure.
-
-Sources of the thresholds: the catalog (fabbench.catalog.instances); AWS's page on HyperPod's node labels.
-"""
+"""A cluster's nodes as a table, and what is wrong with them: see the catalog, and AWS on HyperPod's labels. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -126,10 +126,7 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
 def remove_run(
     api: KubernetesApi, thing: ObjectRef, pods: Callable[[], Sequence[Object]], error: BaseException | None
 ) -> None:
-    """Remove a run's first object with `remove`, even if interrupted.
-
-    If something remains, raise MachineError, or add it as a note to `error`.
-    """
+    """Remove a run's first object, even if interrupted. What remains is a MachineError, or a note of `error`."""
     if isinstance(error, KeyboardInterrupt):
         notify(f"Interrupted: removing {_named([thing])}.")
     try:

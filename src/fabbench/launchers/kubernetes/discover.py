@@ -56,10 +56,9 @@ def pod_inventory(target: Target, needs: Needs, instance_type: str, nodes: int, 
 def list_nodes(
     api: KubernetesApi, report: Callable[[str], None] | None = None, *, labels: str = ""
 ) -> tuple[Node, ...]:
-    """Return the nodes that `labels` select, with what pods use of them.
+    """Return the nodes that `labels` select, with what pods use of them. Raise RequestError, MachineError.
 
-    Raise MachineError, and RequestError for a selector that the cluster rejects. For users who may not list
-    other namespaces' pods, usage includes only their namespace: `report` receives a sentence that says so.
+    For users who may not list other namespaces' pods, usage is that of their own: `report` receives a sentence on it.
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),

@@ -1,7 +1,4 @@
-"""Why a pod does not run, or ended: the cluster's own words, with advice where the message is a known one. Pure.
-
-The table and its sources: messages.csv.
-"""
+"""Why a pod does not run, or ended: the cluster's own words, and advice where messages.csv knows the message. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

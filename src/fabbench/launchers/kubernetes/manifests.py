@@ -1,7 +1,7 @@
-"""The objects of a run on Kubernetes: a Job whose pods wait for programs, and what pods have in any case. Pure.
+"""The objects of a run on Kubernetes, and what pods have in any case. Pure.
 
-The Job is indexed: one unprivileged pod per node, with all devices. fabbench starts programs in the pods, which
-exit soon after it does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
+The Job is indexed: one unprivileged pod per node, with all devices, in which fabbench starts programs. It exits soon
+after fabbench does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
 """
 
 import re

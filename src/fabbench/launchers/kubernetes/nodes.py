@@ -161,10 +161,9 @@ def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *
 
 
 def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
-    """Add up what one pod requests, as the scheduler does.
+    """Add up what one pod requests, as the scheduler does (k8s.io/component-helpers/resource, PodRequests).
 
-    Containers and sidecars run together; other init containers run before them, one after another, each with
-    the sidecars listed above it (k8s.io/component-helpers/resource, PodRequests).
+    Containers and sidecars run together; other init containers one after another, each with the sidecars above it.
     """
     spec = pod.get("spec") or {}
     total, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()

@@ -173,10 +173,9 @@ class JobRun:
         self._remove(error)
 
     def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
-        """Wait until all pods are ready, and return them in the order of their indices.
+        """Wait until all pods are ready, and return them by index. Report what they wait for after a while.
 
-        Report what they are waiting for, once that has lasted a while. Raise MachineError with the explanation:
-        at once if the reason is permanent, else after `limit_s`.
+        Raise MachineError with the explanation: at once if the reason is permanent, else after `limit_s`.
         """
         started, since = time.monotonic(), dict[str, float]()
         reported = set[str]()  # Texts without digits: ports and pods of the same reason differ

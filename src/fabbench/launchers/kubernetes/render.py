@@ -49,9 +49,8 @@ complete() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # the o
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
-    """Return the spec of a run on nodes of the plan's instance type, with all their devices.
+    """Return the spec of a run on nodes of the plan's instance type, with all their devices, or those that users name.
 
-    The options `run_id` and `pod_requests` override it. Named hosts are ``kubernetes.io/hostname`` labels.
     Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
     """
     options = source.options_as(ClusterPodOptions)

@@ -40,8 +40,7 @@ class NodeCriteria:
 def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
-    Raise MachineError, with the available nodes and why others were left out, if there are too few;
-    RequestError for invalid numbers.
+    Raise MachineError that says why others were left out, if there are too few; RequestError for invalid numbers.
     """
     needed = _count_needed(criteria, nodes)
     groups, left_out = _sort_out(nodes, criteria)
@@ -81,10 +80,9 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
 
 
 def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None) -> PodResources:
-    """Return what pods request on these nodes: everything that is free on all of them.
+    """Return what pods request on these nodes: all that is free on each, GPUs if the benchmark uses them.
 
-    `gpus` is whether the benchmark uses GPUs, and `declared` the user's profile. Raise MachineError if nodes
-    lack what it needs.
+    `declared` is the user's profile. Raise MachineError if nodes lack what it needs.
     """
     first = nodes[0]
     profile = declared or first.profile

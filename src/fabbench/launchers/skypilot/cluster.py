@@ -1,7 +1,4 @@
-"""A SkyPilot cluster: launched with a task, given more of them, and torn down no matter what happens.
-
-SkyPilot's library is optional. Its errors are converted to fabbench's only here.
-"""
+"""A SkyPilot cluster: launched, and torn down no matter what happens. Only this module converts SkyPilot's errors."""
 
 import functools
 import importlib

@@ -1,8 +1,7 @@
 """A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0. Pure.
 
 It is SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), except that the baseline is a transport that is
-chosen and proven, not what an empty FI_PROVIDER happens to select; no directory of a particular CUDA or plugin
-release is named; NCCL tunes itself; every step has a time limit.
+chosen and proven, not what an empty FI_PROVIDER happens to select, and that every step has a time limit.
 """
 
 from dataclasses import replace

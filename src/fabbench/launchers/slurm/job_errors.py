@@ -1,7 +1,4 @@
-"""Why sbatch rejects a job, why it does not start, and what ended it. Pure.
-
-The tables and their sources: job_errors.csv.
-"""
+"""Why sbatch rejects a job, why it does not start, and what ended it: the tables of job_errors.csv. Pure."""
 
 import re
 from collections.abc import Sequence

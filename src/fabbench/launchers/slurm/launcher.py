@@ -1,7 +1,6 @@
 """The launcher ``slurm``: a whole run as one Slurm job, submitted here or on a login node over ssh.
 
-Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun on the first node, and nothing is
-submitted. Jobs of fabbench that are still queued are its leftovers.
+Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun, and nothing is submitted.
 """
 
 import contextlib

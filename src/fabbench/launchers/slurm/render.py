@@ -135,9 +135,7 @@ def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
 def container_image(name: str) -> str:
     """Return an image's name in the form of Pyxis's ``--container-image``; a file is a squashfs image.
 
-    Pyxis passes it to enroot, which expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry
-    (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
-    ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
+    enroot expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry (its doc/cmd/import.md).
     """
     if name.startswith(("/", "./", "~")) or name.endswith(".sqsh"):
         return name

@@ -1,8 +1,7 @@
 """Output of ``scontrol show`` on jobs, nodes and partitions; checks, and the nodes a job could get. Pure.
 
 A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding [root@…]``):
-they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add
-fields. States of jobs: squeue(1), "JOB STATE CODES".
+they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add fields.
 """
 
 import re
@@ -216,8 +215,7 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
 def switches(lines: Iterable[str]) -> Mapping[str, str]:
     """Parse ``scontrol show topology``: node → the switch that it is plugged into, or its block.
 
-    A tree (``SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[0-3]``) gives its lowest level; topology/block has
-    ``BlockName=b1 BlockIndex=0 Nodes=…``.
+    A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has ``BlockName=b1 …``.
     """
     switch_of: dict[str, str] = {}
     for first in ("SwitchName", "BlockName"):

@@ -61,10 +61,9 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
-    """Submit a document as a job, and yield the lines of its output as they come. Closing it ends the job.
+    """Submit a document as a job, and yield the lines of its output. Closing it ends the job, and leaves no files.
 
-    Raise MachineError for a job that cannot start, or that something ended early. In any case, no job and
-    none of its files are left; a job that could not be ended is a note of the error.
+    Raise MachineError for a job that cannot start, or ended early. One that could not be ended is a note of the error.
     """
     try:
         job.submit(document)

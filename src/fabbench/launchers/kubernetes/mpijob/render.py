@@ -1,8 +1,7 @@
 """The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
 
-It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers;
-requests come from the nodes or the catalog; /dev/shm is memory of the pod; no variable has ``$PATH`` in it, which
-nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
+It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers, and
+that nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
 from fabbench.catalog.kubernetes_resources import GPU
@@ -81,9 +80,8 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
     pod_spec: Object = {
         "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
+        **({"imagePullSecrets": [{"name": name} for name in options.pull_secrets]} if options.pull_secrets else {}),
     }
-    if options.pull_secrets:
-        pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
     return {**options.metadata(options.annotations), "spec": {**pod_spec, "containers": [container]}}
 
 
@@ -96,8 +94,7 @@ _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/de
 
 
 def _on_port(spec: RunSpec) -> tuple[str, ...]:
-    """Return the option for sshd's port: on the nodes' network, 22 belongs to the nodes' sshd."""
-    return ("-p", str(spec.port)) if spec.host_network else ()
+    return ("-p", str(spec.port)) if spec.host_network else ()  # There, 22 belongs to the nodes' sshd
 
 
 class MpiJobManifest(KubernetesManifests):
