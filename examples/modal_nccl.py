@@ -29,6 +29,16 @@ image = (
 app = modal.App("fabbench-nccl", image=image)
 
 
+def note(board: modal.Dict, name: str, seconds: float) -> str:
+    """Wait for a note of another container."""
+    deadline = time.monotonic() + seconds
+    while (text := board.get(name)) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
+        time.sleep(1)
+    return text
+
+
 @app.function(gpu=GPU, cloud="aws", experimental_options={"efa_enabled": True}, timeout=TIMEOUT_S)
 @modal.clustered(size=NODES, rdma=RDMA)
 def measure(fabric: str, board: modal.Dict) -> int:
@@ -38,15 +48,7 @@ def measure(fabric: str, board: modal.Dict) -> int:
     """
     cluster = modal.Cluster.from_context()
     rank, addresses = cluster.container_rank(), cluster.container_ips(family="ipv4")
-
-    def note(name: str, seconds: float) -> str:  # wait for it
-        deadline = time.monotonic() + seconds
-        while (text := board.get(f"{cluster.object_id} {name}")) is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
-            time.sleep(1)
-        return text
-
+    here = cluster.object_id  # Preempted containers start again as another cluster.
     # Variables that modal sets for NCCL in its own process; ranks started by ssh would lack them.
     names = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
     settings = (f"{name}={os.environ[name]}\n" for name in names if name in os.environ)
@@ -56,29 +58,26 @@ def measure(fabric: str, board: modal.Dict) -> int:
     if NODES > 1:
         # A key is what its container logs in with, and its host key.
         folder, key = Path.home() / ".ssh", Path.home() / ".ssh/id_ed25519"
-        for each in (folder, Path("/run/sshd")):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        subprocess.run(["mkdir", "-p", "-m", "700", folder, "/run/sshd"], check=True)
         key.unlink(missing_ok=True)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
-        # Preempted containers start again as another cluster.
-        board[f"{cluster.object_id} {rank}"] = key.with_suffix(".pub").read_text()
-        keys = [note(str(number), 900) for number in range(NODES)]
+        board[f"{here} {rank}"] = key.with_suffix(".pub").read_text()
+        keys = [note(board, f"{here} {number}", 900) for number in range(NODES)]
         (folder / "authorized_keys").write_text(keys[0])
         known = (f"[{address}]:2222 {each}" for address, each in zip(addresses, keys, strict=True))
         (folder / "known_hosts").write_text("".join(known))
         (folder / "config").write_text("Host *\nPort 2222\nUser root\nBatchMode yes\n")
-        words = ["/usr/sbin/sshd", "-f", "/dev/null", "-p", "2222", "-h", str(key)]
-        for option in (f"ListenAddress={addresses[rank]}", "StrictModes=no", "UsePAM=no", "MaxStartups=200"):
-            words += ["-o", option]
-        subprocess.run([*words, "-o", "PasswordAuthentication=no", "-o", "PidFile=none"], check=True)
+        options = ("StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", "MaxStartups=200", "PidFile=none")
+        words = ["/usr/sbin/sshd", "-f", "/dev/null", "-p", "2222", "-h", key, "-o", f"ListenAddress={addresses[rank]}"]
+        subprocess.run([*words, *(word for option in options for word in ("-o", option))], check=True)
         # Some of the other interfaces lead nowhere, and NCCL or MPI might choose one of them.
-        shown = ["ip", "-brief", "address", "show", "to", addresses[rank]]
-        found = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
-        interface = INTERFACE or found.split()[0].partition("@")[0]
+        words = ["ip", "-brief", "address", "show", "to", addresses[rank]]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        interface = INTERFACE or found[0].partition("@")[0]
         names = ("FABBENCH_INTERFACE", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
         environment |= dict.fromkeys(names, interface)
     if rank > 0:
-        note("over", TIMEOUT_S)
+        note(board, f"{here} over", TIMEOUT_S)
         return 0
     try:
         for address in addresses if NODES > 1 else ():  # until it listens
@@ -87,7 +86,7 @@ def measure(fabric: str, board: modal.Dict) -> int:
         (script := Path.home() / "fabbench.sh").write_text(SCRIPT)
         return subprocess.run(["bash", script], env=environment, stderr=subprocess.STDOUT, check=False).returncode
     finally:
-        board[f"{cluster.object_id} over"] = "yes"
+        board[f"{here} over"] = "yes"
 
 
 @app.local_entrypoint()
