@@ -165,7 +165,15 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
     if fabric != "EFA":
         notes.append(f"FABRIC: {', '.join(resources)}.")
     header = ("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH")
-    table = Table(header=header, rows=[_row(node) for node in nodes], align="llrrlll", notes=notes)
+    rows = [
+        (
+            *(node.name, node.label_type or "-", str(node.gpus) if node.gpus.allocatable else "-"),
+            *(str(node.fabric) if node.resource else "-", node.zone or "-"),
+            *((node.layers[-1] if node.layers else node.ultraserver) or "-", _health_summary(node)),
+        )
+        for node in nodes
+    ]
+    table = Table(header=header, rows=rows, align="llrrlll", notes=notes)
     return Overview(name="nodes", table=table, records=[_record(node) for node in nodes])
 
 
@@ -195,18 +203,6 @@ def _record(node: Node) -> dict[str, object]:
 
 def _amount(amount: Amount) -> dict[str, int | None]:
     return {"allocatable": amount.allocatable, "free": amount.free if amount.known else None}
-
-
-def _row(node: Node) -> Sequence[str]:
-    return (
-        node.name,
-        node.label_type or "-",
-        str(node.gpus) if node.gpus.allocatable else "-",
-        str(node.fabric) if node.resource else "-",
-        node.zone or "-",
-        (node.layers[-1] if node.layers else node.ultraserver) or "-",
-        _health_summary(node),
-    )
 
 
 class Right(NamedTuple):

@@ -215,16 +215,15 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 def _too_few(
     needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
 ) -> MachineError:
+    if not groups and not left_out:
+        hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
+        return MachineError(f"The cluster has no nodes{_with_labels(labels)}.", hint=hint)
     available = sum(map(len, groups))
     nodes_are = "1 node is" if needed == 1 else f"{needed} nodes are"
     together = ", and not together" if available >= needed else ""
     lines = [f"{nodes_are} needed, {available or 'none'} available{together}:"]
     lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
-    if not groups and not left_out:
-        lines = [f"The cluster has no nodes{_with_labels(labels)}."]
-        hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
-        return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     for why, nodes in left_out.items():
         if why.startswith("taint "):
