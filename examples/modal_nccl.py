@@ -6,14 +6,9 @@
 runs every configuration; --fabric efa runs that one alone. fabbench parse and fabbench compare read the log.
 """
 
-import contextlib
-import fcntl
 import os
-import socket
-import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -29,140 +24,69 @@ INTERFACE = ""  # between the containers; empty: the one with their addresses
 image = (
     modal.Image.from_registry(IMAGE, add_python="3.12")
     .entrypoint([])
-    .apt_install("libhwloc15", "libnl-route-3-200", "openssh-server")
+    .apt_install("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 )
 app = modal.App("fabbench-nccl", image=image)
-CLOUD, OPTIONS = "aws", {"efa_enabled": True}
-WAIT_S = 900  # maximum time until all containers are there
-PORT, SSHD_S = 2222, 60  # of sshd, and the maximum time until it listens
-FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
-SIOCGIFADDR = 0x8915  # of linux/sockios.h: gets an interface's address
 
 
-@app.function(gpu=GPU, cloud=CLOUD, experimental_options=OPTIONS, timeout=TIMEOUT_S)
+def note(board: modal.Dict, name: str, seconds: float) -> str:
+    """Wait for a note of another container."""
+    deadline = time.monotonic() + seconds
+    while (text := board.get(name)) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
+        time.sleep(1)
+    return text
+
+
+@app.function(gpu=GPU, cloud="aws", experimental_options={"efa_enabled": True}, timeout=TIMEOUT_S)
 @modal.clustered(size=NODES, rdma=RDMA)
 def measure(fabric: str, board: modal.Dict) -> int:
-    """Run in every container at once: rank 0 measures and reaches the others by ssh.
+    """Run in every container at once: the first one measures, and reaches the others by ssh.
 
-    Return the exit status of the script. Containers exchange public keys through `board`.
+    Return the script's exit status. Containers exchange public keys through `board`; private ones stay.
     """
     cluster = modal.Cluster.from_context()
     rank, addresses = cluster.container_rank(), cluster.container_ips(family="ipv4")
-    # Preempted containers start again as another cluster.
-    notes = Notes(board, cluster.object_id)
-    if NODES > 1:
-        meet(notes, rank, addresses)
-    if rank > 0:
-        notes.wait("over", TIMEOUT_S)
-        return 0
-    try:
-        return run(fabric, addresses)
-    finally:
-        notes.leave("over", "yes")
-
-
-class Notes:
-    """Messages between the containers of one cluster."""
-
-    def __init__(self, board: modal.Dict, cluster: str) -> None:
-        self.board, self.cluster = board, cluster
-
-    def leave(self, name: str, text: str) -> None:
-        """Leave a note."""
-        self.board[f"{self.cluster} {name}"] = text
-
-    def wait(self, name: str, seconds: float) -> str:
-        """Wait for a note."""
-        deadline = time.monotonic() + seconds
-        while (text := self.board.get(f"{self.cluster} {name}")) is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
-            time.sleep(1)
-        return text
-
-
-def meet(notes: Notes, rank: int, addresses: list[str]) -> None:
-    """Let rank 0 log in to all containers by ssh. Private keys stay where they are generated."""
-    folder = Path.home() / ".ssh"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    here = cluster.object_id  # Preempted containers start again as another cluster.
     # Variables that modal sets for NCCL in its own process; ranks started by ssh would lack them.
-    settings = (f"{name}={os.environ[name]}\n" for name in FOR_NCCL if name in os.environ)
+    names = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
+    settings = (f"{name}={os.environ[name]}\n" for name in names if name in os.environ)
     (Path.home() / ".nccl.conf").write_text("".join(settings))
-    if rank == 0:
-        notes.leave("login", generate_key(folder / "login"))
-    (folder / "allowed").write_text(notes.wait("login", WAIT_S))
-    host_key = generate_key(folder / "host")
-    serve(folder, addresses[rank])
-    notes.leave(str(rank), host_key)
-    if rank == 0:
-        keys = (notes.wait(str(number), WAIT_S) for number in range(NODES))
-        known = (f"[{address}]:{PORT} {key}" for address, key in zip(addresses, keys, strict=True))
-        (folder / "known").write_text("".join(known))
-        (folder / "config").write_text(
-            f"Host *\nPort {PORT}\nUser root\nBatchMode yes\nIdentitiesOnly yes\n"
-            f"IdentityFile {folder}/login\nUserKnownHostsFile {folder}/known\n"
-        )
-
-
-def generate_key(file: Path) -> str:
-    """Generate a key pair, and return the public key."""
-    file.unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(file)], check=True)
-    return file.with_suffix(".pub").read_text()
-
-
-def serve(folder: Path, address: str) -> None:
-    """Start sshd, and return once it accepts connections."""
-    Path("/run/sshd").mkdir(parents=True, exist_ok=True)
-    settings = {
-        "ListenAddress": address,
-        "Port": PORT,
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "allowed",
-        "StrictModes": "no",
-        "PasswordAuthentication": "no",
-        "UsePAM": "no",
-        "MaxStartups": 200,
-        "PidFile": "none",
-    }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    subprocess.run(["/usr/sbin/sshd", "-f", "/dev/null", *options], check=True)
-    # It returns before it listens, and does not tell whether it could.
-    deadline = time.monotonic() + SSHD_S
-    while True:
-        with contextlib.suppress(ConnectionRefusedError):
-            socket.create_connection((address, PORT), timeout=SSHD_S).close()
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"sshd did not listen on {address} port {PORT} within {SSHD_S} s.")
-        time.sleep(0.1)
-
-
-def run(fabric: str, addresses: list[str]) -> int:
-    """Run the script on the first container, and return its exit status."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     environment |= {"HOSTS": " ".join(addresses), "FABRIC": fabric}
     if NODES > 1:
+        # A key is what its container logs in with, and its host key.
+        folder, key = Path.home() / ".ssh", Path.home() / ".ssh/id_ed25519"
+        subprocess.run(["mkdir", "-p", "-m", "700", folder, "/run/sshd"], check=True)
+        key.unlink(missing_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
+        board[f"{here} {rank}"] = key.with_suffix(".pub").read_text()
+        keys = [note(board, f"{here} {number}", 900) for number in range(NODES)]
+        (folder / "authorized_keys").write_text(keys[0])
+        known = (f"[{address}]:2222 {each}" for address, each in zip(addresses, keys, strict=True))
+        (folder / "known_hosts").write_text("".join(known))
+        (folder / "config").write_text("Host *\nPort 2222\nUser root\nBatchMode yes\n")
+        options = ("StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", "MaxStartups=200", "PidFile=none")
+        words = ["/usr/sbin/sshd", "-f", "/dev/null", "-p", "2222", "-h", key, "-o", f"ListenAddress={addresses[rank]}"]
+        subprocess.run([*words, *(word for option in options for word in ("-o", option))], check=True)
         # Some of the other interfaces lead nowhere, and NCCL or MPI might choose one of them.
-        interface = INTERFACE or interface_of(addresses[0])
-        environment |= {"FABBENCH_INTERFACE": interface, "OMPI_MCA_oob_tcp_if_include": interface}
-        environment |= {"PRTE_MCA_prte_if_include": interface}
-    with tempfile.NamedTemporaryFile("w", prefix="fabbench-", suffix=".sh") as script:
-        script.write(SCRIPT)
-        script.flush()
-        words = ["bash", script.name]
-        return subprocess.run(words, env=environment, stderr=subprocess.STDOUT, check=False).returncode
-
-
-def interface_of(address: str) -> str:
-    """Return the name of the network interface that has an IPv4 address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    raise RuntimeError(f"No interface has the address {address}: name one with fabbench render --interface.")
+        words = ["ip", "-brief", "address", "show", "to", addresses[rank]]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        interface = INTERFACE or found[0].partition("@")[0]
+        names = ("FABBENCH_INTERFACE", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
+        environment |= dict.fromkeys(names, interface)
+    if rank > 0:
+        note(board, f"{here} over", TIMEOUT_S)
+        return 0
+    try:
+        for address in addresses if NODES > 1 else ():  # until it listens
+            while subprocess.run(["ssh", address, "true"], capture_output=True, check=False).returncode:
+                time.sleep(1)
+        (script := Path.home() / "fabbench.sh").write_text(SCRIPT)
+        return subprocess.run(["bash", script], env=environment, stderr=subprocess.STDOUT, check=False).returncode
+    finally:
+        board[f"{here} over"] = "yes"
 
 
 @app.local_entrypoint()

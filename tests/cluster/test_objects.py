@@ -121,18 +121,8 @@ def test_pods_end_after_the_last_beat(run: Run) -> None:
 def test_devices_that_others_have_are_told(run: Run) -> None:
     devices = run.nodes[0].fabric.allocatable
     run.make(resources=dataclasses.replace(run.run_spec.resources, devices=devices + 1))
-    found = run.explained("insufficient")
-    assert "Insufficient vpc.amazonaws.com/efa" in found.text
-    assert found.final
-
-
-def test_a_second_run_is_told_what_is_in_use(run: Run) -> None:
-    run.make()
-    run.ready()
-    run.make(run="u")
-    found = run.explained("insufficient")
-    assert found.text.startswith("The pod fabbench-u-")
-    assert ("runs t use" in found.advice, found.final) == (True, False)
+    found = run.explained("no-node")
+    assert ("Insufficient vpc.amazonaws.com/efa" in found.text, found.final) == (True, False)
 
 
 def test_pod_security_is_told(run: Run) -> None:

@@ -34,6 +34,13 @@ def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: obj
     assert container.get("securityContext", {}).get("capabilities") == kept
 
 
+@pytest.mark.parametrize("name", ["p5.48xlarge", "ml.p5.48xlarge"])
+def test_pods_go_to_nodes_with_the_type_as_it_was_given(name: str) -> None:
+    *_, job = documents("kubernetes", "--ab", "--instance-type", name, "--node-selector", "pool=bench")
+    selector = job["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"node.kubernetes.io/instance-type": name, "pool": "bench"}
+
+
 def test_pods_of_a_rack_claim_a_channel_of_its_compute_domain() -> None:
     more = ("--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge", "--resource-claim", "channel")
     pod = documents("kubernetes", *more)[-1]["spec"]["template"]["spec"]

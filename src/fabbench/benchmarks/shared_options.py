@@ -57,7 +57,7 @@ def timeout(default: str, help_: str = "Abort a program that takes longer.") -> 
 
 def silence(default: str = "300") -> Any:
     """Declare how long a program may print nothing before it is considered hung."""
-    return option(Seconds(), "Abort a program that prints nothing for SECONDS: it hangs.", "--silence", default=default)
+    return option(Seconds(), "Abort a program that is silent for SECONDS.", "--silence", default=default, only="run")
 
 
 def extra() -> Any:

@@ -49,8 +49,7 @@ The sentences are repeated here so that `--help` need not import every command; 
 """
 
 
-_GROUPS = frozenset({"run", "render"})
-"""Commands whose options are those of the commands below them."""
+_GROUPS = frozenset({"run", "render"})  # Commands whose options are those of the commands below them
 _READERS = frozenset({"parse", "explain", "compare"})
 """Commands that start nothing, so they have no notices while they run."""
 

@@ -32,8 +32,7 @@ class BuildResult:
 
     comparison: "Comparison | None" = None
     verdict: "Verdict | None" = None
-    problem: str = ""
-    """A sentence, where the command ended early."""
+    problem: str = ""  # A sentence, where the command ended early
 
 
 @contextmanager

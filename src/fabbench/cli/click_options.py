@@ -17,8 +17,7 @@ from fabbench.model.hosts import Target, options_of
 from fabbench.model.option_types import Choice, Flag, Type
 from fabbench.model.options import LauncherOptions, Option, declared, read_option
 
-Launchers = Mapping[str, type[LauncherOptions]]
-"""Launchers, or formats of `fabbench render`, with their options."""
+Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
@@ -131,10 +130,8 @@ def given_texts(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
 class GivenOptions(NamedTuple):
     """Options as texts, by their names."""
 
-    typed: Mapping[str, Any]
-    """On the command line."""
-    defaults: Mapping[str, Any]
-    """In `defaults.run` of `fabbench.yaml`: they apply where they have an effect."""
+    typed: Mapping[str, Any]  # On the command line
+    defaults: Mapping[str, Any]  # In `defaults.run` of `fabbench.yaml`: they apply where they have an effect
 
 
 def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
@@ -171,7 +168,9 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     known = options_of(kind)
     for name in given.typed:
         if name not in known:
-            raise _without_effect(name, target, launchers, flag)
+            every = {launcher: options_of(kind) for launcher, kind in launchers.items()}
+            works = {launcher: options[name] for launcher, options in every.items() if name in options}
+            raise _without_effect(target, works, flag)
     texts = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
     values = {name: read_option(known[name], value) for name, value in texts.items()}
     specific = {name: values.pop(name) for name in declared(kind) if name in values}
@@ -179,9 +178,15 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
 
 
-def _without_effect(name: str, target: Target, launchers: Launchers, flag: str) -> RequestError:
-    every = {launcher: options_of(kind) for launcher, kind in launchers.items()}
-    works = {launcher: options[name] for launcher, options in every.items() if name in options}
+def require_effect(context: click.Context, own: Mapping[str, Option], target: Target, launchers: Launchers) -> None:
+    """Raise RequestError for one of a benchmark's `own` options that was typed, but that the launcher ignores."""
+    for name in target.options.without:
+        if name in own and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            works = {launcher: own[name] for launcher, kind in launchers.items() if name not in kind.without}
+            raise _without_effect(target, works, "--on")
+
+
+def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
     long = next(iter(works.values())).long
     chosen = f"{flag} {target.name}" + (
         f", a target of the launcher {target.launcher}" * (target.name != target.launcher)

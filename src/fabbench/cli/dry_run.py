@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Round
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")
-_MAX_UNSET = 4
-"""More variables are only counted; --format json has all."""
+_MAX_UNSET = 4  # More variables are only counted; --format json has all
 
 
 def show_plan(request: "RunRequest", form: str | None) -> None:

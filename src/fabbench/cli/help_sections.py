@@ -10,8 +10,7 @@ from fabbench.model.hosts import Target
 from fabbench.model.options import declared
 
 BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
-_ORDER = (BENCHMARK, MEASURED, WHERE)
-"""Sections that come first; those of launchers follow, then the last ones."""
+_ORDER = (BENCHMARK, MEASURED, WHERE)  # Sections that come first; those of launchers follow, then the last ones
 _LAST = (RESULTS, OUTPUT)
 _OF_LAUNCHERS: Mapping[frozenset[str], str] = {
     frozenset({"kubernetes"}): "Kubernetes",
@@ -47,10 +46,8 @@ def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, 
 class SectionedCommand(click.Command):
     """A command whose help has sections, and whose ``-h`` shows the common options."""
 
-    sections: Mapping[str, str] = {}
-    """Name of an option → its section."""
-    launchers: Mapping[str, frozenset[str]] = {}
-    """Name of an option → the launchers or formats that have it."""
+    sections: Mapping[str, str] = {}  # Name of an option → its section
+    launchers: Mapping[str, frozenset[str]] = {}  # Name of an option → the launchers or formats that have it
 
     def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
         short = click.Option(["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_short_help, hidden=True)

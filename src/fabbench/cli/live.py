@@ -60,8 +60,7 @@ def ticking(action: Callable[[], None]) -> Iterator[None]:
 class Lines:
     """One short line for each execution, and a sign of life every half minute."""
 
-    nics = None
-    """There is no room for the traffic of NICs."""
+    nics = None  # There is no room for the traffic of NICs
 
     def __init__(self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = RunProgress(plan, metric=metric)

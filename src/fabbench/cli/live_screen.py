@@ -25,15 +25,11 @@ if TYPE_CHECKING:
     from fabbench.counters.snapshot import Traffic
 
 _GAP = 4
-_MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3
-"""Lines for NICs, however tall or short the terminal is."""
+_MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3  # Lines for NICs, however tall or short the terminal is
 _MAX_FAILURES = 5
-_BAR, _LABEL = 8, 14
-"""Columns for the bar, and for the label of a configuration beside it."""
-_ECHO = 4
-"""Columns that stay free after the cursor: if `^C` wrapped, a line of the screen would be left behind."""
-_EVERY_S = 0.1
-"""Rows that come faster are drawn together."""
+_BAR, _LABEL = 8, 14  # Columns for the bar, and for the label of a configuration beside it
+_ECHO = 4  # Columns that stay free after the cursor: if `^C` wrapped, a line of the screen would be left behind
+_EVERY_S = 0.1  # Rows that come faster are drawn together
 
 
 class LiveScreen:

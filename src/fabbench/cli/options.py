@@ -43,8 +43,7 @@ COMPARED = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "termina
 """Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
 
 
-RAW_CSV = "raw-csv"
-"""The value of `form` for CSV whose cells are written verbatim: `fabbench.report.csv.RAW`."""
+RAW_CSV = "raw-csv"  # The value of `form` for CSV whose cells are written verbatim: `fabbench.report.csv.RAW`
 
 
 def form(formats: Sequence[str], help_: str) -> Callable[[Function], Function]:

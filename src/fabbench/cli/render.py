@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.plan.request import RunRequest
 
-_SHARED = ("fabrics", "variants", "repeats", "env")
-"""Options of runs that documents have, too."""
+_SHARED = ("fabrics", "variants", "repeats", "env")  # Options of runs that documents have, too
 
 
 class _Format(NamedChoice):
@@ -51,6 +50,11 @@ class _RenderCommand(RunCommand):
         names = {"raw_csv", *(each.name for each in shown)}
         others = [each for each in super().shared_parameters() if each.name not in names]
         return [*shown, *map(_hidden, others)]
+
+    @override
+    def work_parameters(self) -> list[click.Parameter]:
+        runs = {name for name, each in self.work_options.items() if each.only == "run"}
+        return [_hidden(each) if each.name in runs else each for each in super().work_parameters()]
 
     @override
     def invoke(self, ctx: click.Context) -> None:
@@ -129,14 +133,16 @@ def _hidden(parameter: click.Parameter) -> click.Parameter:
     return parameter
 
 
+_HINTS = dict.fromkeys(("gates", "strict"), "Pipe the document's output into fabbench compare - --gate ….")
+_HINTS["silence_s"] = "A script limits the time of each step: --timeout."
+
+
 def _refuse_options_of_runs(ctx: click.Context) -> None:
     for each in ctx.command.params:
         given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if isinstance(each, click.Option) and each.hidden and given:
             long = next(flag for flag in each.opts if flag.startswith("--"))
-            hint = "Describe the machines with --instance-type and --nodes."
-            if each.name in {"gates", "strict"}:
-                hint = "Pipe the document's output into fabbench compare - --gate …."
+            hint = _HINTS.get(each.name or "", "Describe the machines with --instance-type and --nodes.")
             raise RequestError(f"{long} works with fabbench run only: render contacts no machine.", hint=hint)
 
 

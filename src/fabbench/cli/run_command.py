@@ -21,6 +21,7 @@ from fabbench.cli.click_options import (
     launcher_options,
     launchers_by_option,
     own_options,
+    require_effect,
     with_launcher_options,
 )
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
@@ -75,7 +76,7 @@ class RunCommand(HostsCommand):
         help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
         self.benchmark = benchmark
         self.work_options = self.work_options_of(work)
-        params = [*self.shared_parameters(), *click_options(self.work_options.values())]
+        params = [*self.shared_parameters(), *self.work_parameters()]
         self.launchers = launchers_by_option(self.shared_launchers())
         own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
         self.sections = sections_of_launchers(self.launchers) | own
@@ -85,6 +86,10 @@ class RunCommand(HostsCommand):
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         """Return the benchmark's own options."""
         return declared(work)
+
+    def work_parameters(self) -> list[click.Parameter]:
+        """Return the parameters of `work_options`."""
+        return click_options(self.work_options.values())
 
     def shared_launchers(self) -> Launchers:
         """Return the launchers or formats that --on or --as chooses from."""
@@ -279,6 +284,8 @@ def chosen_target(ctx: click.Context) -> "Resolved":
     if config is not None and resolved.target.name in config.targets:
         for warning in foreign_commands(config, resolved.target, given.typed, os.environ):
             terminal.notify(warning)
+    if isinstance(ctx.command, RunCommand):
+        require_effect(ctx, ctx.command.work_options, resolved.target, launchers)
     return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
 
 

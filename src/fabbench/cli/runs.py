@@ -26,8 +26,7 @@ _HEADER = (
     *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
     *("WHEN", "OUTCOMES"),
 )
-_OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})
-"""Columns that are left out if they are empty for all runs."""
+_OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
 _benchmark = click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark.")
 _target = click.option("--on", "target", metavar="TARGET", help="Only runs on this target.")

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep, SweepDocument, TestResult
 
-_SHARED = ("on", "fabrics", "env", "name", "metric", "store")
-"""Options of runs that sweeps have, too."""
+_SHARED = ("on", "fabrics", "env", "name", "metric", "store")  # Options of runs that sweeps have, too
 MODES = ("diagnose", "pairs", "single", "rails")
 
 

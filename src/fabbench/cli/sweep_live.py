@@ -19,8 +19,7 @@ from fabbench.sweep.values import Round
 if TYPE_CHECKING:
     from rich.live import Live
 
-Suspects = Callable[[Sequence[TestResult]], Sequence[str]]
-"""Returns the names of the suspects of results."""
+Suspects = Callable[[Sequence[TestResult]], Sequence[str]]  # Returns the names of the suspects of results
 SuspectsOf = Callable[[SweepDocument, Sequence[TestResult]], Sequence[str]]
 
 

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from fabbench.hosts.check import Progress
     from fabbench.model.log import Log
 
-_MANY = 16
-"""Minimum number of files for which progress is shown."""
+_MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
-_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
-"""Also what rich writes to redraw a table in place."""
+_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")  # Also what rich writes to redraw a table in place
 
 
 class _SafeBytes(io.RawIOBase):
@@ -59,11 +57,9 @@ class SafeStream:
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
-        self.raw = stream
-        """The stream as it is, on which nothing is made safe."""
+        self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
-        self._line = ""
-        """What a command of a CI system could begin with, in the line so far."""
+        self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = _SafeBytes(self)
 
     def write(self, text: str) -> int:

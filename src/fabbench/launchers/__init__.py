@@ -1,15 +1,11 @@
-"""Launchers, which run benchmarks, and formats: documents that run a plan somewhere else.
+"""Launchers run benchmarks; formats are documents that run a plan somewhere else.
 
-Each is a module or package, discovered without editing a list. A launcher's module ends in ``LAUNCHER: Launcher = …``.
-It does not know what runs: it takes executions and yields lines. A format's module ends in
-``RENDERING: Rendering = …``. `render` writes, byte for byte, what a launcher of that name submits as a job. Other
-distributions register theirs in the entry point groups ``fabbench.launchers`` and ``fabbench.renderings``:
-docs/add-a-launcher.md.
+A module ends in ``LAUNCHER: Launcher = …``, which takes executions and yields lines, or ``RENDERING: Rendering = …``,
+which writes what a launcher of that name submits as a job. Plug-ins register theirs: docs/add-a-launcher.md.
 """
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -308,10 +304,9 @@ class Launcher(ABC):
         return mpirun(step, known).argv
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
-        """Return node → its rack, switch or other group, for all `nodes`. Start nothing.
+        """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing. Raise MachineError.
 
-        `by` is one of `groups_by`; the key of a label follows `LABEL`. Raise MachineError if a node has no
-        group or the cluster does not answer.
+        The key of a label follows `LABEL`.
         """
         raise NotImplementedError
 
@@ -374,36 +369,6 @@ class Explanation:
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}"
-
-
-class MessagePattern(NamedTuple):
-    """A message of Kubernetes or Slurm and what it means. Texts may use the pattern's ``{groups}``."""
-
-    pattern: re.Pattern[str]
-    code: str
-    text: str
-    advice: str
-    final: bool = True
-
-
-def pattern(regex: str, code: str, text: str, advice: str, *, final: bool = True) -> MessagePattern:
-    """Return a table entry; `regex` is case-insensitive."""
-    return MessagePattern(re.compile(regex, re.IGNORECASE | re.DOTALL), code, text, advice, final)
-
-
-def match_message(table: Iterable[MessagePattern], message: str, **known: str) -> Explanation | None:
-    """Explain a message by the first entry whose pattern it contains; `known` fills other braces."""
-    for entry in table:
-        if match := entry.pattern.search(message):
-            groups = {name: text or "" for name, text in match.groupdict().items()}
-            filled = {"message": shorten(message), **known, **groups}
-            return Explanation(
-                code=entry.code,
-                text=entry.text.format(**filled),
-                advice=entry.advice.format(**filled),
-                final=entry.final,
-            )
-    return None
 
 
 def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:

@@ -1,8 +1,4 @@
-"""Runs that are submitted as one job: rendered, submitted, and split into executions again.
-
-A launcher of jobs knows how to submit a document and follow its output; the rest is here. It submits, byte
-for byte, what `fabbench render` prints.
-"""
+"""Runs that are submitted as one job, byte for byte what `fabbench render` prints, and split into executions again."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -16,31 +12,22 @@ from fabbench.model.log import MARKER_SIGN, Ending
 from fabbench.model.plan import Execution, Plan
 
 Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
-ReadCounters = Callable[[], Mapping[str, Sequence[str]]]  # NIC counters of a running job's hosts, for live views
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
 
 
 class JobAllocation:
-    """Machines that get a whole plan as one document.
+    """Machines that get a whole plan as one document. An execution that is abandoned goes on until `close`."""
 
-    Nothing is submitted before the first execution is requested, except with `waits_for_start`. An execution that is
-    abandoned early goes on in the job until it ends. A job that is abandoned before its last execution must be ended
-    with `close`.
-    """
-
-    # No thread reads counters: a launcher may start programs here at any time.
     remote = False
-    read_counters: ReadCounters | None = None  # While the job runs; the script prints those of each execution
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
     ) -> None:
-        """`name` is the file name under which the document is kept with the run.
+        """`name` is the file under which the document is kept with the run.
 
-        `waits_for_start`: `submit` submits the job and waits until its first step starts, so that a job that
-        never gets there counts as no execution.
+        With `waits_for_start`, `submit` waits for the first step: a job that never starts is no execution.
         """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow
@@ -48,7 +35,6 @@ class JobAllocation:
         self._demux = Demux(())
         self._waits_for_start = waits_for_start
         self._documents: Mapping[str, str] = {}
-        self._executing = False
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -66,15 +52,11 @@ class JobAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution; return how it ended."""
-        self._executing = True
-        try:
-            return (yield from self._demux.execute(execution))
-        finally:
-            self._executing = False
+        return (yield from self._demux.execute(execution))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Return the current counters, for live views: the script prints those before and after an execution."""
-        return self.read_counters() if self.read_counters is not None and self._executing else {}
+        """Return nothing: the script prints the counters before and after each execution."""
+        return {}
 
     def close(self) -> None:
         """End the job if it has not ended."""

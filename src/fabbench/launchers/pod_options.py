@@ -1,7 +1,6 @@
 """Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text. Pure.
 
-Tolerations, pull secrets, labels and the like: names follow k8s.io/apimachinery/pkg/util/validation
-(qualified names, label values, DNS subdomains). The API and SkyPilot read the text as intended.
+Names follow k8s.io/apimachinery/pkg/util/validation (qualified names, label values, DNS subdomains).
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import Parsed
+from fabbench.model.option_types import Parsed, Text
 from fabbench.model.options import LauncherOptions, option
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(_SUBDOMAIN)
+_NAME = rf"^(?=.{{1,253}}$){_SUBDOMAIN}$"
 _KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -54,11 +53,7 @@ class Toleration:
 
     def covers(self, key: str, value: str, effect: str) -> bool:
         """Return whether it tolerates this taint."""
-        return (
-            key == self.key
-            and (self.value is None or value == self.value)
-            and (not self.effect or effect == self.effect)
-        )
+        return key == self.key and self.value in {None, value} and self.effect in {"", effect}
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""
@@ -71,15 +66,6 @@ def default_tolerations() -> tuple[Toleration, ...]:
     from fabbench.catalog.kubernetes_resources import TOLERATED
 
     return tuple(map(Toleration, TOLERATED))
-
-
-def _name(text: str) -> str:
-    """Check the name of an object, and return it. Raise ValueError."""
-    if not _NAME.fullmatch(text) or len(text) > 253:
-        raise ValueError(
-            f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, dashes and dots"
-        )
-    return text
 
 
 def _pair(
@@ -121,13 +107,13 @@ class PodOptions(LauncherOptions):
         many=dict,
     )
     pull_secrets: tuple[str, ...] = option(
-        Parsed("the name of a secret", "NAME", _name),
+        Text("the name of a secret", "NAME", _NAME),
         "Image pull secret in the namespace. Can be given several times.",
         "--pull-secret",
         many=tuple,
     )
     runtime_class: str = option(
-        Parsed("a RuntimeClass", "NAME", _name), "RuntimeClass of the benchmark pods.", unset=""
+        Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", unset=""
     )
     labels: Mapping[str, str] = option(
         Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
@@ -153,6 +139,12 @@ class PodOptions(LauncherOptions):
     def all_tolerations(self) -> tuple[Toleration, ...]:
         """Return the tolerations of all of fabbench's pods, then the user's."""
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
+
+    def metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
+        """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
+        given = {"labels": dict(self.labels), "annotations": dict(annotations)}
+        given = {key: pairs for key, pairs in given.items() if pairs}
+        return {"metadata": given} if given else {}
 
     def pod_spec(self) -> dict[str, Any]:
         """Return the pod spec fields that these options set."""
@@ -192,13 +184,13 @@ def yaml_documents(
         Dumper=_dumper(compact=compact),
         explicit_start=explicit_start,
         sort_keys=False,
-        width=110,
+        width=118,
         allow_unicode=True,
     )
     return "".join(f"# {line.removeprefix('# ')}\n" for line in comment.split("\n") if line) + text
 
 
-_LONGEST_FLOW = 80  # Maximum characters of a value that `compact` writes on one line
+_LONGEST_FLOW = 100  # Maximum characters of a value that `compact` writes on one line
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
@@ -212,9 +204,9 @@ def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def flows(value: Any) -> bool:
-        # A list of objects has a line for each, so that a diff shows which changed.
-        text, objects = str(value), isinstance(value, list) and any(isinstance(part, dict) for part in value)
-        return compact and not objects and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text and "[{" not in text
+        # A list of several objects has a line for each, so that a diff shows which changed.
+        text, objects = str(value), isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)
+        return compact and not objects and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text and "[{" not in text[1:]
 
     def mapping(dumper: yaml.SafeDumper, value: Object) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flows(value))

@@ -177,7 +177,7 @@ class LauncherOptions:
     """
 
     without: ClassVar[Collection[str]] = ()
-    """Options of every target that have no effect with this one, such as ``hosts``."""
+    """Options of every target, or of benchmarks, that have no effect with this one, such as ``hosts``."""
     logins: ClassVar[bool] = False
     """Whether a host can be named with a user: ``ubuntu@node1``."""
     requires: ClassVar[Collection[str]] = ()

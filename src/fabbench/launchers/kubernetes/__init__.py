@@ -1,7 +1,4 @@
-"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig. Its options.
-
-The Kubernetes library, which is slow to import, is not needed here.
-"""
+"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig. Its options (no slow library)."""
 
 import os
 from collections.abc import Mapping
@@ -134,10 +131,9 @@ OPTIONS = KubernetesOptions
 
 
 def current_context(environment: Mapping[str, str], *, file: Path | None = None, context: str = "") -> str | None:
-    """Return the name of the context that commands use; None if there is none.
+    """Return the name of the context that commands use, or None. Raise MachineError for a file that cannot be read.
 
-    `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context. Raise MachineError for a
-    file that cannot be read.
+    `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context.
     """
     if context:
         return context

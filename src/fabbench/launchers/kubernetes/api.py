@@ -1,7 +1,6 @@
 """The Kubernetes API, through the client library. Only this module translates its errors to fabbench's.
 
-Answers stay JSON as sent by the cluster: the code that reads them is pure, and fields that this release of
-the library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
+Answers stay JSON as sent by the cluster, with fields that the library does not know: docs/adr/kubernetes-client.md.
 """
 
 import functools
@@ -27,8 +26,6 @@ _TIMEOUT = (10.0, 60.0)  # Timeouts in seconds: to connect, and between bytes of
 _WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silence would be an error
 _PAGE = 500
 _RESTART_S = 15.0  # Seconds that an API server may take to restart
-_INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
-_BUSY, _SERVER_ERROR = 429, 500
 
 
 @functools.cache
@@ -186,12 +183,11 @@ class KubernetesApi:
         with translated_errors(what):
             try:
                 answer = _requests(self.configuration).send(method, path, query, **parameters)
-                data = answer.data
             except client_library().client.ApiException as error:
                 action(f"api {self.context}", f"{what} {shown}: {error.status}")
                 raise
             action(f"api {self.context}", f"{what} {shown}: {answer.status}")
-            content = json.loads(data) if data else {}
+            content = json.loads(answer.data) if answer.data else {}
             return content if isinstance(content, dict) else {}
 
 
@@ -208,7 +204,7 @@ class InvalidError(MachineError):
 
 
 class AlreadyExistsError(MachineError):
-    """An object of this name exists."""
+    """An object of this name exists, or is not the expected one."""
 
 
 class UnansweredError(MachineError):
@@ -280,10 +276,9 @@ def translated_errors(what: str) -> Iterator[None]:
     """Translate the client library's errors to fabbench's."""
     import urllib3.exceptions
 
-    library = client_library()
     try:
         yield
-    except library.client.ApiException as error:
+    except client_library().client.ApiException as error:
         body = error.body or error.reason or ""
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
         if not error.status:  # the library's way to report that TLS failed
@@ -300,27 +295,28 @@ def _unanswered(reason: str, what: str) -> DisconnectedError:
     )
 
 
+_ERRORS: Mapping[int, type[MachineError]] = {
+    400: InvalidError,
+    401: MachineError,
+    403: ForbiddenError,
+    404: AbsentError,
+    409: AlreadyExistsError,
+    429: UnansweredError,
+}
+_HINTS = {
+    401: "Log in again.",
+    403: "examples/rbac.yaml grants the permissions that runs need, and examples/rbac-optional.yaml optional ones.",
+}
+
+
 def _refusal(status: int, body: str, what: str) -> MachineError:
     with suppress(ValueError, AttributeError):
         body = str(json.loads(body).get("message", body))
     message = _short(body)
-    known = explain(what, message, "", "").advice or None
-    if status == _MISSING:
-        return AbsentError(f"The cluster has no such object ({what}): {message}.", hint=known)
-    if status == _FORBIDDEN:
-        return ForbiddenError(
-            f"The cluster refuses {what}: {message}.",
-            hint="examples/rbac.yaml grants the permissions that runs need, and "
-            "examples/rbac-optional.yaml optional ones.",
-        )
-    if status == _UNAUTHORIZED:
-        return MachineError(f"Authentication to the cluster failed ({what}): {message}.", hint="Log in again.")
-    if status == _INVALID:
-        return InvalidError(f"The cluster refuses {what}: {message}.")
-    if status == _CONFLICT and "already exists" in message:
-        return AlreadyExistsError(f"The cluster refuses {what}: {message}.")
-    error_type = UnansweredError if status == _BUSY or status >= _SERVER_ERROR else MachineError
-    return error_type(f"The cluster refuses {what}, status {status}: {message}.")
+    error = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
+    seen = "" if status in _ERRORS else f", status {status}"
+    hint = _HINTS.get(status) or explain(what, message, "", "").advice or None
+    return error(f"The cluster refuses {what}{seen}: {message}.", hint=hint)
 
 
 def _short(text: str) -> str:

@@ -3,15 +3,15 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.manifests import NAME, RUN, SELECTOR
-from fabbench.launchers.kubernetes.watch import is_ready
+from fabbench.launchers.kubernetes.manifests import RUN, SELECTOR
+from fabbench.launchers.kubernetes.nodes import true_condition
 from fabbench.model.errors import MachineError
 
 Object = Mapping[str, Any]
@@ -100,7 +100,7 @@ def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[st
 
 def _lost(api: KubernetesApi, node: str) -> bool:
     try:
-        return not is_ready(api.read("Node", node))
+        return true_condition(api.read("Node", node), "Ready") is None
     except AbsentError:
         return True
     except ForbiddenError:
@@ -126,10 +126,7 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
 def remove_run(
     api: KubernetesApi, thing: ObjectRef, pods: Callable[[], Sequence[Object]], error: BaseException | None
 ) -> None:
-    """Remove a run's first object with `remove`, even if interrupted.
-
-    If something remains, raise MachineError, or add it as a note to `error`.
-    """
+    """Remove a run's first object, even if interrupted. What remains is a MachineError, or a note of `error`."""
     if isinstance(error, KeyboardInterrupt):
         notify(f"Interrupted: removing {_named([thing])}.")
     try:
@@ -175,53 +172,38 @@ def remove_leftovers(api: KubernetesApi, chosen: Sequence[Leftover], *, everywhe
 
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
-    """Find what fabbench created by its labels: the oldest first. Each object needs its `kind`, which lists omit."""
-    runs: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    """Group what fabbench created by runs: the oldest first. Each object needs its `kind`, which lists omit."""
+    runs = defaultdict[tuple[str, str], list[Object]](list)
     for each in objects:
-        meta = each.get("metadata") or {}
-        labels = meta.get("labels") or {}
-        if labels.get(NAME) == "fabbench" and labels.get(RUN):
-            runs[labels[RUN], meta.get("namespace") or "default"].append(each)
+        runs[each["metadata"]["labels"][RUN], each["metadata"]["namespace"]].append(each)
     left = (_leftover(run, namespace, things, now) for (run, namespace), things in runs.items())
     return tuple(sorted(left, key=lambda each: (-each.age, each.run, each.namespace)))
 
 
-def _leftover(run: str, namespace: str, things: list[Object], now: datetime) -> Leftover:
-    created = [datetime.fromisoformat(text) for text in _values(things, "creationTimestamp")]
+def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
+    metas = [thing["metadata"] for thing in things]
+    created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
+    own = {meta["uid"] for meta in metas}
+    owned = {meta["uid"] for meta in metas if any(each["uid"] in own for each in meta.get("ownerReferences") or ())}
+    first = (reference(thing) for thing in things if thing["metadata"]["uid"] not in owned)
     return Leftover(
         run=run,
         namespace=namespace,
-        age=max(now - min(created), timedelta(0)) if created else timedelta(0),
+        age=max(now - created, timedelta(0)),
         running=any(map(_runs, things)),
         request="",
-        things=tuple(sorted(_references(things, namespace), key=lambda each: (_KINDS.index(each.kind), each.name))),
+        things=tuple(sorted(first, key=lambda each: (_KINDS.index(each.kind), each.name))),
     )
 
 
 def _runs(thing: Object) -> bool:
-    status = thing.get("status") or {}
-    if thing.get("kind") in _JOBS:
-        conditions = status.get("conditions") or ()
-        return not any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
+    if thing["kind"] in _JOBS:
+        return true_condition(thing, *_ENDS) is None
     # A pod being deleted no longer belongs to a run; if its node is lost it stays "Running" forever.
-    deleted = (thing.get("metadata") or {}).get("deletionTimestamp")
-    return thing.get("kind") == "Pod" and status.get("phase") == "Running" and not deleted
-
-
-def _references(things: list[Object], namespace: str) -> Iterator[ObjectRef]:
-    uids = set(_values(things, "uid"))
-    for each in things:
-        meta = each["metadata"]
-        owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
-        if not owners & uids:
-            yield reference({**each, "metadata": {**meta, "namespace": namespace}})
+    return thing["status"].get("phase") == "Running" and not thing["metadata"].get("deletionTimestamp")
 
 
 def reference(thing: Object) -> ObjectRef:
     """Return the reference of an object as the API returns it."""
     meta = thing["metadata"]
     return ObjectRef(thing.get("kind") or "Pod", meta.get("namespace") or "", meta["name"], meta.get("uid") or "")
-
-
-def _values(things: list[Object], key: str) -> list[str]:
-    return [str(each["metadata"][key]) for each in things if each["metadata"].get(key)]

@@ -1,25 +1,21 @@
 """What a cluster has, whether the user may use it, and whether the declared device profile fits it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
-from fabbench.catalog.instances import instance
-from fabbench.catalog.kubernetes_resources import PodResources
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import ClusterPodOptions
 from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
-from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, KUBERNETES_RIGHTS, Right, nodes_table
+from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, Right
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
+from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.remote.check_hosts import ProbedHost
 from fabbench.remote.parallel import map_hosts
-from fabbench.report.table import Overview
 
 T = TypeVar("T")
 
@@ -50,34 +46,19 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     )
 
 
-def cluster_nodes(target: Target) -> Overview:
-    """Return the nodes of a target's cluster that match its options, as a table. Raise MachineError."""
-    criteria = criteria_of(target, Needs(programs=(), install=""))
-    seen = list_nodes(api_of(target), labels=criteria.labels)
-    return nodes_table(matching_nodes(seen, replace(criteria, needs_gpu=False)))
-
-
-def inventory_on(nodes: Sequence[Node], target: Target, needs: Needs, resources: PodResources) -> Inventory:
-    """Return what the catalog says of chosen nodes whose pods request `resources`."""
-    options, entry = target.options_as(ClusterPodOptions), instance(nodes[0].instance_type)
-    return inventory_of(
-        entry.instance_type if entry else "",
-        len(nodes),
-        target=target,
-        needs=needs,
-        amounts=resources.texts(),
-        image=options.image,
-        profile=options.profile,
-    )
+def pod_inventory(target: Target, needs: Needs, instance_type: str, nodes: int, amounts: Sequence[str]) -> Inventory:
+    """Return what the catalog says of nodes of a type (empty: unknown) whose pods request `amounts`."""
+    options = target.options_as(ClusterPodOptions)
+    more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
+    return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
 
 
 def list_nodes(
     api: KubernetesApi, report: Callable[[str], None] | None = None, *, labels: str = ""
 ) -> tuple[Node, ...]:
-    """Return the nodes that `labels` select, with what pods use of them.
+    """Return the nodes that `labels` select, with what pods use of them. Raise RequestError, MachineError.
 
-    Raise MachineError, and RequestError for a selector that the cluster rejects. For users who may not list
-    other namespaces' pods, usage includes only their namespace: `report` receives a sentence that says so.
+    For users who may not list other namespaces' pods, usage is that of their own: `report` receives a sentence on it.
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),
@@ -95,24 +76,6 @@ def list_nodes(
     return read_nodes(results["nodes"], results["pods"], all_pods=all_pods)
 
 
-def missing_rights(api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS) -> tuple[Right, ...]:
-    """Return which of these rights the user lacks, according to the cluster."""
-
-    def lacks(right: Right) -> bool:
-        attributes = {
-            "verb": right.verb,
-            "group": right.group,
-            "resource": right.resource,
-            "subresource": right.subresource,
-            "namespace": api.namespace if right.namespaced else "",
-        }
-        return not api.allowed(attributes)
-
-    by_number = {str(number): right for number, right in enumerate(rights)}
-    answers = _answered(map_hosts(by_number, lacks, _PARALLEL_REQUESTS))
-    return tuple(by_number[number] for number, lacking in answers.items() if lacking)
-
-
 def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
     """Return the results, or raise the first error: all requests go to the same cluster."""
     for answer in found.values():
@@ -121,14 +84,18 @@ def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
     return {name: answer for name, answer in found.items() if not isinstance(answer, MachineError)}
 
 
-def require_rights(
-    api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS, example: str = "examples/rbac.yaml"
-) -> None:
-    """Raise MachineError that names missing verbs; `example` is the file that grants them."""
-    if missing := missing_rights(api, rights):
-        actions = ", ".join(map(str, missing))
+def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:
+    """Raise MachineError that names the verbs that the user lacks; `example` is the file that grants them."""
+
+    def allowed(right: Right) -> bool:
+        namespace = api.namespace if right.namespaced else ""
+        attributes = {name: getattr(right, name) for name in ("verb", "group", "resource", "subresource")}
+        return api.allowed({**attributes, "namespace": namespace})
+
+    answers = _answered(map_hosts({str(right): right for right in rights}, allowed, _PARALLEL_REQUESTS))
+    if missing := [name for name, may in answers.items() if not may]:
         raise MachineError(
-            f"This user may not {actions} in namespace {api.namespace} of {api.context}.",
+            f"This user may not {', '.join(missing)} in namespace {api.namespace} of {api.context}.",
             hint=f"{example} grants the permissions needed. Nothing was started.",
         )
 

@@ -81,10 +81,9 @@ class PodPipe(ProcessStream):
 
 
 def exit_status(text: bytes, printed: str, name: str) -> int:
-    """Return the exit status of a program in the pod `name`.
+    """Return the exit status of a program in the pod `name`, from the API's last Status and what was `printed`.
 
-    `text` is the API's final Status object, `printed` the status that the program printed. Raise LostError if
-    neither has one, MachineError if the program could not be started.
+    Raise LostError if neither has one, MachineError if the program could not be started.
     """
     try:
         status = json.loads(text)

@@ -1,129 +1,60 @@
-"""Why a pod does not run, or ended: the cluster's own words, with advice where the message is a known one. Pure.
-
-Messages are those of the kubelet, the scheduler (``0/3 nodes are available: 1 Insufficient cpu, …``), controllers,
-and the admission plugins of kube-apiserver.
-"""
+"""Why a pod does not run, or ended: the cluster's own words, and advice where messages.csv knows the message. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES
+from fabbench.catalog.instances import rows_of
 from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
-from fabbench.model.messages import listed
+from fabbench.launchers.kubernetes.nodes import Node, requests, true_condition
 
-NODE_NOT_READY = "node-not-ready"  # The code of the explanation that a pod's node is not ready: it may be again
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
 started in a running pod, the pod goes on and its status does not show it."""
 
 Object = Mapping[str, Any]
-Row = tuple[str, str, str, bool]  # Pattern in "Reason: message", code, advice, whether waiting is pointless
-
-_PULL = r"^(?:ErrImage|Image|Invalid|RegistryUnavailable).*"
-_UNHEALTHY = r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/"  # Taints of unhealthy nodes, never to be tolerated
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
-_SECURITY = "Use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
-_TABLE: tuple[Row, ...] = (
-    # Images.
-    (r"no match for platform|no matching manifest|exec format error", "architecture",
-        "Use an image built for the nodes' architecture.", True),
-    (_PULL + r"(?:toomanyrequests|\b429\b)", "image",
-        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.", False),
-    (_PULL + r"(?:unauthorized|authenti|no basic auth|authorization|denied|forbidden|\b40[13]\b)", "image",
-        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too.",
-        True),
-    (_PULL + r"no space left", "disk", "Free some space on the node, or choose another one.", True),
-    (_PULL + r"(?:i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b)(?!.*no such host)", "image",
-        "Pass another image with --image, or check that the nodes can reach its registry.", False),
-    (_PULL, "image", "Check the image's name and tag, and that the nodes can reach its registry.", True),
-    (r"exec:? .*(?:no such file|not found)", "no-program", "Pass an image that has it with --image.", True),
-    # Admission.
-    (r"exceeded quota|failed quota", "quota",
-        "Use fewer nodes or another namespace, or have the quota changed.", True),
-    (r"violates PodSecurity.*host ?(?:Network|namespaces)", "pod-security",
-        f"Drop --host-network, or use another namespace. {_SECURITY} for it.", True),
-    (r'violates PodSecurity.*"IPC_LOCK"', "pod-security",
-        f"RDMA needs IPC_LOCK. {_SECURITY}, or measure --fabric tcp alone.", True),
-    (r"violates PodSecurity.*runAsNonRoot|runAsNonRoot|runAsUser", "pod-security",
-        "Pass --run-as-user 1000 to run pods without root.", True),
-    (r"violates PodSecurity", "pod-security", f"{_SECURITY}.", True),
-    (r'namespaces? "(?P<namespace>[^"]+)" not found', "namespace",
-        "Pass another with --namespace, or create it: kubectl create namespace {namespace}.", True),
-    (r'User "[^"]+" cannot ', "rights",
-        "examples/rbac.yaml grants what runs need. A controller may lack rights for a moment while the API starts.",
-        False),
-    (r"^ValidationError", "invalid", "The MPI operator may be older than 0.5.", True),
-    (r"forbidden|denied the request|denied request|usage per (?:Pod|Container)", "forbidden",
-        "Use another namespace, or ask the cluster's administrators.", True),
-    # Scheduling. A resource that nodes lack comes first: see `_unscheduled`.
-    (rf"taint \{{(?P<key>(?!{_UNHEALTHY})[^:}}]+): *(?P<value>[^}}]*)", "taints",
-        "If the nodes are meant for this, pass --toleration {key}={value}.", True),
-    (r"were unschedulable|/unschedulable", "cordoned",
-        "Run kubectl uncordon NODE when their maintenance is over, or choose other nodes.", False),
-    (_UNHEALTHY, "node-lost", "Check the nodes: kubectl describe node.", False),
-    (r"anti-affinity", "too-few-nodes", "Each pod needs a node of its own: use fewer nodes, or wait.", False),
-    (r"nodes are available|no nodes available", "no-node",
-        "fabbench check shows the nodes. Choose others, or wait for the autoscaler.", False),
-    # Ends.
-    (r"^OOMKilled", "oom-killed", _MEMORY, True),
-    (r"low on resource|^Evict", "evicted", "Check what else runs on the node, and measure when it is idle.", True),
-    (r"^(?:NodeLost|NodeNotReady|Terminated|NodeShutdown|DeletionByTaintManager)|shutdown", "node-lost",
-        "Measure without the node, or when it is back.", True),
-    (r"^Preempt", "preempted", "Measure when the cluster is less busy, or with a higher priority.", True),
-    (r"^DeadlineExceeded", "deadline", "Give the run more time, or measure less.", True),
-    (r"^(?:OutOf|UnexpectedAdmissionError)", "insufficient",
-        "Another pod took it, or a device failed: try again, or check the device plugin's log.", True),
-    # Before containers start.
-    (r"assign an IP|no available IP|IPAM|insufficient IPs?|ENI limit", "addresses",
-        "The node has no IP address left: check the CNI plugin and the subnet.", False),
-)  # fmt: skip
-_COMPILED = tuple((re.compile(row[0], re.IGNORECASE | re.DOTALL), row) for row in _TABLE)
-_EXITS = {
+_TABLE = tuple(rows_of("messages.csv", "fabbench.launchers.kubernetes"))
+_DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
+_EXITS = {  # Exit statuses that pod_watchdog.sh and shells give a meaning
     75: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
-    126: ("no-program", "A program of the image is missing, or cannot be executed: pass another with --image."),
-    127: ("no-program", "A program of the image is missing, or cannot be executed: pass another with --image."),
+    **dict.fromkeys((126, 127), ("no-program", "A program is missing or not executable: pass an image with --image.")),
     137: ("killed", "It was killed from outside: check the events of the node, and its memory."),
-    143: ("deleted", "It was deleted from outside: check the events of the Job and of the node."),
+    143: _DELETED,
 }
-"""Exit statuses that pod_watchdog.sh and shells give a meaning."""
 _BEFORE = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
 )
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_LACKING = re.compile(r"Insufficient ([^\s,]*\w)")
 
 
 def explain(subject: str, said: str, code: str, advice: str, *, final: bool = True) -> Explanation:
     """Return what the cluster `said` of a subject; code, advice and finality are for a message that is not known."""
     text = f"{subject}: {shorten(said)}."
-    for regex, (_, known, known_advice, is_final) in _COMPILED:
-        if match := regex.search(said):
-            filled = known_advice.format(**match.groupdict()).replace("=.", ".")  # A taint without a value
-            return Explanation(code=known, text=text, advice=filled, final=is_final)
+    for row in _TABLE:
+        if match := re.search(row["pattern"], said, re.IGNORECASE | re.DOTALL):
+            filled = row["advice"].format(**match.groupdict()).replace("=.", ".")  # A taint without a value
+            return Explanation(code=row["code"], text=text, advice=filled, final=row["final"] != "no")
     return Explanation(code=code, text=text, advice=advice, final=final)
 
 
 def explain_pod(pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet. `events` may include other objects'."""
-    own = sorted((event for event in events if _concerns(event, pod)), key=_time)
-    found = (_ended(pod, own), _lost(pod, nodes), _waiting(pod, own), _unscheduled(pod, own, nodes), _setup(pod, own))
+    own = _own(events, pod)
+    found = (_ended(pod, own), _lost(pod, nodes), _waiting(pod, own), _unscheduled(pod, own), _setup(pod, own))
     return next(chain.from_iterable(found), None)
 
 
 def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Explanation | None:
     """Explain why a Job or MPIJob has failed, or has no pods yet."""
     name, status = (owner.get("metadata") or {}).get("name", ""), owner.get("status") or {}
-    own = sorted((event for event in events if _concerns(event, owner)), key=_time, reverse=True)
-    for event in own:
+    for event in _own(events, owner, reverse=True):
         if event.get("type") == "Warning" or event.get("reason") == "FailedCreate":
             return explain(f"The {kind} {name}", _said(event), "create", "Check its events.", final=False)
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Failed" and condition.get("status") == "True":
-            return explain(f"The {kind} {name} has failed", _said(condition), "ended", "Check its pods.")
+    if failed := true_condition(owner, "Failed"):
+        return explain(f"The {kind} {name} has failed", _said(failed), "ended", "Check its pods.")
     if kind == "MPIJob" and not status.get("conditions"):
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
         text = f"The MPI operator has not picked up the MPIJob {name} yet."
@@ -148,20 +79,16 @@ def _subject(pod: Object) -> str:
 
 def _said(thing: Object) -> str:
     """Return the reason and message of an event, condition or status."""
-    words = (thing.get("reason"), thing.get("message") or thing.get("note"))
+    words = (thing.get("reason"), thing.get("message"))
     return ": ".join(" ".join(str(word).split()) for word in words if word)
 
 
 def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     status = pod.get("status") or {}
-    disrupted = (
-        each
-        for each in status.get("conditions") or ()
-        if each.get("type") == "DisruptionTarget" and each.get("status") == "True"
-    )
+    disrupted = true_condition(pod, "DisruptionTarget")
     # A pod's status may show later, or never, what an event announces.
     announced = (each for each in events if each.get("reason") in {"Evicted", "Preempted", "Preempting"})
-    for each in (*([status] if status.get("reason") else ()), *disrupted, *announced):
+    for each in (*([status] if status.get("reason") else ()), *([disrupted] if disrupted else ()), *announced):
         yield explain(_subject(pod), _said(each), "ended", "Check the events of the pod and its node.")
     for state in _states(pod, "terminated"):
         code, reason = state.get("exitCode"), state.get("reason")
@@ -184,10 +111,10 @@ def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
         yield Explanation(code="node-lost", text=f"{_subject(pod)}: the node is gone.", advice=advice)
     elif node and not node.ready:
         text = f"{_subject(pod)}: the node is not ready: {shorten(node.why_not)}."
-        yield Explanation(code=NODE_NOT_READY, text=text, advice=advice)
+        yield Explanation(code="node-not-ready", text=text, advice=advice)
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
-        advice = "It was deleted from outside: check the events of the Job and of the node."
-        yield Explanation(code="deleted", text=f"{_subject(pod)} is being deleted.", advice=advice)
+        code, advice = _DELETED
+        yield Explanation(code=code, text=f"{_subject(pod)} is being deleted.", advice=advice)
 
 
 def _states(pod: Object, name: str) -> Iterator[Object]:
@@ -211,7 +138,7 @@ def _waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         yield explain(_subject(pod), said, "start", "Check the pod's events: kubectl describe pod.")
 
 
-def _unscheduled(pod: Object, events: Sequence[Object], nodes: Sequence[Node]) -> Iterator[Explanation]:
+def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     if (pod.get("spec") or {}).get("nodeName"):
         return
     conditions = (pod.get("status") or {}).get("conditions") or ()
@@ -220,43 +147,9 @@ def _unscheduled(pod: Object, events: Sequence[Object], nodes: Sequence[Node]) -
     for each in chain(false, failed):
         # What preemption would not help with says nothing more.
         said = re.split(r"\.? preemption: ", str(each.get("message") or ""), maxsplit=1)[0]
-        if lacking := dict.fromkeys(_LACKING.findall(said)):
-            yield _insufficient(pod, said, list(lacking), nodes)
-        elif said:
-            advice = "Check the pod's events: kubectl describe pod."
+        if said:
+            advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
             yield explain(f"{_subject(pod)} cannot be scheduled", said, "no-node", advice, final=False)
-
-
-def _insufficient(pod: Object, said: str, lacking: Sequence[str], nodes: Sequence[Node]) -> Explanation:
-    """Explain that nodes have too little free: for good if none of those that the pod may use has that much."""
-    candidates = [node for node in nodes if _may_use(pod, node)]
-    requested = requests(pod)
-    highest = {name: max((_amount(each, name).allocatable for each in candidates), default=0) for name in lacking}
-    final = bool(candidates) and any(requested.get(name, 0) > highest[name] for name in lacking)
-    runs = sorted({run for node in candidates for run in node.runs} - {_run_of(pod)})
-    advice = "Wait until the pods that use them finish, or choose other nodes."
-    if runs:
-        advice = f"The fabbench runs {listed(runs)} use them: wait, or remove them with fabbench clean --all."
-    if final:
-        advice = "No node has that many: choose other nodes or another type, or check that the device plugin runs."
-    text = f"{_subject(pod)} cannot be scheduled: {shorten(said)}."
-    return Explanation(code="insufficient", text=text, advice=advice, final=final)
-
-
-def _run_of(pod: Object) -> str:
-    return str(((pod.get("metadata") or {}).get("labels") or {}).get("fabbench/run", ""))
-
-
-def _may_use(pod: Object, node: Node) -> bool:
-    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
-    expressions = chain.from_iterable(term.get("matchExpressions") or () for term in terms)
-    return all(node.labels.get(each["key"]) in each.get("values", ()) for each in expressions)
-
-
-def _amount(node: Node, resource: str) -> Amount:
-    known = {GPU: node.gpus, HUGE_PAGES: node.huge_pages, "memory": node.memory, "cpu": node.cpus}
-    return node.fabric if resource == node.resource else known.get(resource, Amount())
 
 
 def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
@@ -271,13 +164,11 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         yield Explanation(code="pulling", text=text, advice="A large image takes minutes.", final=False)
 
 
-def _concerns(event: Object, thing: Object) -> bool:
-    """Return whether an event is about an object, by uid or else by name."""
-    involved = event.get("involvedObject") or event.get("regarding") or {}
-    meta = thing.get("metadata") or {}
-    if involved.get("uid") and meta.get("uid"):
-        return bool(involved["uid"] == meta["uid"])
-    return bool(involved.get("name", meta.get("name")) == meta.get("name"))
+def _own(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
+    """Return the events of an object by time."""
+    uid = (thing.get("metadata") or {}).get("uid")
+    found = (event for event in events if (event.get("involvedObject") or {}).get("uid") == uid)
+    return sorted(found, key=_time, reverse=reverse)
 
 
 def _time(event: Object) -> str:

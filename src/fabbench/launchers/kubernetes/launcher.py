@@ -14,16 +14,15 @@ from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, retry
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_overview
+from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_table
 from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     check_pod,
-    cluster_nodes,
     criteria_of,
-    inventory_on,
     list_nodes,
     notify_undeclared,
+    pod_inventory,
     require_claims,
     require_profile,
     require_rights,
@@ -175,12 +174,15 @@ class KubernetesLauncher(Launcher):
         api, options = api_of(target), target.options_as(ClusterPodOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        inventory = inventory_on(chosen, target, needs, _resources(options, needs, chosen))
+        amounts = _resources(options, needs, chosen).texts()
+        instance_type = chosen[0].entry.instance_type if chosen[0].entry else ""
+        inventory = pod_inventory(target, needs, instance_type, len(chosen), amounts)
         return inventory.named([node.name for node in chosen])
 
     @override
     def nodes(self, target: Target) -> Overview:
-        return cluster_nodes(target)
+        criteria = criteria_of(target, Needs(programs=(), install=""))
+        return nodes_table(matching_nodes(list_nodes(api_of(target), labels=criteria.labels), criteria))
 
     @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
@@ -193,18 +195,19 @@ class KubernetesLauncher(Launcher):
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, labels=criteria.labels)
-        shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
+        any_kind = replace(criteria, needs_gpu=False)
+        shown = matching_nodes(seen, any_kind)
         checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
         checks += self.cluster_checks(api, options)
+        overviews = (nodes_table(shown),) if shown else ()
         if not deep:
-            return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown))
+            return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=overviews)
         self.require(api, options)
         self._require_rights(api, options)
         progress("probing pods", 0, 1)
-        free = replace(criteria, needs_gpu=False)
         results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
-        for nodes in (choose(seen, criteria),) if criteria.count else usable_groups(seen, free):
+        for nodes in (choose(seen, criteria),) if criteria.count else usable_groups(seen, any_kind):
             found, related = self._probe(api, target, needs, nodes)
             results |= found
             relations = HostRelations(
@@ -214,7 +217,7 @@ class KubernetesLauncher(Launcher):
             )
         probes = {name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)}
         checks += tuple(check_pod(name, result) for name, result in results.items())
-        return Examined(probes=probes, relations=relations, checks=checks, overviews=nodes_overview(shown))
+        return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
     def _probe(
         self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
@@ -226,7 +229,7 @@ class KubernetesLauncher(Launcher):
         relations = HostRelations()
         try:
             with JobRun(api, spec, self.workload(spec)) as job_run, contextlib.ExitStack() as stack:
-                pods = job_run.connections(job_run.wait(options.start_timeout, nodes, notify))
+                pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
                 found |= map_hosts(pods, lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments))
@@ -257,7 +260,7 @@ class KubernetesLauncher(Launcher):
         spec = _spec(target, needs, resources, chosen)
         objects = self.workload(spec)
         with JobRun(api, spec, objects) as job_run:
-            pods = job_run.wait(options.start_timeout, seen, notify)
+            pods = job_run.wait(options.start_timeout, seen)
             by_name = job_run.connections(pods)
             profile = options.profile
             inventory = inventories(

@@ -1,7 +1,7 @@
-"""The objects of a run on Kubernetes: a Job whose pods wait for programs, and what pods have in any case. Pure.
+"""The objects of a run on Kubernetes, and what pods have in any case. Pure.
 
-The Job is indexed: one unprivileged pod per node, with all devices. fabbench starts programs in the pods, which
-exit soon after it does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
+The Job is indexed: one unprivileged pod per node, with all devices, in which fabbench starts programs. It exits soon
+after fabbench does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
 """
 
 import re
@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any
 
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, PodOptions
@@ -43,7 +42,7 @@ class RunSpec:
     deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
     hostnames: tuple[str, ...] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
-    instance_type: str = ""  # Used if no nodes are named; empty: any
+    instance_type: str = ""  # The label of nodes, if none are named; empty: any
     arch: str = ""  # The nodes' architecture; empty: unknown
     port: int = PORT  # Of the sshd in pods that run without fabbench
     lease_s: int = LEASE_S
@@ -84,7 +83,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
     # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
     backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
-    job = {**_indexed(spec, backoff), "ttlSecondsAfterFinished": spec.ttl_s, "template": waiting(spec)}
+    job = {"ttlSecondsAfterFinished": spec.ttl_s, **_indexed(spec, backoff, waiting(spec))}
     return (
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_metadata(spec), "spec": job},
         *claim_template(spec, {"name": spec.name, "labels": spec.labels}),
@@ -96,8 +95,8 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     labels = {"job-name": spec.name}
     pods = template(spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels)
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
-    job = {**_indexed(spec, {"backoffLimit": 0}), "template": pods}
-    service: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
+    job = _indexed(spec, {"backoffLimit": 0}, pods)
+    service: Object = {"clusterIP": "None", "selector": labels}
     return (
         *claim_template(spec, {"name": spec.name}),
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": service},
@@ -105,33 +104,27 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     )
 
 
-def _indexed(spec: RunSpec, backoff: Object) -> Object:
+def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
         raise RequestError(
             f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
             hint="List as many nodes as pods.",
         )
     numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
-    return {**numbers, **backoff, **deadline(spec.deadline_s)}
-
-
-def deadline(seconds: int) -> Object:
-    """Return the field of a Job: if pods cannot start, nothing else ends it soon after fabbench."""
-    return {"activeDeadlineSeconds": seconds}
+    pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
+    return {**numbers, **backoff, "activeDeadlineSeconds": spec.deadline_s, "template": pods}
 
 
 def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
-    reference = {
-        **{key: owner[key] for key in ("apiVersion", "kind")},
-        **{key: owner["metadata"][key] for key in ("name", "uid")},
-    }
+    meta = owner["metadata"]
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
     return tuple({**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects)
 
 
 def user_metadata(spec: RunSpec) -> Object:
     """Return the metadata of the object that creates the pods, with what the user adds."""
-    return {"name": spec.name, **users_metadata(spec.options, spec.options.annotations).get("metadata", {})}
+    return {"name": spec.name, **spec.options.metadata(spec.options.annotations).get("metadata", {})}
 
 
 def run_metadata(spec: RunSpec) -> Object:
@@ -139,13 +132,6 @@ def run_metadata(spec: RunSpec) -> Object:
     metadata = user_metadata(spec)
     metadata["labels"] = {**metadata.get("labels", {}), **spec.labels}
     return metadata
-
-
-def users_metadata(options: PodOptions, annotations: Mapping[str, str]) -> Object:
-    """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
-    fields = {"labels": dict(options.labels), "annotations": dict(annotations)}
-    given = {key: value for key, value in fields.items() if value}
-    return {"metadata": given} if given else {}
 
 
 @cache
@@ -181,6 +167,7 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
     }
     user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
     strict = {
+        "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
@@ -193,30 +180,27 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
 def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
     """Return the pod template for a container, on a node of its own: among pods with these `labels`."""
     pod_spec: Object = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "affinity": _affinity(spec, labels),
         **spec.options.pod_spec(),
         "volumes": _volumes(spec),
         **_sidecars_and_claims(spec),
     }
+    if spec.instance_type and not spec.hostnames:
+        nodes = {"node.kubernetes.io/instance-type": spec.instance_type, **pod_spec.get("nodeSelector", {})}
+        pod_spec["nodeSelector"] = nodes
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     pod_spec["containers"] = [container]
     annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
-    return {**users_metadata(spec.options, annotations), "spec": pod_spec}
+    return {**spec.options.metadata(annotations), "spec": pod_spec}
 
 
 def profile_annotations(resources: PodResources) -> dict[str, str]:
     """Return the annotations that give pods access to a fabric."""
     profile = resources.profile
-    if profile is None:
-        return {}
-    annotations = dict(profile.annotations)
-    if profile.device_annotation is not None and resources.devices:
-        key, each = profile.device_annotation
-        annotations[key] = ",".join([each] * resources.devices)
-    return annotations
+    key, each = (profile.device_annotation if profile else None) or ("", "")
+    of_devices = {key: ",".join([each] * resources.devices)} if key and resources.devices else {}
+    return {**(profile.annotations if profile else {}), **of_devices}
 
 
 def _sidecars_and_claims(spec: RunSpec) -> Object:
@@ -260,15 +244,9 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
     profile = spec.resources.profile
     if profile is None or not profile.device_class:
         return ()
-    exactly = {"deviceClassName": profile.device_class, "allocationMode": "All"}
-    return (
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": metadata,
-            "spec": {"spec": {"devices": {"requests": [{"name": CLAIM, "exactly": exactly}]}}},
-        },
-    )
+    request = {"name": CLAIM, "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"}}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return ({**kind, "metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}},)
 
 
 def benchmark_container(spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any) -> Object:
@@ -301,12 +279,8 @@ _HOSTNAME = "kubernetes.io/hostname"
 def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
     affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    key, values = _HOSTNAME, list(spec.hostnames)
-    if not values and spec.instance_type:
-        key, name = "node.kubernetes.io/instance-type", plain(spec.instance_type)
-        values = [name, f"ml.{name}"]
-    if values:
-        terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
+    if spec.hostnames:
+        terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}]}]
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return affinity
 

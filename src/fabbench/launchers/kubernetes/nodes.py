@@ -1,6 +1,6 @@
 """Nodes and pods as listed by the API → what nodes have, and how much of it is free. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -120,11 +120,11 @@ def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
-    used: dict[str, int] = defaultdict(int)
+    used = Counter[str]()
     for pod in pods:
-        _add(used, requests(pod))
+        used.update(requests(pod))
     amounts = {
-        name: Amount(number := _number(name, text), max(number - used.get(name, 0), 0), all_pods)
+        name: Amount(number := _number(name, text), max(number - used[name], 0), all_pods)
         for name, text in (status.get("allocatable") or {}).items()
     }
     ready, why_not = _ready(status.get("conditions") or ())
@@ -161,28 +161,22 @@ def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *
 
 
 def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
-    """Add up what one pod requests, as the scheduler does.
+    """Add up what one pod requests, as the scheduler does (k8s.io/component-helpers/resource, PodRequests).
 
-    Containers and sidecars run together; other init containers run before them, one after another, each with
-    the sidecars listed above it (k8s.io/component-helpers/resource, PodRequests).
+    Containers and sidecars run together; other init containers one after another, each with the sidecars above it.
     """
     spec = pod.get("spec") or {}
-    total: dict[str, int] = defaultdict(int)
+    total, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()
     for container in spec.get("containers") or ():
-        _add(total, _requested(container))
-    sidecars: dict[str, int] = defaultdict(int)
-    peaks: dict[str, int] = defaultdict(int)
+        total.update(_requested(container))
     for container in spec.get("initContainers") or ():
-        requested = _requested(container)
+        requested = Counter(_requested(container))
         if container.get("restartPolicy") == "Always":
-            _add(total, requested)
-            _add(sidecars, requested)
-            requested = {}
-        for name in {*requested, *sidecars}:
-            peaks[name] = max(peaks[name], requested.get(name, 0) + sidecars[name])
-    for name, amount in peaks.items():
-        total[name] = max(total[name], amount)
-    _add(total, {name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
+            sidecars += requested
+            requested.clear()
+        peak |= sidecars + requested
+    total = (total + sidecars) | peak
+    total.update({name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
     return total
 
 
@@ -203,6 +197,12 @@ def values_of_label(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], ke
 def fabric_name(node: Node) -> str:
     """Return the display name of a node's fabric: ``EFA``, or the resource."""
     return "EFA" if node.resource in {EFA, ""} else node.resource
+
+
+def true_condition(thing: Mapping[str, Any], *types: str) -> Mapping[str, Any] | None:
+    """Return the first condition of an object's status that has one of these types and is true."""
+    conditions = (thing.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") in types and each.get("status") == "True"), None)
 
 
 def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -231,8 +231,3 @@ def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:
 
 def _number(name: str, text: str | int) -> int:
     return thousandths(text) if name == "cpu" else whole_number(text)
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] += amount

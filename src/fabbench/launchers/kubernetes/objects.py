@@ -1,11 +1,13 @@
 """The objects of one run in a cluster: creating, waiting for, keeping alive and removing them."""
 
+import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from fabbench.launchers import Explanation, ObjectRef
+from fabbench.launchers import Explanation, ObjectRef, notify
 from fabbench.launchers.kubernetes.api import KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import remove_run
 from fabbench.launchers.kubernetes.exec import PodConnection
@@ -18,16 +20,17 @@ from fabbench.launchers.kubernetes.manifests import (
     RUN,
     WORKER,
     RunSpec,
-    deadline,
     owned_by,
 )
-from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, events_of, is_ready
+from fabbench.launchers.kubernetes.nodes import Node, read_nodes, true_condition
 from fabbench.model.errors import MachineError
 
 if TYPE_CHECKING:
     from fabbench.remote.transport import ProcessStream
 
+Object = Mapping[str, Any]
+
+_POLL_S, _RETRY_S = 0.5, 1.0
 _BEAT_S = 5.0
 _ANSWER_S = 5.0
 _BEATS = 'while read -r _; do : >"$1" && echo beat; done'
@@ -48,12 +51,7 @@ class Heartbeat:
         self._beats: dict[str, ProcessStream] = {}
         self._beating: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
-        self._started = time.monotonic()
-        self._extended = self._started
-
-    def begin(self) -> None:
-        """Reset the start time: the Job is about to be created."""
-        self._started = self._extended = time.monotonic()
+        self._started = self._extended = time.monotonic()  # The Job is about to be created
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,8 +69,9 @@ class Heartbeat:
             try:
                 now = time.monotonic()
                 if now - self._extended >= self._lease_s / 5:
-                    until = deadline(round(now - self._started) + self._lease_s)
-                    self._api.patch("Job", self._job, {"spec": until})
+                    # If pods cannot start, nothing else ends the Job soon after fabbench.
+                    until = round(now - self._started) + self._lease_s
+                    self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
                     self._extended = now
                 running = [pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"]
             except MachineError:
@@ -102,9 +101,37 @@ class Heartbeat:
             self._beating.discard(name)
 
 
-Object = Mapping[str, Any]
+class PodWatch:
+    """A thread that keeps the last state of pods: an evicted one may show that for less than a second."""
 
-_POLL_S = 0.5
+    def __init__(self, api: KubernetesApi, selector: str) -> None:
+        self.last: dict[str, Mapping[str, Any]] = {}  # A pod's uid → its last reported state
+        self._api = api
+        self._selector = selector
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, daemon=True, name="fabbench pod watch").start()
+
+    def stop(self) -> None:
+        """Stop the thread."""
+        self._closing.set()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                with contextlib.closing(self._api.watch("Pod", self._selector)) as pods:
+                    for pod in pods:
+                        if self._closing.is_set():
+                            return
+                        self.last[pod["metadata"]["uid"]] = pod
+            except MachineError:
+                pass  # the next round tries again
+            self._closing.wait(_RETRY_S)
+
+
+_REPORT_AFTER_S = 3.0  # After how long a transient reason is reported
 _REASON_S = 5.0  # How long after a pod's end its reason may still be reported
 _ENDED_BY_JOB = "SuccessfulDelete"
 
@@ -124,13 +151,13 @@ class JobRun:
         self._kind = objects[0]["kind"]
         self._created: Object = {}
         self._ready: Mapping[str, Object] = {}  # The workers as they were once ready, by name
+        self._selector = f"{RUN}={spec.run}"
         self._watch = PodWatch(api, self._selector)
         job = spec.name if self._kind == "Job" else f"{spec.name}-launcher"  # As the operator names it
         self._heartbeat = Heartbeat(api, job, spec.lease_s, self.pods)
 
     def __enter__(self) -> Self:
         first, *others = self._objects
-        self._heartbeat.begin()
         try:
             self._created = self._api.create(self._kind, first)
             for each in owned_by(others, {**first, **self._created}):
@@ -145,28 +172,39 @@ class JobRun:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._remove(error)
 
-    def wait(self, limit_s: float, nodes: Sequence[Node], notify: Callable[[str], None]) -> Sequence[Object]:
-        """Wait until all pods are ready, and return them in the order of their indices.
+    def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
+        """Wait until all pods are ready, and return them by index. Report what they wait for after a while.
 
-        `notify` receives what the pods are waiting for, once known. Raise MachineError with the explanation:
-        at once if the reason is permanent, else after `limit_s`.
+        Raise MachineError with the explanation: at once if the reason is permanent, else after `limit_s`.
         """
-        waiting = ReadinessWait(limit_s, notify)
+        started, since = time.monotonic(), dict[str, float]()
+        reported = set[str]()  # Texts without digits: ports and pods of the same reason differ
         while True:
             try:
                 pods = sorted((pod for pod in self.pods() if pod["metadata"]["labels"][ROLE] == WORKER), key=_index)
-                if len(pods) == self._spec.count and all(map(is_ready, pods)):
+                if len(pods) == self._spec.count and all(true_condition(pod, "Ready") for pod in pods):
                     self._ready = {pod["metadata"]["name"]: pod for pod in pods}
                     return pods
-                events = events_of(self._api, self._spec.name)
-                found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
-                why = next((each for each in found if each is not None), None) or explain_owner(
-                    self._api.read(self._kind, self._spec.name), self._kind, events
-                )
+                why = self._what_is_missing(pods, nodes)
             except UnansweredError as error:
-                why = api_silent(error)
-            waiting.observe(why)
+                why = Explanation(code="api", text=str(error), advice="fabbench keeps trying.", final=False)
+            now = time.monotonic()
+            if why is not None and why.final:
+                raise MachineError(why.text, hint=why.advice)
+            if now - started > limit_s:
+                text = f"The pods were not ready after {limit_s:g} s. {why.text if why else ''}".strip()
+                raise MachineError(text, hint="Raise --start-timeout, or check with kubectl describe.")
+            if why is not None and now - since.setdefault(why.code, now) >= _REPORT_AFTER_S:
+                if (key := re.sub(r"\d+", "", why.text)) not in reported:
+                    notify(str(why))
+                reported.add(key)
             time.sleep(_POLL_S)
+
+    def _what_is_missing(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
+        events = list(self._api.objects("Event"))
+        found = (explain_pod(pod, events, nodes) for pod in pods if not true_condition(pod, "Ready"))
+        owner = self._api.read(self._kind, self._spec.name)
+        return next((each for each in found if each is not None), None) or explain_owner(owner, self._kind, events)
 
     def connections(self, pods: Sequence[Object]) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
@@ -196,7 +234,7 @@ class JobRun:
     def _end_of(self, name: str) -> tuple[str, Explanation | None, bool]:
         """Return the pod that ended first, why if known, and whether it still exists."""
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
-        events = events_of(self._api, self._spec.name)
+        events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
         now, before = pods.get(first), self._ready.get(first)
         exists = now is not None and (before is None or now["metadata"]["uid"] == before["metadata"]["uid"])
@@ -217,10 +255,6 @@ class JobRun:
     def pods(self) -> list[dict[str, Any]]:
         """Return the run's pods as they are now."""
         return list(self._api.objects("Pod", labels=self._selector))
-
-    @property
-    def _selector(self) -> str:
-        return f"{RUN}={self._spec.run}"
 
     def _remove(self, error: BaseException | None) -> None:
         self._heartbeat.stop()

@@ -10,12 +10,11 @@ from fabbench.catalog.kubernetes_resources import (
     resources_of_profile,
     resources_of_type,
 )
-from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
-from fabbench.launchers.kubernetes.discover import require_profile
+from fabbench.launchers.kubernetes.discover import pod_inventory, require_profile
 from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
@@ -26,8 +25,7 @@ from fabbench.plan.request import refuse_images
 
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
-kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
-  fabbench compare -"""
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 | fabbench compare -"""
 _START = """\
 [ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
 mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
@@ -51,9 +49,8 @@ complete() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # the o
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
-    """Return the spec of a run on nodes of the plan's instance type, with all their devices.
+    """Return the spec of a run on nodes of the plan's instance type, with all their devices, or those that users name.
 
-    The options `run_id` and `pod_requests` override it. Named hosts are ``kubernetes.io/hostname`` labels.
     Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
     """
     options = source.options_as(ClusterPodOptions)
@@ -76,7 +73,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         claim=options.resource_claim,
         hostnames=source.request.target.hosts,
-        instance_type=instance_type,
+        instance_type=f"ml.{instance_type}" if options.instance_type.lower().startswith("ml.") else instance_type,
         arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
@@ -94,32 +91,18 @@ def _default_resources(profile: Profile | None, instance_type: str, *, gpus: boo
     return replace(resources, resource="", devices=0, declared=profile) if profile else resources
 
 
-def pod_inventory(target: Target, needs: Needs) -> Inventory:
-    """Return nodes of the requested type, with what pods request of them. Raise RequestError."""
-    options = target.options_as(ClusterPodOptions)
-    require_profile(options, seen=False)
-    nodes = target.nodes or len(target.hosts) or NODES
-    amounts = options.pod_requests
-    return inventory_of(
-        options.instance_type,
-        nodes,
-        target=target,
-        needs=needs,
-        amounts=amounts,
-        image=options.image,
-        profile=options.profile,
-    )
-
-
 class KubernetesManifests(Rendering):
     """The format ``kubernetes``."""
 
     name = "kubernetes"
-    options = KubernetesOptions
+    options: type[ClusterPodOptions] = KubernetesOptions
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
-        return pod_inventory(target, needs)
+        options = target.options_as(ClusterPodOptions)
+        require_profile(options, seen=False)
+        nodes = target.nodes or len(target.hosts) or NODES
+        return pod_inventory(target, needs, options.instance_type, nodes, options.pod_requests)
 
     def render(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 
 from fabbench.catalog.cluster_profiles import PROFILES, Profile
 from fabbench.catalog.instances import plain
@@ -40,16 +40,10 @@ class NodeCriteria:
 def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
-    Raise MachineError, with the available nodes and why others were left out, if there are too few;
-    RequestError for invalid numbers.
+    Raise MachineError that says why others were left out, if there are too few; RequestError for invalid numbers.
     """
     needed = _count_needed(criteria, nodes)
-    left_out: dict[str, list[Node]] = defaultdict(list)
-    usable: list[Node] = []
-    for node in sorted(nodes, key=lambda each: natural_order(each.name)):
-        why = next(chain(_mismatches(node, criteria), _obstacles(node, criteria)), "")
-        (left_out[why] if why else usable).append(node)
-    groups = _groups(usable, named=bool(criteria.names))
+    groups, left_out = _sort_out(nodes, criteria)
     large = [group for group in groups if len(group) >= needed]
     if not large:
         raise _too_few(needed, groups, left_out, criteria.labels)
@@ -67,9 +61,7 @@ def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node,
 
 def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
     """Return all nodes that can be taken now, in groups of nodes that are alike."""
-    usable = (node for node in matching_nodes(nodes, criteria) if not any(_obstacles(node, criteria)))
-    groups = _groups(sorted(usable, key=lambda each: natural_order(each.name)), named=bool(criteria.names))
-    return tuple(map(tuple, groups))
+    return tuple(map(tuple, _sort_out(nodes, criteria)[0]))
 
 
 def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
@@ -88,10 +80,9 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
 
 
 def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None) -> PodResources:
-    """Return what pods request on these nodes: everything that is free on all of them.
+    """Return what pods request on these nodes: all that is free on each, GPUs if the benchmark uses them.
 
-    `gpus` is whether the benchmark uses GPUs, and `declared` the user's profile. Raise MachineError if nodes
-    lack what it needs.
+    `declared` is the user's profile. Raise MachineError if nodes lack what it needs.
     """
     first = nodes[0]
     profile = declared or first.profile
@@ -118,12 +109,21 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
 
 def shared_layer(nodes: Sequence[Node]) -> str:
     """Return the lowest network layer that all nodes share; empty if the labels do not tell."""
-    shared = ""
-    for values in zip(*(node.layers for node in nodes), strict=False):
-        if len(set(values)) > 1:
-            break
-        shared = values[0]
-    return shared
+    return next(reversed(_shared_layers(nodes)), "")
+
+
+def _shared_layers(nodes: Sequence[Node]) -> list[str]:
+    same = takewhile(lambda values: len(set(values)) == 1, zip(*(node.layers for node in nodes), strict=False))
+    return [values[0] for values in same]
+
+
+def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[list[list[Node]], Mapping[str, Sequence[Node]]]:
+    """Return nodes that can be taken now, in groups that are alike, and the others by what is against them."""
+    left_out, usable = defaultdict[str, list[Node]](list), list[Node]()
+    for node in sorted(nodes, key=lambda each: natural_order(each.name)):
+        why = next(chain(_mismatches(node, criteria), _obstacles(node, criteria)), "")
+        (left_out[why] if why else usable).append(node)
+    return _groups(usable, named=bool(criteria.names)), left_out
 
 
 def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
@@ -138,10 +138,9 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
     known = {node.name for node in nodes}
     unknown = [name for name in names if name not in known]
     if unknown:
-        shown = ", ".join(sorted(known, key=natural_order)[:_NAMED]) or "none"
-        more = " and others" if len(known) > _NAMED else ""
+        shown = listed(sorted(known, key=natural_order), _NAMED) or "none"
         raise MachineError(
-            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.", hint=f"It has {shown}{more}."
+            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.", hint=f"It has {shown}."
         )
     return needed
 
@@ -201,15 +200,13 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness of nodes."""
     node = nodes[0]
-    depths = range(len(node.layers), 0, -1)
-    depth = next((depth for depth in depths if len({each.layers[:depth] for each in nodes}) == 1), 0)
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
         not node.fabric.allocatable,
         -(node.entry.network_gbps if node.entry else 0),
         -node.gpus.allocatable,
         -node.fabric.allocatable,
-        -depth,
+        -len(_shared_layers(nodes)),
         -passed,
         natural_order(node.name),
     )
@@ -218,16 +215,15 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 def _too_few(
     needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
 ) -> MachineError:
+    if not groups and not left_out:
+        hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
+        return MachineError(f"The cluster has no nodes{_with_labels(labels)}.", hint=hint)
     available = sum(map(len, groups))
     nodes_are = "1 node is" if needed == 1 else f"{needed} nodes are"
     together = ", and not together" if available >= needed else ""
     lines = [f"{nodes_are} needed, {available or 'none'} available{together}:"]
     lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
-    if not groups and not left_out:
-        lines = [f"The cluster has no nodes{_with_labels(labels)}."]
-        hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
-        return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     for why, nodes in left_out.items():
         if why.startswith("taint "):
@@ -244,11 +240,9 @@ def _with_labels(labels: str) -> str:
 
 
 def _describe(node: Node) -> str:
-    parts = [node.label_type or "of unknown type"]
-    parts += [f"{node.gpus.allocatable} GPUs"] if node.gpus.allocatable else []
-    parts += [f"{node.fabric.allocatable} {fabric_name(node)}"] if node.fabric.allocatable else []
-    parts += [node.zone] if node.zone else []
-    return ", ".join(parts)
+    amounts = ((node.gpus.allocatable, "GPUs"), (node.fabric.allocatable, fabric_name(node)))
+    devices = [f"{count} {what}" for count, what in amounts if count]
+    return ", ".join(filter(None, (node.label_type or "of unknown type", *devices, node.zone)))
 
 
 def _names(nodes: Sequence[Node]) -> str:

@@ -21,11 +21,11 @@ from fabbench.model.plan import Command, Execution, Plan, Step
 
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
-_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
+_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("FABBENCH_INTERFACE")
-_MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
+_MODULES = ("os", "subprocess", "sys", "time")
 
 
 class ModalRendering(Rendering):
@@ -64,17 +64,12 @@ class ModalRendering(Rendering):
 def _instance(source: RenderInput) -> Instance:
     """Return the type of the hosts, if Modal offers it."""
     instance = source.instance
-    if instance is None:
-        raise RequestError(
-            "The containers' GPUs are unknown.",
-            hint="Pass the type of their hosts, such as --instance-type p5.48xlarge.",
-        )
-    if instance.gpu_model not in _GPUS or instance.gpus != _GPUS_PER_HOST:
-        gpus = f"{instance.gpus} {instance.gpu_model}" if instance.gpus else "no GPU"
+    if instance is None or instance.gpu_model not in _GPUS or instance.gpus != _GPUS_PER_HOST:
+        seen = f"{instance.gpus or 'no'} {instance.gpu_model or 'GPU'}" if instance else ""
         raise RequestError(
             f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {', '.join(_GPUS)}, but "
-            f"{instance.instance_type} has {gpus}.",
-            hint="Pass --instance-type p5.48xlarge, for example.",
+            f"{f'{instance.instance_type} has {seen}' if instance else 'the type of the hosts is unknown'}.",
+            hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
     return instance
 
@@ -90,8 +85,7 @@ def _bind_sockets(plan: Plan) -> Plan:
     def steps(execution: Execution) -> tuple[Step, ...]:
         return tuple(replace(step, commands=tuple(map(bound, step.commands))) for step in execution.steps)
 
-    executions = tuple(replace(execution, steps=steps(execution)) for execution in plan.executions)
-    return replace(plan, executions=executions)
+    return replace(plan, executions=tuple(replace(each, steps=steps(each)) for each in plan.executions))
 
 
 def _app(inherited: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def node_kind(infra: str) -> NodeKind:
 class SkyPilotOptions(PodOptions, InstanceOptions):
     """Options of the launcher and format ``skypilot``: SkyPilot chooses the hosts."""
 
-    without = ("hosts",)
+    without = ("hosts", "silence_s")  # Its script has no silence limit
 
     infra: str = option(
         Text("a SkyPilot infrastructure", "PLACE", r"^[A-Za-z0-9][A-Za-z0-9@:._*/-]*$"),

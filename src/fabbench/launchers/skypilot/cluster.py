@@ -1,7 +1,4 @@
-"""A SkyPilot cluster: launched with a task, given more of them, and torn down no matter what happens.
-
-SkyPilot's library is optional. Its errors are converted to fabbench's only here.
-"""
+"""A SkyPilot cluster: launched, and torn down no matter what happens. Only this module converts SkyPilot's errors."""
 
 import functools
 import importlib
@@ -9,11 +6,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import TextIOBase
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Self
 
@@ -139,7 +136,9 @@ class SkyCluster:
         """Create the cluster, submit a task, return the job's id. Raise RequestError (rejected), MachineError."""
         name = self.options.name
         with sky_request("SkyPilot rejects the task") as sky:
-            task = _task(sky, document, self.options.inherited)
+            task = sky.Task.from_yaml_str(document)
+            if self.options.inherited:  # as --secret does
+                task.update_secrets({name: os.environ[name] for name in self.options.inherited})
         with sky_request("SkyPilot does not answer") as sky:
             if sky.get(sky.status(cluster_names=[name])):
                 self._stays = True
@@ -149,40 +148,35 @@ class SkyCluster:
         hint = "sky check shows which infrastructures SkyPilot can use."
         with sky_request(f"The cluster {name} cannot be launched", hint) as sky:
             self._touched = True
-            request = sky.launch(task, cluster_name=name, **options)
-            return self._submitted(self._up(sky, request))
-
-    def _up(self, sky: Any, request: Any) -> Any:
-        """Wait until the cluster is up, showing SkyPilot's output meanwhile. Raises SkyPilot's errors."""
-        limit_s = self.options.start_s
-        if limit_s is None:
-            return sky.stream_and_get(request, output_stream=STDERR)
-        answers: SimpleQueue[Any] = SimpleQueue()
-
-        def wait() -> None:
-            try:
-                answers.put(sky.stream_and_get(request, output_stream=STDERR))
-            except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
-                answers.put(error)
-
-        Thread(target=wait, daemon=True).start()
-        try:
-            answer = answers.get(timeout=limit_s)
-        except Empty:
-            raise MachineError(
-                f"The cluster {self.options.name} cannot be launched: it was not up after {limit_s:g} s.",
-                hint=f"Check the provisioning log while it is launched: sky logs --provision {self.options.name}.",
-            ) from None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _submitted(self, answer: Any) -> int:
+            answer = self._up(sky, sky.launch(task, cluster_name=name, **options))
         job = answer[0] if isinstance(answer, tuple) else None
         if not isinstance(job, int):
             raise MachineError(f"SkyPilot returned {answer!r} instead of a job id.")
         self._running = job
         return job
+
+    def _up(self, sky: Any, request: Any) -> Any:
+        """Wait until the cluster is up, showing SkyPilot's output meanwhile. Raises SkyPilot's errors."""
+        limit_s, answer = self.options.start_s, Future[Any]()
+        if limit_s is None:
+            return sky.stream_and_get(request, output_stream=STDERR)
+
+        def wait() -> None:
+            try:
+                answer.set_result(sky.stream_and_get(request, output_stream=STDERR))
+            except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
+                answer.set_exception(error)
+
+        Thread(target=wait, daemon=True).start()
+        try:
+            return answer.result(limit_s)
+        except TimeoutError:
+            if answer.done():  # SkyPilot's own error
+                raise
+        raise MachineError(
+            f"The cluster {self.options.name} cannot be launched: it was not up after {limit_s:g} s.",
+            hint=f"Check the provisioning log while it is launched: sky logs --provision {self.options.name}.",
+        )
 
     def lines(self, job: int) -> Generator[str, None, str]:
         """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``). Closing it cancels it."""
@@ -276,14 +270,6 @@ class SkyCluster:
             if active:
                 sky.get(sky.api_cancel(active, silent=True))
             sky.get(sky.down(name))
-
-
-def _task(sky: Any, document: str, inherited: Sequence[str]) -> Any:
-    """Load a task as SkyPilot does, and set variables as --secret does."""
-    task = sky.Task.from_yaml_str(document)
-    if inherited:
-        task.update_secrets({name: os.environ[name] for name in inherited})
-    return task
 
 
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")

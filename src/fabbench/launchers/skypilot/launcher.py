@@ -23,7 +23,7 @@ FILE = "task.yaml"
 
 
 def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
-    """Launch the cluster with a task and yield its lines, with a last one that says why, if it failed before its end.
+    """Launch the cluster with a task and yield its lines. If it fails early, the last one says why.
 
     Raise MachineError if it started no step.
     """

@@ -1,11 +1,9 @@
 """A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0. Pure.
 
 It is SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), except that the baseline is a transport that is
-chosen and proven, not what an empty FI_PROVIDER happens to select; no directory of a particular CUDA or plugin
-release is named; NCCL tunes itself; every step has a time limit.
+chosen and proven, not what an empty FI_PROVIDER happens to select, and that every step has a time limit.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,11 +33,6 @@ def accelerator(instance: Instance) -> str:
     memory = (instance.gpu_memory_mib or 0) // _GIB
     larger = memory > _MEMORY.get(name, memory)
     return f"{name}-{memory}GB" if larger else name
-
-
-def network_tier(requested: str, where: NodeKind, fabrics: Collection[str]) -> str:
-    """Return the ``network_tier`` to request; empty: none. Machines need the best for EFA; pods request devices."""
-    return requested or ("best" if where is NodeKind.MACHINES and "efa" in fabrics else "")
 
 
 ALL = "all"
@@ -142,8 +135,10 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
         resources["cpus"] = "1+"
     if nodes.image:
         resources["image_id"] = nodes.image
-    fabrics = [configuration.fabric for configuration in source.plan.configurations]
-    tier = network_tier(source.options_as(SkyPilotOptions).network_tier or "", nodes.where, fabrics)
+    efa = any(configuration.fabric == "efa" for configuration in source.plan.configurations)
+    # Machines need the best for EFA; pods request devices.
+    usual = "best" if nodes.where is NodeKind.MACHINES and efa else ""
+    tier = source.options_as(SkyPilotOptions).network_tier or usual
     return {**resources, "network_tier": tier} if tier else resources
 
 
@@ -158,10 +153,7 @@ def _config(source: RenderInput, nodes: _Nodes) -> Task:
     containers = _containers(nodes)
     if not containers and not any(getattr(options, name) for name in declared(PodOptions)):
         return {}
-    pod: Task = {"spec": {**options.pod_spec(), **containers}}
-    named = {"labels": dict(options.labels), "annotations": dict(options.annotations)}
-    if metadata := {name: pairs for name, pairs in named.items() if pairs}:
-        pod = {"metadata": metadata, **pod}
+    pod = {**options.metadata(options.annotations), "spec": {**options.pod_spec(), **containers}}
     return {"kubernetes": {"pod_config": pod}}
 
 
@@ -169,16 +161,10 @@ def _containers(nodes: _Nodes) -> Task:
     """Return what pods need for the fabric. SkyPilot itself requests GPUs, CPUs and memory."""
     if nodes.share is None or nodes.share.profile is None:
         return {}
-    devices = {
-        name: int(text) if text.isdigit() else text
-        for name, text in nodes.share.limits().items()
-        if name not in {GPU, "memory"}
-    }
-    container: Task = {
-        "resources": {"limits": devices, "requests": dict(devices)},
-        "securityContext": {"capabilities": {"add": list(nodes.share.profile.capabilities)}},
-    }
-    return {"containers": [container]}
+    limits = {name: text for name, text in nodes.share.limits().items() if name not in {GPU, "memory"}}
+    devices = {name: int(text) if text.isdigit() else text for name, text in limits.items()}
+    security = {"capabilities": {"add": list(nodes.share.profile.capabilities)}}
+    return {"containers": [{"resources": {"limits": devices, "requests": {**devices}}, "securityContext": security}]}
 
 
 def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:

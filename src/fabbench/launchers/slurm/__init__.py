@@ -20,20 +20,7 @@ _RESERVED = frozenset({
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
 
-_FORMS = (
-    re.compile(r"(?P<m>\d+)(?::(?P<s>\d\d?))?"),
-    re.compile(r"(?P<h>\d+):(?P<m>\d\d?):(?P<s>\d\d?)"),
-    re.compile(r"(?P<d>\d+)-(?P<h>\d\d?)(?::(?P<m>\d\d?)(?::(?P<s>\d\d?))?)?"),
-)
-_PARTS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-
-
-def read_time_limit(text: str) -> int:
-    """Parse a time limit (``30``, ``30:00``, ``2:00:00``, ``1-12``) to seconds. Raise ValueError."""
-    for form in _FORMS:
-        if match := form.fullmatch(text):
-            return sum(int(value) * _PARTS[name] for name, value in match.groupdict().items() if value)
-    raise ValueError(f"{text!r} is not a valid Slurm time limit; use minutes, H:MM:SS or D-HH:MM:SS")
+_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"  # Minutes, H:MM:SS or D-HH:MM:SS
 
 
 def format_time_limit(limit_s: int) -> str:
@@ -41,11 +28,6 @@ def format_time_limit(limit_s: int) -> str:
     days, rest = divmod(limit_s, 86400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{text}" if days else text
-
-
-def _time(text: str) -> str:
-    read_time_limit(text)
-    return text
 
 
 def _sbatch_option(text: str) -> str:
@@ -62,6 +44,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
 
     order = 1
     divides = True
+    without = ("silence_s",)  # A job's script has no silence limit
 
     login: str | None = option(HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True)
     partition: str | None = option(
@@ -70,7 +53,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     account: str | None = option(Text("an account", "NAME", _NAME), "Slurm account to charge.")
     qos: str | None = option(Text("a quality of service", "NAME", _NAME), "Slurm quality of service.")
     time: str | None = option(
-        Parsed("a time limit such as 2:00:00", "LIMIT", _time),
+        Text("a time limit: minutes, H:MM:SS or D-HH:MM:SS", "LIMIT", _LIMIT),
         "Time limit of the job, such as 2:00:00. Default: estimated from the plan.",
     )
     reservation: str | None = option(Text("a reservation", "NAME", _NAME), "Slurm reservation.")

@@ -1,7 +1,6 @@
 """The launcher ``slurm``: a whole run as one Slurm job, submitted here or on a login node over ssh.
 
-Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun on the first node, and nothing is
-submitted. Jobs of fabbench that are still queued are its leftovers.
+Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun, and nothing is submitted.
 """
 
 import contextlib
@@ -51,15 +50,6 @@ from fabbench.model.messages import listed
 from fabbench.model.options import declared
 from fabbench.model.plan import Step
 from fabbench.report.table import Overview
-
-
-def allocated() -> tuple[str, ...]:
-    """Return the names of the nodes of the allocation."""
-    try:
-        return expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", ""))
-    except ValueError as error:
-        raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
-
 
 _WAIT_S = 30
 _ALL_S = 180.0
@@ -138,7 +128,6 @@ class SlurmLauncher(Launcher):
     name = "slurm"
     options = SlurmOptions
     groups_by = (SWITCH,)
-    open_starts_nothing = True
     inherits = True
     has_deep_check = True
     cleans = True
@@ -157,14 +146,13 @@ class SlurmLauncher(Launcher):
                 steps = _steps_inside(inventory, needs, login_node)
                 allocation = _job_allocation(inventory, lambda document: steps.follow(document, names))
             else:
-                allocation = _as_job(target, needs, login_node)
+                job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
+                allocation = _job_allocation(_select_nodes(target, needs, login_node)[0], partial(follow, job))
             with contextlib.closing(allocation):
                 yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        if not needs.divided:
-            return super().preview(target, needs)
         with login(target) as login_node:
             if inside(target):
                 return _allocated_nodes(target, needs, login_node)
@@ -253,17 +241,6 @@ def _shown(login_node: LoginNode, what: str) -> list[str]:
     return done.out
 
 
-def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
-    seen, partition = _nodes(login_node), _partition(login_node, target)
-    count = target.nodes or len(target.hosts) or NODES
-    fit = select_nodes(seen, partition, count, target.hosts)
-    inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
-    job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
-    allocation = _job_allocation(inventory, partial(follow, job))
-    allocation.read_counters = job.counters
-    return allocation
-
-
 # Options of a job that is submitted; in an allocation they are already fixed. A target of `fabbench.yaml` may have
 # them, since it also serves for submitted jobs.
 _JOB_OPTIONS = (
@@ -283,7 +260,10 @@ def _refuse_options_of_jobs(target: Target) -> None:
 def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inventory:
     """Return the part of the allocation to use. Raise MachineError."""
     _refuse_options_of_jobs(target)
-    names = allocated()
+    try:
+        names = expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", ""))
+    except ValueError as error:
+        raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
     count = target.nodes or len(names)
     if count > len(names):
         raise MachineError(f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}.")
@@ -292,15 +272,17 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inv
 
 
 def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
-    """Return the nodes for a job that holds them, and their names: none if Slurm chooses. Raise MachineError."""
+    """Return the nodes for a job, and the names of those that hold parts: none if Slurm chooses. Raise MachineError."""
     seen, partition = _nodes(login_node), _partition(login_node, target)
-    named = target.hosts if target.hosts or target.nodes else _all_idle(seen, partition)
-    count = target.nodes or len(named)
+    idle = needs.divided and not (target.hosts or target.nodes)
+    named = _all_idle(seen, partition) if idle else target.hosts
+    count = target.nodes or len(named) or NODES
     if len(named) > count:
         raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
     fit = select_nodes(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    return _inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named
+    known = needs.divided and len(named) == count
+    return _inventory(target, needs, fit, named if known else chosen_by_slurm), named
 
 
 @contextlib.contextmanager
@@ -314,14 +296,9 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
     inventory, named = _select_nodes(target, needs, login_node)
     needs.check(inventory)
     tasks = _max_ranks(inventory, needs)
-    document = hold_script(
-        options,
-        nodes=len(inventory.hosts),
-        tasks=tasks,
-        gpus=inventory.hosts[0].gpus,
-        named=named,
-        limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
-    )
+    nodes, gpus = len(inventory.hosts), inventory.hosts[0].gpus
+    limit_s = None if needs.held_s is None else needs.held_s + _AROUND_S
+    document = hold_script(options, nodes=nodes, tasks=tasks, gpus=gpus, named=named, limit_s=limit_s)
     job = SubmittedJob(login_node, options.start_timeout)
     with held_nodes(job, document) as names:
         steps = JobSteps(login_node=login_node, job=job.job.id, tasks=tasks, inherited=target.inherited)

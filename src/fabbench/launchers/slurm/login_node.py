@@ -34,10 +34,9 @@ class LoginNode:
         self._lost_after_s = lost_after_s
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
-        """Run a command to its end, for at most `timeout_s` seconds.
+        """Run a command to its end. Raise LostError if the connection broke: it may or may not have run.
 
-        Raise LostError if the connection broke, so that it may or may not have run, and MachineError if it
-        takes longer or the machine cannot be reached.
+        Raise MachineError if it takes longer than `timeout_s`, or the machine cannot be reached.
         """
         if not self._connection.alive:
             self._reconnect()

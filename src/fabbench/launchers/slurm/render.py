@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from fabbench.execution.script import script
 from fabbench.execution.script.target import READ_SLURM
@@ -32,36 +32,36 @@ def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def directives(plan: Plan, options: SlurmOptions, *, gpus: int, nodes: Sequence[str] = ()) -> str:
-    """Return the lines. `gpus` is the number per node; `nodes`, if not empty, are the only ones to use."""
-    return "".join(f"#SBATCH --{text}\n" for text in _options(plan, options, gpus, nodes))
+def _directives(  # noqa: PLR0913 - what a job requests
+    options: SlurmOptions,
+    name: str,
+    *,
+    nodes: int,
+    tasks: int,
+    gpus: int,
+    named: Sequence[str],
+    limit_s: float | None,
+    more: Sequence[str] = (),
+) -> str:
+    """Return the lines. `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use."""
+    time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
+    lines = (
+        *(f"job-name={JOB_NAME}{name}", f"nodes={nodes}", f"ntasks-per-node={tasks}"),
+        *((f"gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
+        *("exclusive", "mem=0"),
+        *((f"time={time}",) if time else ()),
+        *(f"output={OUTPUT}", "no-requeue", *more),
+        *(f"{name}={value}" for name, value in given(options)),
+        *options.sbatch_options,
+        *((f"nodelist={','.join(named)}",) if named else ()),
+    )
+    return "".join(f"#SBATCH --{text}\n" for text in lines)
 
 
 def overruling(script: str) -> tuple[str, ...]:
     """Return the names of the variables that would override lines of a script for sbatch."""
     set_here = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
     return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *set_here}))
-
-
-def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str]) -> Iterator[str]:
-    yield f"job-name={JOB_NAME}{plan.benchmark}"
-    yield f"nodes={plan.hosts}"
-    yield f"ntasks-per-node={_tasks(plan)}"
-    if gpus and not options.no_gres:
-        yield f"gpus-per-node={gpus}"
-    yield "exclusive"
-    yield "mem=0"
-    yield f"time={options.time or format_time_limit(longest_s(plan))}"
-    yield f"output={OUTPUT}"
-    yield "no-requeue"
-    yield from _chosen(options, nodes)
-
-
-def _chosen(options: SlurmOptions, nodes: Sequence[str]) -> Iterator[str]:
-    yield from (f"{name}={value}" for name, value in given(options))
-    yield from options.sbatch_options
-    if nodes:
-        yield f"nodelist={','.join(nodes)}"
 
 
 def _tasks(plan: Plan) -> int:
@@ -79,24 +79,10 @@ _SCHEME = "docker://"
 HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
 
-def hold_script(  # noqa: PLR0913 - what a job requests
-    options: SlurmOptions, *, nodes: int, tasks: int, gpus: int, named: Sequence[str] = (), limit_s: float | None = None
-) -> str:
-    """Return the script of a job that holds nodes, for steps of up to `tasks` per node. No limit: the partition's."""
-    time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
-    lines = (
-        f"job-name={JOB_NAME}sweep",
-        f"nodes={nodes}",
-        f"ntasks-per-node={tasks}",
-        *((f"gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
-        *("exclusive", "mem=0"),
-        *((f"time={time}",) if time else ()),
-        f"output={OUTPUT}",
-        *("no-requeue", "no-kill"),
-        *_chosen(options, named),
-    )
+def hold_script(options: SlurmOptions, **requested: Any) -> str:
+    """Return the script of a job that holds nodes for steps; `requested` is as for `_directives`."""
     body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
-    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH --{text}\n" for text in lines) + body
+    return f"#!/usr/bin/env bash\n{_directives(options, 'sweep', more=('no-kill',), **requested)}{body}"
 
 
 class SlurmRendering(Rendering):
@@ -118,7 +104,9 @@ class SlurmRendering(Rendering):
             raise RequestError(
                 "--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it."
             )
-        lines = directives(source.plan, options, gpus=source.inventory.hosts[0].gpus, nodes=chosen)
+        plan, gpus = source.plan, source.inventory.hosts[0].gpus
+        sizes: dict[str, Any] = {"nodes": plan.hosts, "tasks": _tasks(plan), "gpus": gpus, "named": chosen}
+        lines = _directives(options, plan.benchmark, limit_s=longest_s(plan), **sizes)
         target = source.script_target(
             READ_SLURM,
             ranks_by_srun=options.mpi == "srun",
@@ -147,9 +135,7 @@ def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
 def container_image(name: str) -> str:
     """Return an image's name in the form of Pyxis's ``--container-image``; a file is a squashfs image.
 
-    Pyxis passes it to enroot, which expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry
-    (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
-    ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
+    enroot expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry (its doc/cmd/import.md).
     """
     if name.startswith(("/", "./", "~")) or name.endswith(".sqsh"):
         return name

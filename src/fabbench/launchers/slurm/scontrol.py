@@ -1,8 +1,7 @@
 """Output of ``scontrol show`` on jobs, nodes and partitions; checks, and the nodes a job could get. Pure.
 
 A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding [root@…]``):
-they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add
-fields. States of jobs: squeue(1), "JOB STATE CODES".
+they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add fields.
 """
 
 import re
@@ -157,6 +156,11 @@ class SlurmNode:
         return next((entry for feature in self.features if (entry := instance(feature))), None)
 
     @property
+    def state(self) -> str:
+        """Its states, as sinfo shows them: ``idle+drain``."""
+        return "+".join(sorted(self.states)).lower() or "unknown"
+
+    @property
     def fit(self) -> bool:
         """Return whether it can run jobs, now or once its current jobs have ended."""
         return not self.states & _UNFIT
@@ -168,7 +172,7 @@ class SlurmNode:
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.name} ({'+'.join(sorted(self.states)).lower() or 'unknown'}{why})"
+        return f"{self.name} ({self.state}{why})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +215,7 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
 def switches(lines: Iterable[str]) -> Mapping[str, str]:
     """Parse ``scontrol show topology``: node → the switch that it is plugged into, or its block.
 
-    A tree (``SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[0-3]``) gives its lowest level; topology/block has
-    ``BlockName=b1 BlockIndex=0 Nodes=…``.
+    A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has ``BlockName=b1 …``.
     """
     switch_of: dict[str, str] = {}
     for first in ("SwitchName", "BlockName"):
@@ -230,12 +233,9 @@ def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
         best = next((each for each in several if each.state in {"UP", ""}), several[0])
         return replace(best, name=name)
     partition = next((each for each in known if each.name == name or (name is None and each.default)), None)
-    if partition is None and name is None:
-        raise MachineError(
-            f"This cluster has no default partition. Available: {names}.", hint="Pass one with --partition."
-        )
     if partition is None:
-        raise MachineError(f"Unknown partition {name}. Available: {names}.", hint="Pass one of them with --partition.")
+        what = f"Unknown partition {name}" if name else "This cluster has no default partition"
+        raise MachineError(f"{what}. Available: {names}.", hint="Pass one with --partition.")
     return partition
 
 
@@ -301,14 +301,13 @@ def check_nodes(
 
 
 def _state(node: SlurmNode) -> Check:
-    states = ("+".join(sorted(node.states)).lower() or "unknown").capitalize()
     status, why, advice = Status.PASS, "", ""
     if not node.fit:
         status, why = Status.FAIL, f": {node.reason.rstrip('.')}" if node.reason else ""
         advice = "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
     elif SILENT in node.states:
         status, advice = Status.WARN, "Check again soon: Slurm marks it down if this persists."
-    return Check(host=node.name, name="state", status=status, seen=f"{states}{why}.", advice=advice)
+    return Check(host=node.name, name="state", status=status, seen=f"{node.state.capitalize()}{why}.", advice=advice)
 
 
 def _type(node: SlurmNode, entry: Instance | None) -> Check:
@@ -348,25 +347,25 @@ def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
     """Return nodes as a table, for `fabbench nodes`."""
     header = ("NAME", "INSTANCE-TYPE", "GPU", "EFA", "CPUS", "PARTITIONS", "STATE")
-    rows, records = [], []
-    for node in nodes:
-        entry = node.entry
-        type_, efa = (entry.instance_type, str(entry.efa_interfaces)) if entry else ("-", "-")
-        state = "+".join(sorted(node.states)).lower() or "unknown"
-        partitions = ",".join(sorted(node.partitions)) or "-"
-        rows.append((node.name, type_, str(node.gpus), efa, str(node.cpus), partitions, state))
-        records.append(
-            {
-                "name": node.name,
-                "instance_type": entry.instance_type if entry else None,
-                "gpus": node.gpus,
-                "efa_interfaces": entry.efa_interfaces if entry else None,
-                "cpus": node.cpus,
-                "partitions": sorted(node.partitions),
-                "state": state,
-                "reason": node.reason,
-            }
-        )
+    records: list[dict[str, object]] = [
+        {
+            "name": node.name,
+            "instance_type": node.entry.instance_type if node.entry else None,
+            "gpus": node.gpus,
+            "efa_interfaces": node.entry.efa_interfaces if node.entry else None,
+            "cpus": node.cpus,
+            "partitions": sorted(node.partitions),
+            "state": node.state,
+            "reason": node.reason,
+        }
+        for node in nodes
+    ]
+    rows = [tuple(map(_cell, list(each.values())[: len(header)])) for each in records]
     notes = ["EFA: from the catalog, by instance type."]
     table = Table(header=header, rows=rows, align="llrrrll", notes=notes)
     return Overview(name="nodes", table=table, records=records)
+
+
+def _cell(value: object) -> str:
+    text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    return text or "-"

@@ -35,10 +35,7 @@ _RUN = (
 
 
 def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]:
-    """Return the command that runs the script on its standard input on the first of some nodes of an allocation.
-
-    `tasks` is the maximum number of ranks per node.
-    """
+    """Return the command that runs its input as a script on the first of some nodes, with up to `tasks` ranks each."""
     # srun sets these for the step, and srun inside it takes them for those of the whole job.
     names, count = ",".join(nodes), len(nodes)
     return (
@@ -118,10 +115,9 @@ class JobSteps:
     def follow(
         self, document: str, nodes: Sequence[str], ended: threading.Event | None = None, limit_s: float = math.inf
     ) -> Generator[str, None, None]:
-        """Run a script as a step on some nodes, and yield its lines. Closing it ends it.
+        """Run a script as a step, and yield its lines. Closing it ends it. Raise KeyboardInterrupt once `ended`.
 
-        Raise KeyboardInterrupt once `ended` is set, AllocationLostError, and MachineError if it did not start, was
-        killed, or takes longer than `limit_s`.
+        Raise AllocationLostError, and MachineError if it did not start, was killed, or takes longer than `limit_s`.
         """
         result = StepResult()
         output = StepOutput(self.start(document, nodes), ended or threading.Event())

@@ -5,11 +5,9 @@ import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
 from importlib.resources import files
 
-from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.process import LineDecoder
 from fabbench.execution.session import exports
 from fabbench.launchers import notify
@@ -18,7 +16,6 @@ from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import JobState, accounted, is_unknown_job, job_state
 from fabbench.model.errors import MachineError
-from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import listed
 from fabbench.remote.transport import LostError
@@ -39,12 +36,9 @@ _TRIES = 3
 _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
-
-_BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
 PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of programs under srun, for `by_node`
 _NODE = "fabbench node "
 _LABEL = re.compile(r" *(\d+): ?(.*)")
-_COUNT = f"{PRINT_NODE}\n{SNAPSHOT}\nfabbench_counters"
 
 
 def with_settings(inherited: Sequence[str], argv: tuple[str, ...], data: bytes) -> tuple[tuple[str, ...], bytes]:
@@ -66,21 +60,10 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     return {output[0].removeprefix(_NODE): output[1:] for output in outputs.values() if output[0].startswith(_NODE)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Poll:
-    """What poll.sh printed about a job."""
-
-    job: JobState | None  # None if it was not queried, or if Slurm's controller did not answer
-    output_exists: bool
-    data: bytes  # The new bytes of its output
-    unknown: bool = False  # Whether Slurm no longer knows the job
-
-
 def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
-    """Submit a document as a job, and yield the lines of its output as they come. Closing it ends the job.
+    """Submit a document as a job, and yield the lines of its output. Closing it ends the job, and leaves no files.
 
-    Raise MachineError for a job that cannot start, or that something ended early. In any case, no job and
-    none of its files are left; a job that could not be ended is a note of the error.
+    Raise MachineError for a job that cannot start, or ended early. One that could not be ended is a note of the error.
     """
     try:
         job.submit(document)
@@ -113,7 +96,8 @@ class SubmittedJob:
         self._reported = ""
         self._dead: Sequence[str] = ()  # Nodes that do not answer
         self._asked = 0.0  # When Slurm was asked for them
-        self._unknown = False
+        self._answered = 0.0  # When Slurm last told the job's state
+        self._unknown = False  # Whether Slurm no longer knows the job
         self._sent = False
 
     def submit(self, document: str) -> None:
@@ -151,42 +135,40 @@ class SubmittedJob:
     def lines(self) -> Iterator[str]:
         """Yield its lines until it is over. Raise MachineError if it cannot start, or Slurm is silent."""
         decoder = LineDecoder()
-        started = answered = looked = time.monotonic()
+        started = looked = self._answered = time.monotonic()
         look, settled = True, False
         while True:
-            poll = self._poll(look=look)
+            data, exists = self._poll(look=look)
             now = time.monotonic()
             if look:
                 looked = now
-                self._update(poll, now - started)
-                if poll.job is not None or poll.unknown:
-                    answered = now
-                elif now - answered > _SILENT_S:
+                self._report_state(data, now - started)
+                if now - self._answered > _SILENT_S:
                     raise MachineError(f"Slurm's controller has not answered for {_SILENT_S:.0f} s.")
-            for line in decoder.feed(poll.data):
+            for line in decoder.feed(data):
                 self._last = line if line and MARKER_SIGN not in line else self._last
                 yield line
             # A network file system may show the output with some delay.
-            if self._over and not poll.data and settled and (poll.output_exists or now - looked > _LATE_S):
+            if self._over and not data and settled and (exists or now - looked > _LATE_S):
                 break
-            settled = self._over and not poll.data
-            if not poll.output_exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
+            settled = self._over and not data
+            if not exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
                 raise self._output_not_visible()
             time.sleep(_SETTLE_S if settled else _POLL_S)
-            look = not self._over and time.monotonic() - looked >= self._interval_s(poll, now - started)
+            look = not self._over and time.monotonic() - looked >= self._interval_s(data, now - started)
         yield from decoder.rest()
 
-    def _interval_s(self, poll: _Poll, waited_s: float) -> float:
+    def _interval_s(self, data: bytes, waited_s: float) -> float:
         if not self.job.runs:
             return 0.0 if waited_s < _RARELY_S else _LOOK_S if waited_s < _UNSEEN_S else _RARELY_S
-        return _RARELY_S if poll.data else _LOOK_S
+        return _RARELY_S if data else _LOOK_S
 
     @property
     def _over(self) -> bool:
         return self._unknown or self.job.over
 
-    def _poll(self, *, look: bool) -> _Poll:
-        """Read new bytes of the output, and with `look` the job's state."""
+    def _poll(self, *, look: bool = True) -> tuple[bytes, bool]:
+        """Return new bytes of the output, and whether it exists. With `look` update the job's state."""
         script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
         words = ("sh", "-c", script, "poll", self.job.id, self.job.output, str(self._offset), "look" if look else "")
         out = self._login.run_idempotent(words, timeout_s=_ANSWER_S).out
@@ -194,22 +176,22 @@ class SubmittedJob:
         data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
         shown = next((line for line in lines if line.startswith("JobId=")), "")
         self._offset += len(data)
-        return _Poll(job_state(shown) if shown else None, "there" in out, data, is_unknown_job(lines))
+        self.job = job_state(shown) if shown else self.job
+        self._unknown = self._unknown or is_unknown_job(lines)
+        if shown or self._unknown:
+            self._answered = time.monotonic()
+        return data, "there" in out
 
-    def _update(self, poll: _Poll, waited_s: float) -> None:
-        """Update the job's state and report it to the user. Raise MachineError if the job cannot start."""
-        self._unknown = self._unknown or poll.unknown
-        if poll.job is None:
-            return
-        self.job = poll.job
-        if poll.job.runs:
-            if not poll.data and time.monotonic() > self._asked + _RARELY_S:
+    def _report_state(self, data: bytes, waited_s: float) -> None:
+        """Report the job's state to the user. Raise MachineError if the job cannot start."""
+        if self.job.runs:
+            if not data and time.monotonic() > self._asked + _RARELY_S:
                 self._asked = time.monotonic()  # for minutes, Slurm waits for nodes that do not answer
                 words = ("sinfo", "--noheader", "--Node", "--dead", f"--nodes={self.job.nodes}", "--format=%N")
                 self._dead = sorted({*self._login.run_idempotent(words).out})
             dead = f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node" if self._dead else ""
             self._report(f"Job {self.job.id} runs on {self.job.nodes}{dead}.")
-        elif poll.job.pending:
+        elif self.job.pending and not self._unknown:
             self._wait(waited_s)
 
     def _wait(self, waited_s: float) -> None:
@@ -246,15 +228,6 @@ class SubmittedJob:
             hint=SHARE,
         )
 
-    def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of its nodes, in a step beside what runs. Raise MachineError."""
-        if self._over or not self.job.runs:
-            return {}
-        count = len(expand_hostlist(self.job.nodes))
-        words = ("srun", f"--jobid={self.job.id}", *_BESIDE, f"--nodes={count}", f"--ntasks={count}")
-        done = self._login.run((*words, "--label", "sh", "-c", _COUNT), timeout_s=_ANSWER_S)
-        return by_node(done.out)
-
     def judge(self) -> None:
         """Raise MachineError if the job's script did not run to its end."""
         job: JobState | None = self.job
@@ -287,7 +260,7 @@ class SubmittedJob:
             return ""
         if not self._over:
             self._login.run_idempotent(("scancel", "--state=PENDING", self.job.id))
-            self._look()
+            self._poll()
             if self.job.runs:
                 self._terminate()
             if not self._over:
@@ -313,9 +286,4 @@ class SubmittedJob:
         deadline = time.monotonic() + limit_s
         while not self._over and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            self._look()
-
-    def _look(self) -> None:
-        poll = self._poll(look=True)
-        self._unknown = self._unknown or poll.unknown
-        self.job = poll.job or self.job
+            self._poll()

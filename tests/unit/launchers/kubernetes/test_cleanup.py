@@ -88,16 +88,6 @@ def test_a_job_whose_pods_do_not_run_yet_runs_until_it_has_ended(
     assert found.running is running
 
 
-def test_what_is_not_fabbenchs_is_left_alone() -> None:
-    others: list[dict[str, Any]] = [
-        {"kind": "Pod", "metadata": {"name": "x", "labels": {"app.kubernetes.io/name": "nginx", "fabbench/run": "a"}}},
-        {"kind": "Pod", "metadata": {"name": "y", "labels": {"app.kubernetes.io/name": "fabbench"}}},
-        {"kind": "Pod", "metadata": {"name": "fabbench-z"}},
-        {},
-    ]
-    assert group_leftovers(others, NOW) == ()
-
-
 def test_clocks_that_disagree_give_no_negative_age() -> None:
     (found,) = group_leftovers(made("a", minutes=-3), NOW)
     assert found.age == timedelta(0)

@@ -128,7 +128,7 @@ def test_an_mpijob_has_only_fields_of_v2beta1(name: str) -> None:
     assert set(job["spec"]["runPolicy"]) <= RUN_POLICY
     assert set(job["spec"]["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
     for replicas in job["spec"]["mpiReplicaSpecs"].values():
-        assert set(replicas) == {"replicas", "restartPolicy", "template"}
+        assert set(replicas) <= {"replicas", "restartPolicy", "template"}
         assert list(schema_problems(replicas["template"], "V1PodTemplateSpec")) == []
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fabbench.catalog.cluster_profiles import PROFILES, profile_for
 from fabbench.catalog.kubernetes_resources import parse_quantity
 from fabbench.hosts.check import Check, Status
-from fabbench.launchers.kubernetes.checks import check_nodes, nodes_overview
+from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table
 from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label
 from fabbench.model.errors import MachineError
 from fabbench.report.table import to_markdown
@@ -107,7 +107,7 @@ def test_where_not_all_pods_are_seen_nobody_says_what_is_free() -> None:
     nodes = read_nodes([node_object("p5", "p5-1"), node_object("p5", "p5-2")], [own], all_pods=False)
     assert [str(node.gpus) for node in nodes] == ["?/8", "?/8"]
     assert [node.gpus.all_free for node in nodes] == [False, True]
-    (overview,) = nodes_overview(nodes)
+    overview = nodes_table(nodes)
     assert overview.records[1]["gpus"] == {"allocatable": 8, "free": None}
     free = [each for each in check_nodes(nodes) if each.name == "free"]
     assert [each.status for each in free] == [WARN, SKIP]
@@ -190,7 +190,7 @@ def test_mixed_types_and_zones_are_told() -> None:
 def test_the_table_is_the_guides_and_more() -> None:
     busy = pod_object("b", {GPU: "8", EFA: "32"})
     nodes = read_nodes([node_object("p5", "a"), node_object("p5", "b", cordoned=True), NODES["c7gn"]], [busy])
-    (overview,) = nodes_overview(nodes)
+    overview = nodes_table(nodes)
     lines = to_markdown(overview.table).splitlines()
     assert "| NAME" in lines[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -22,8 +22,8 @@ def test_what_it_requests() -> None:
 
 
 def test_without_a_limit_the_partition_has_one() -> None:
-    script = hold_script(SlurmOptions(no_gres=True), nodes=2, tasks=1, gpus=8)
+    script = hold_script(SlurmOptions(no_gres=True), nodes=2, tasks=1, gpus=8, named=(), limit_s=None)
     assert not [line for line in directives(script) if line.startswith(("time=", "gpus", "nodelist="))]
-    own = hold_script(SlurmOptions(time="2:00:00"), nodes=2, tasks=1, gpus=0, limit_s=60)
+    own = hold_script(SlurmOptions(time="2:00:00"), nodes=2, tasks=1, gpus=0, named=(), limit_s=60)
     assert "time=2:00:00" in directives(own)
     assert subprocess.run(["bash", "-n", "-c", own], check=False).returncode == 0

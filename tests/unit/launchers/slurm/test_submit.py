@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from fabbench.launchers.slurm.login_node import LoginNode
-from fabbench.launchers.slurm.submit import SubmittedJob
+from fabbench.launchers.slurm.submit import SubmittedJob, by_node
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.here import Here
@@ -46,3 +46,8 @@ def test_a_connection_that_keeps_breaking_is_told() -> None:
     with pytest.raises(MachineError, match="keeps breaking"):
         SubmittedJob(login, None).submit("#!/bin/sh\n")
     assert login.queue == []
+
+
+def test_what_srun_labels_is_told_by_node() -> None:
+    lines = ["1: fabbench node n2", "0: fabbench node n1", "0: proc/uptime:1", " 1: a: b", "srun: error: x", "2: y"]
+    assert by_node(lines) == {"n2": ["a: b"], "n1": ["proc/uptime:1"]}

@@ -1,14 +1,13 @@
 """The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
 
-It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers;
-requests come from the nodes or the catalog; /dev/shm is memory of the pod; no variable has ``$PATH`` in it, which
-nothing expands; nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
+It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers, and
+that nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
 from fabbench.catalog.kubernetes_resources import GPU
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_MPIJOB, SSH
-from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers import RenderInput
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     benchmark_container,
@@ -17,14 +16,12 @@ from fabbench.launchers.kubernetes.manifests import (
     escape_names,
     template,
     user_metadata,
-    users_metadata,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.render import pod_inventory, rendered_spec
+from fabbench.launchers.kubernetes.render import KubernetesManifests, rendered_spec
 from fabbench.launchers.pod_options import Object, Toleration, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Inventory, Needs, Target
 
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
 _SSHD = (
@@ -37,20 +34,17 @@ _LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit
 
 
 def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
-    """Return the MPIJob of two pod templates. A worker has a slot per GPU."""
+    """Return the MPIJob of two pod templates, whose workers are never restarted. mpirun gets its slots elsewhere."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
         "metadata": metadata,
         "spec": {
-            "slotsPerWorker": max(spec.resources.gpus, 1),
-            "sshAuthMountPath": "/root/.ssh",
-            "mpiImplementation": "OpenMPI",
             "launcherCreationPolicy": "WaitForWorkersReady",
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
-                "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
+                "Launcher": {"restartPolicy": "Never", "template": launcher},
+                "Worker": {"replicas": spec.count, "template": workers},
             },
         },
     }
@@ -84,19 +78,15 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
         "args": [*command[-1:]],
     }
     pod_spec: Object = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
+        **({"imagePullSecrets": [{"name": name} for name in options.pull_secrets]} if options.pull_secrets else {}),
     }
-    if options.pull_secrets:
-        pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
-    return {**users_metadata(options, options.annotations), "spec": {**pod_spec, "containers": [container]}}
+    return {**options.metadata(options.annotations), "spec": {**pod_spec, "containers": [container]}}
 
 
 _ABOUT = """\
-For Kubeflow's MPI operator (kubeflow.org/v2beta1, 0.5 and later). The launcher's log is what `fabbench parse`
-and `fabbench compare` read: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
+For Kubeflow's MPI operator, 0.5 or later. Its log: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 
 # Workers generate their host keys when they start, and the operator does not publish them. The launcher logs
 # in with this job's key, from its Secret.
@@ -104,20 +94,16 @@ _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/de
 
 
 def _on_port(spec: RunSpec) -> tuple[str, ...]:
-    """Return the option for sshd's port: on the nodes' network, 22 belongs to the nodes' sshd."""
-    return ("-p", str(spec.port)) if spec.host_network else ()
+    return ("-p", str(spec.port)) if spec.host_network else ()  # There, 22 belongs to the nodes' sshd
 
 
-class MpiJobManifest(Rendering):
+class MpiJobManifest(KubernetesManifests):
     """The format ``mpijob``."""
 
     name = "mpijob"
     options = MpiJobOptions
 
     @override
-    def inventory(self, target: Target, needs: Needs) -> Inventory:
-        return pod_inventory(target, needs)
-
     def render(self, source: RenderInput) -> str:
         """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
