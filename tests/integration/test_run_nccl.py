@@ -5,7 +5,6 @@ The stand-in chooses what it plays from the environment that each rank really go
 
 import json
 import re
-import resource
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import argv, environment, fabbench, nothing_left, start_program, the_run
+from tests.support.local_runs import argv, environment, fabbench, nothing_left, the_run
 
 pytestmark = pytest.mark.local
 
@@ -38,24 +37,6 @@ def test_sockets_against_nvlink_on_one_machine(tmp_path: Path) -> None:
         assert log.facts["transport"] == transport
         assert sorted({point.size for point in log.points}) == [8, 16, 32, 64, 128, 256, 512, 1024]
     assert nothing_left(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_store_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    """The rows that were kept are shown, and the disk is to blame, not the benchmark."""
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 10, 12 << 10))
-
-    more = ("--virtual-nodes", "2", "--gpus", "2", "--fabric", "tcp", "--gate", "busbw>=0B/s")
-    with start_program(tmp_path, arguments(*more), before=small) as run:
-        out, err = run.communicate(timeout=120)
-    assert run.returncode == 3, err
-    assert "output.log cannot be written: File too large." in err
-    assert "passes no gate" in err
-    assert "| 8 B " in out
-    (log,) = the_run(tmp_path).logs("tcp")
-    assert (log.outcome, log.status) == (Outcome.TRUNCATED, 3)
 
 
 def test_one_machine_has_no_network_to_measure(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.support.slurm_runs import (
     the_job,
     without_command,
 )
-from tests.support.ssh_runs import STORE, the_run
+from tests.support.ssh_runs import STORE, the_log, the_run
 
 pytestmark = pytest.mark.lab
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp")

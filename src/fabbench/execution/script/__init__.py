@@ -375,7 +375,7 @@ class _Script:
         hosts = self._mpi_hosts()
         if self._target.ranks_by_srun:
             words = srun(step, hosts)
-            start = [words[0], "--label", *self._target.extra, *words[1 : words.index("env")]]
+            start = [words[0], *self._target.extra, *words[1 : words.index("env")]]
         else:
             start = [self._target.mpirun, *options(step, hosts), *self._target.extra]
         if self._scales:

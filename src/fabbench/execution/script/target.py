@@ -58,7 +58,13 @@ class ScriptTarget:
         overrides = self.variants.get(variant)
         if overrides is None:
             return self
-        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=overrides.inside, folders=overrides.folders)
+        return replace(
+            self,
+            mpirun=overrides.mpirun,
+            interface=overrides.interface,
+            inside=overrides.inside,
+            folders=overrides.folders,
+        )
 
     @property
     def mpiruns(self) -> tuple[str, ...]:
