@@ -1,167 +1,17 @@
-"""Reads the output of the fabtests: tables, machine-readable rows and errors, of both sides of a pair.
+"""Reads the output of the fabtests: tables, machine-readable rows and errors, of both sides of a pair."""
 
-``[name] bytes [xfers] iters total time RATE usec/xfer [Mxfers/sec]``. RATE is Gb/sec (1e9 bits per second)
-until 2016-02 and MB/sec (1e6 bytes per second) since; Mxfers/sec was added after MB/sec, and `xfers` removed
-in 2014-10. Machine-readable rows (``-m``) have all digits: ``- { xfer_size: 64, iterations: 10000, … }``.
-From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
-"""
-
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import NamedTuple
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import CommandLine, Syntax
-from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.libfabric import facts
+from fabbench.benchmarks.fabtests import rows
+from fabbench.benchmarks.fabtests.rows import FabtestLayout, FabtestRow
 from fabbench.benchmarks.libfabric.facts import Range, exact_count, logged_facts, truncated_size
 from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
-from fabbench.model.units import RATE_UNITS
-
-_REAL_MR = r"(?:\d+\.\d{6}|-?inf|-?nan)"
-_HEADER = lazy(
-    r"\s*(?P<name>name\s+)?bytes\s+(?P<xfers>xfers\s+)?iters\s+total\s+time\s+(?P<unit>MB/sec|Gb/sec)\s+usec/xfer"
-    r"(?P<rate>\s+Mxfers/sec)?\s*"
-)
-_MACHINE = lazy(
-    r"\s*(?:- )?\{ xfer_size: (?P<size>\d+), iterations: (?P<iters>\d+), total: (?P<total>\d+), "
-    rf"time: (?P<time>{_REAL_MR}), (?P<unit>MB|Gb)/sec: (?P<bandwidth>{_REAL_MR}), "
-    rf"usec/xfer: (?P<latency>{_REAL_MR})(?:(?:, )?Mxfers/sec: (?P<rate>{_REAL_MR}))? \}}\s*"
-)
-_REST = lazy(rf".*\s{facts.REAL}s\s*{facts.REAL}\s*{facts.REAL}(?:\s*{facts.REAL})?\s*|.*usec/xfer: [^{{}}]*\}}\s*")
-_MACHINE_START = lazy(r"\s*(?:- )?\{ xfer_size:.*")
-
-
-class FabtestLayout(NamedTuple):
-    """The columns of a table."""
-
-    name: bool = False
-    xfers: bool = False
-    unit: str = "MB/sec"
-    rate: bool = True
-
-
-class FabtestRow(NamedTuple):
-    """The tokens of one row, as printed."""
-
-    size: str
-    iters: str
-    total: str
-    time: str
-    bandwidth: str
-    latency: str
-    rate: str = ""
-    name: str = ""
-    xfers: str = ""
-    unit: str = "MB/sec"
-    machine: bool = False  # whether it is machine-readable: nothing is truncated
-
-    def text(self, name_width: int = 50) -> str:
-        """Return the row of a table exactly as the program prints it."""
-        before = f"{self.name:<{name_width}}" if self.name else ""
-        xfers = f"{self.xfers:<8}" if self.xfers else ""
-        rate = f"{self.rate:>11}" if self.rate else ""
-        return (
-            f"{before}{self.size:<8}{xfers}{self.iters:<8}{self.total:<8}{self.time:>8}s"
-            f"{self.bandwidth:>10}{self.latency:>11}{rate}"
-        )
-
-
-def read_header(text: str) -> FabtestLayout | None:
-    """Read the header of a table; None for any other text."""
-    match = _HEADER.fullmatch(text)
-    return (
-        FabtestLayout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"])) if match else None
-    )
-
-
-def read_row(text: str, layout: FabtestLayout) -> FabtestRow | None:
-    """Read a complete row of a table; None for any other text."""
-    match = _pattern(layout).fullmatch(text)
-    return _row(match, layout.unit) if match else None
-
-
-def read_machine_row(text: str) -> FabtestRow | None:
-    """Read a complete machine-readable row; None for any other text."""
-    match = _MACHINE.fullmatch(text)
-    return _row(match, f"{match['unit']}/sec", machine=True) if match else None
-
-
-def _row(match: re.Match[str], unit: str, *, machine: bool = False) -> FabtestRow:
-    cells = match.groupdict(default="")
-    return FabtestRow._make([*(cells.get(name, "") for name in FabtestRow._fields[:-2]), unit, machine])
-
-
-def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, times: facts.Range) -> facts.Size:
-    """Return the size that a row measured: see `known_size`."""
-    if row.machine:
-        return facts.Size(int(row.size), exact=True)
-    product = facts.by_product(row.bandwidth, row.latency, megabytes=_megabytes(row))
-    others = (facts.by_total(row.total, row.iters, requested=iterations, times=times), product)
-    return facts.known_size(row.size, requested=requested, others=others)
-
-
-def fits(row: FabtestRow, size: facts.Size, *, iterations: int | None, times: facts.Range) -> bool:
-    """Return whether the figures of a row are consistent, within their printed precision: see `row_size`."""
-    figures = facts.PrintedRow(row.iters, row.total, row.time, row.bandwidth, row.latency, row.rate)
-    return figures.fits(facts.sizes_of(row.size, size), requested=iterations, times=times, megabytes=_megabytes(row))
-
-
-def measured(row: FabtestRow, *, one_way: bool) -> dict[str, float]:
-    """Return the row's metrics in base units, without those that are rounded to zero or not numbers.
-
-    `one_way`: usec/xfer is half a round trip. Otherwise it is the time per transfer, with many in flight.
-    """
-    megabytes = row.unit == "MB/sec"
-    rate = facts.number(row.bandwidth, "e6" if megabytes else "e9")
-    values = {
-        "latency" if one_way else "time": facts.number(row.latency, "e-6"),
-        "bandwidth": rate if megabytes or rate is None else rate / 8,
-        "message_rate": facts.number(row.rate, "e6") if row.rate else None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _megabytes(row: FabtestRow) -> float:
-    return RATE_UNITS[row.unit.removesuffix("ec")] / RATE_UNITS["MB/s"]
-
-
-def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
-    """Return whether this is the remains of a row."""
-    if layout is None or _MACHINE_START.fullmatch(text):
-        return _MACHINE_START.fullmatch(text) is not None
-    cells = text.split()
-    # A name alone could be any word: the size identifies a row.
-    return (not layout.name or len(cells) > 1) and is_remains(cells, _cells(layout))
-
-
-@cache
-def _cells(layout: FabtestLayout) -> tuple[re.Pattern[str], ...]:
-    cells = [facts.SIZE, facts.COUNT, facts.SIZE, f"{facts.REAL}s", facts.REAL, facts.REAL]
-    if layout.rate:
-        cells.append(facts.REAL)
-    if layout.xfers:
-        cells.insert(1, facts.COUNT)
-    if layout.name:
-        cells.insert(0, r"\S+")
-    return tuple(map(re.compile, cells))
-
-
-@cache
-def _pattern(layout: FabtestLayout) -> re.Pattern[str]:
-    name, xfers = r"(?P<name>\S+)\s+" if layout.name else "", rf"\s+(?P<xfers>{facts.COUNT})" if layout.xfers else ""
-    # Two decimals show where a number ends: one that fills its column touches the one before.
-    rate = rf"\s*(?P<rate>{facts.REAL})" if layout.rate else ""
-    return re.compile(
-        rf"\s*{name}(?P<size>{facts.SIZE}){xfers}\s+(?P<iters>{facts.COUNT})\s+(?P<total>{facts.SIZE})\s+(?P<time>{facts.REAL})s"
-        rf"\s*(?P<bandwidth>{facts.REAL})\s*(?P<latency>{facts.REAL}){rate}\s*"
-    )
-
 
 _PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
@@ -214,6 +64,13 @@ def _read_arguments(text: str) -> CommandLine | None:
     return _SYNTAX.read_arguments(match["program"], match["rest"].rstrip().removesuffix(" :").split())
 
 
+def _transfers(program: str) -> Range:
+    """Return the minimum and maximum number of transfers per iteration."""
+    if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program:
+        return Range(1, 1 << 20)
+    return Range(2, 2) if "pingpong" in program else Range(1, 1)
+
+
 @dataclass(slots=True, kw_only=True)
 class FabtestProcess(PairProcess):
     """A process of a fabtest, and the layout of its table."""
@@ -252,7 +109,7 @@ class FabtestExecution(PairExecution[FabtestProcess]):
 
     @override
     def is_damaged(self, text: str, process: FabtestProcess) -> bool:
-        return is_damaged(text, process.layout)
+        return rows.is_damaged(text, process.layout)
 
     @override
     def row_point(self, line: Line, process: FabtestProcess) -> Point | Damaged | None:
@@ -260,21 +117,19 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         if row is None:
             return None
         process.rows += 1
-        command, known, way = process.command, self.program, 2 if "pingpong" in self.program else 1
-        several = not known or known.endswith(("_mt", "ubertest")) or "_efa_" in known
-        times = Range(1, 1 << 20) if several else Range(way, way)  # transfers per iteration
+        command, times = process.command, _transfers(self.program)
         requested, size_ = (command.iterations, command.size) if command else (None, None)
-        size = row_size(row, requested=size_, iterations=requested, times=times)
+        size = rows.row_size(row, requested=size_, iterations=requested, times=times)
         # Newer programs have options to send both ways: only for ping-pongs is the number certain.
         either = times if times.low == 2 else Range(1, max(times.high, 2))
-        if not fits(row, size, iterations=requested, times=either):
+        if not rows.fits(row, size, iterations=requested, times=either):
             return Damaged(line.number, line.text)
         if not size.exact:
             self.record.findings.append(truncated_size(row.size, size.value))
         self.iterations.add(exact_count(row.iters, requested))
-        twice = fits(row, size, iterations=requested, times=Range(2, 2))
+        twice = rows.fits(row, size, iterations=requested, times=Range(2, 2))
         one_way = bool(_ONE_WAY.search(self.program)) if self.program else twice
-        values = measured(row, one_way=one_way)
+        values = rows.measured(row, one_way=one_way)
         labels = self.labels(
             process,
             way="one-way" if "pingpong" in self.program else "",
@@ -285,10 +140,10 @@ class FabtestExecution(PairExecution[FabtestProcess]):
     def _whole_row(self, line: Line, process: FabtestProcess) -> FabtestRow | None:
         """Read a row of the open table. The rest of a torn row may look like a row with a shorter name."""
         layout = process.layout
-        row = read_row(line.text, layout) if layout else read_machine_row(line.text)
-        if row is not None and (not layout or not layout.name or line.text.strip() in {row.text(), row.text(10)}):
+        row = rows.read_row(line.text, layout) if layout else rows.read_machine_row(line.text)
+        if row is not None and (not layout or not layout.name or rows.is_exact(row, line.text)):
             return row
-        if _REST.fullmatch(line.text) and not is_damaged(line.text, layout):
+        if rows.is_rest(line.text) and not rows.is_damaged(line.text, layout):
             self.record.damaged.append(Damaged(line.number, line.text))
         return None
 
@@ -338,7 +193,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
         execution = self.current
         if execution is not None and (execution.info(text, stream) or execution.library(text, stream)):
             return True
-        layout = read_header(text)
+        layout = rows.read_header(text)
         if layout is not None:
             self._table(stream, layout)
         elif _ERROR.fullmatch(text):
@@ -357,10 +212,10 @@ class FabtestsReader(PairReader[FabtestExecution]):
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
         if self.current is not None and self.current.in_table(stream):
             return False
-        if is_damaged(text, None):
+        if rows.is_damaged(text, None):
             return True
         # Without a header, only the newest layout can be recognized: its last column implies its unit.
-        row = read_row(text, FabtestLayout())
+        row = rows.read_row(text, FabtestLayout())
         return row is not None and row.text() == text.strip()
 
     def _inside(self, line: Line) -> bool:

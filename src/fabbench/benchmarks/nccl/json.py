@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 from fabbench.benchmarks.consistency import ANYTHING, Printed, Ratios, printed, ratios, unmeasured
-from fabbench.benchmarks.nccl.checks import PrintedSweep, TableArithmetic, incompleteness, nccl_findings
+from fabbench.benchmarks.nccl.arithmetic import TableArithmetic
+from fabbench.benchmarks.nccl.findings import PrintedSweep, incompleteness, nccl_findings
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.nccl.table import case_of, nccl_version
 from fabbench.model.log import Damaged, Point, Record

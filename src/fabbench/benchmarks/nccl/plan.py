@@ -3,8 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks import nccl_env, shared_options
-from fabbench.benchmarks.shared_options import devices, extra, factor, iterations, max_bytes, min_bytes, nics, warmup
+from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.shared_options import (
+    devices,
+    extra,
+    factor,
+    iterations,
+    max_bytes,
+    min_bytes,
+    nics,
+    silence,
+    timeout,
+    warmup,
+)
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
@@ -86,8 +97,8 @@ class NcclWork:
         "--nccl-debug",
         default="INFO",
     )
-    timeout_s: float = shared_options.timeout("1800")
-    silence_s: float = shared_options.silence()
+    timeout_s: float = timeout("1800")
+    silence_s: float = silence()
     extra: tuple[str, ...] = extra()
 
     together = False

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
-from fabbench.benchmarks.nccl import table as tables
-from fabbench.benchmarks.nccl.checks import (
-    UNEXPLAINED,
-    PrintedSweep,
-    case_by_figures,
-    incompleteness,
-    is_of_ranks,
-    nccl_findings,
-)
+from fabbench.benchmarks.nccl.arithmetic import case_by_figures, is_of_ranks
+from fabbench.benchmarks.nccl.findings import UNEXPLAINED, PrintedSweep, incompleteness, nccl_findings
 from fabbench.benchmarks.nccl.rows import Layout, Row
+from fabbench.benchmarks.nccl.table import (
+    BANNER,
+    DEVICES,
+    HEADER,
+    Statement,
+    TableReader,
+    case_in_command,
+    case_of,
+    nccl_version,
+    read_statement,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
@@ -35,7 +39,7 @@ class NcclExecution:
         self.copies = False  # whether several programs print a table each, although one should
         self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
-        self._tables: dict[str, tables.TableReader] = {}
+        self._tables: dict[str, TableReader] = {}
         self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
         self._largest: dict[tuple[str, ...], int] = {}  # by rank, type, redop and root, where there is no header
         self._doubled = False  # whether a size came twice: copies of the program print side by side
@@ -60,9 +64,9 @@ class NcclExecution:
         if table is None:
             if not _MAY_BE_ROW.match(line.text):
                 return [], False
-            table = tables.TableReader(Layout(), self._context)
+            table = TableReader(Layout(), self._context)
             rows, mine = table.feed(line.number, line.text)
-            if not (rows or table.held):
+            if not (rows or table.holds_row):
                 return [], False
             self._tables[rank] = table
         elif line.text[:1] == "#" and table.is_known_comment(line.text):
@@ -119,27 +123,27 @@ class NcclExecution:
         """Whether there has been neither a table nor an error yet."""
         return not self._tables and not self._record.failures
 
-    def ended_by(self, line: Line, statement: tables.Statement) -> bool:
+    def ended_by(self, line: Line, statement: Statement) -> bool:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
         seen = self._seen.get(rank, set())
-        if not seen and self.footers and statement.stage <= tables.HEADER and bool(rank) == ("" in self._seen):
+        if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
             return True  # a launcher labels either all copies or none
-        if statement.stage == tables.BANNER:
+        if statement.stage == BANNER:
             beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
             return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
-        if statement.stage == tables.DEVICES:
+        if statement.stage == DEVICES:
             started = "bounds" in seen or bool(self._points.get(rank))
             return statement.kind != "reducing" and started and not self.copies
-        if statement.stage == tables.HEADER and not self.copies:
+        if statement.stage == HEADER and not self.copies:
             return "bounds" in seen or bool(self._points.get(rank))
         return False
 
-    def state(self, line: Line, statement: tables.Statement) -> None:
+    def state(self, line: Line, statement: Statement) -> None:
         """Record one statement."""
         rank = line.stream.rank
         begun = any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
-        if statement.stage <= tables.HEADER and rank not in self._seen and begun:
+        if statement.stage <= HEADER and rank not in self._seen and begun:
             self.copies = True  # with mpirun's tags, only one rank prints
         self._seen.setdefault(rank, set()).add(statement.kind)
         if statement.layout is not None and rank in self._tables:
@@ -147,7 +151,7 @@ class NcclExecution:
         elif (layout := statement.layout) is not None:
             if self._in_place and layout.sides == 1:
                 layout = replace(layout, placement="in-place")
-            self._tables[rank] = tables.TableReader(layout, self._context)
+            self._tables[rank] = TableReader(layout, self._context)
         else:
             words = [word or "" for word in statement.words]
             self._describe(statement.kind, words)
@@ -166,9 +170,9 @@ class NcclExecution:
         elif kind == "version":
             facts["nccl_tests"] = words[0]
             if words[2]:
-                facts["nccl"] = tables.nccl_version(words[2])
+                facts["nccl"] = nccl_version(words[2])
         elif kind in {"program", "concluded"}:
-            self._record.case = tables.case_of(words[0]) or None
+            self._record.case = case_of(words[0]) or None
         elif kind == "config":
             low, high, step, by, warmup, iterations = words
             self._sweep.requested = (int(low), int(high), int(step), by)
@@ -203,7 +207,7 @@ class NcclExecution:
             self._chain = self._chain or text
         elif kind == "usage":
             self._usage = True
-            record.case = record.case or tables.case_of(words[0]) or None
+            record.case = record.case or case_of(words[0]) or None
 
     def _fail(self, sentence: str) -> None:
         failures = self._record.failures
@@ -290,9 +294,9 @@ class NcclReader(Reader):
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
         """Read what a line other than a row states; it may begin another execution."""
-        statement = tables.read_statement(line.text)
+        statement = read_statement(line.text)
         if statement is None:
-            self._hint = tables.case_in_command(line.text) or self._hint
+            self._hint = case_in_command(line.text) or self._hint
             return None
         out: list[Reading] = []
         current = self._current

@@ -12,8 +12,17 @@ from typing import NamedTuple
 
 from fabbench.benchmarks import UNREADABLE, Shortcut
 from fabbench.benchmarks.consistency import is_damaged_row
-from fabbench.benchmarks.nccl import rows as rows_
-from fabbench.benchmarks.nccl.checks import TableArithmetic
+from fabbench.benchmarks.nccl.arithmetic import TableArithmetic
+from fabbench.benchmarks.nccl.rows import (
+    DTYPE_BYTES,
+    Layout,
+    Row,
+    RowReader,
+    cell_patterns,
+    plausible,
+    read_header,
+    starts_row,
+)
 from fabbench.model.log import Damaged, Point
 from fabbench.model.patterns import lazy
 
@@ -25,31 +34,31 @@ _REST = lazy(r"[\d.:e+-]+|N?/?A?|[a-z][a-z_0-9]*", re.ASCII)
 
 
 @lru_cache(maxsize=100)
-def _of_layout(layout: rows_.Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
+def _of_layout(layout: Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
     """Return what tables of one layout share: the patterns of a row's cells, and the remarks seen.
 
     Remarks are lines that begin with `#` outside of such a table: the same few surround every table of a log.
     """
-    return rows_.cell_patterns(layout), set()
+    return cell_patterns(layout), set()
 
 
 class TableReader:
     """Reads the lines of one table and returns its rows. What could not be read is in `damaged`."""
 
-    def __init__(self, layout: rows_.Layout, context: Callable[[], tuple[str | None, int | None]]) -> None:
+    def __init__(self, layout: Layout, context: Callable[[], tuple[str | None, int | None]]) -> None:
         self.damaged: list[Damaged] = []
         self.retracted: set[int] = set()  # identities of points already returned that later rows have shown to be wrong
-        self.arithmetic: TableArithmetic[tuple[int, str, rows_.Row]] = TableArithmetic()
+        self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
         self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self._context = context
-        self._rows = rows_.RowReader(layout)
+        self._rows = RowReader(layout)
         self._columns, self._remarks = _of_layout(layout)
         self._pieces: list[str] = []
         self._first_line = 0
-        self.held: tuple[int, str, rows_.Row] | None = None
+        self._held: tuple[int, str, Row] | None = None
         self._unconfirmed: Damaged | None = None
 
-    def feed(self, number: int, text: str) -> tuple[list[rows_.Row], bool]:
+    def feed(self, number: int, text: str) -> tuple[list[Row], bool]:
         """Read one line: return the rows it completes, and whether it was part of the table."""
         tokens = text.split()
         row = self._rows.read(tokens)
@@ -60,7 +69,7 @@ class TableReader:
             return [], True
         if text.endswith(UNREADABLE) and (self._pieces or tokens[0][0].isdigit()):
             return self._set_aside(number, text), True
-        if self.held is not None and self._append_to_last(text, tokens):
+        if self._held is not None and self._append_to_last(text, tokens):
             return [], True
         rows = self.flush_held()
         if self._pieces:
@@ -99,9 +108,14 @@ class TableReader:
         return remark in self._remarks and not self._is_pending()
 
     def _is_pending(self) -> bool:
-        return bool(self._pieces) or self.held is not None or self._unconfirmed is not None
+        return bool(self._pieces) or self._held is not None or self._unconfirmed is not None
 
-    def flush(self) -> list[rows_.Row]:
+    @property
+    def holds_row(self) -> bool:
+        """Return whether a complete row is held back."""
+        return self._held is not None
+
+    def flush(self) -> list[Row]:
         """End the table: return the row that was held back, report pieces that could not be joined."""
         rows = self.flush_held()
         if self._pieces:
@@ -112,19 +126,19 @@ class TableReader:
             self._unconfirmed = None
         return rows
 
-    def end(self) -> list[rows_.Row]:
+    def end(self) -> list[Row]:
         """End the text: like `flush`, and check every row against the others."""
         rows = self.flush()
         self._settle(end=True)
         return rows
 
-    def flush_held(self) -> list[rows_.Row]:
+    def flush_held(self) -> list[Row]:
         """Return the row that was held back because its last number might continue."""
-        held, self.held = self.held, None
+        held, self._held = self._held, None
         return self._accept(*held) if held else []
 
-    def _accept(self, number: int, text: str, row: rows_.Row) -> list[rows_.Row]:
-        unit = row.elements * rows_.DTYPE_BYTES[row.dtype]
+    def _accept(self, number: int, text: str, row: Row) -> list[Row]:
+        unit = row.elements * DTYPE_BYTES[row.dtype]
         if not self.arithmetic.fits((number, text, row), row.size, unit, row.ratios):
             self._report(number, text)
             return []
@@ -141,7 +155,7 @@ class TableReader:
     def _report(self, number: int, text: str) -> None:
         self.damaged.append(Damaged(number, " ".join(text.split())))
 
-    def _set_aside(self, number: int, text: str) -> list[rows_.Row]:
+    def _set_aside(self, number: int, text: str) -> list[Row]:
         """Hold a piece whose end could be part of a host name: what follows may be the rest of the row."""
         number = self._first_line if self._pieces else number
         text = "".join([*self._pieces, text])
@@ -150,7 +164,7 @@ class TableReader:
         self._unconfirmed = Damaged(number, " ".join(text.split()))
         return rows
 
-    def _completes_unconfirmed(self, piece: Damaged, row: rows_.Row | None, tokens: list[str]) -> bool:
+    def _completes_unconfirmed(self, piece: Damaged, row: Row | None, tokens: list[str]) -> bool:
         """Return whether a line is the rest of an unreadable row; it may look like a row itself."""
         if row is None and not all(map(_REST.fullmatch, tokens)):
             return False
@@ -161,8 +175,8 @@ class TableReader:
         return not whole
 
     def _read_new(
-        self, number: int, text: str, tokens: list[str], rows: list[rows_.Row], row: rows_.Row | None
-    ) -> tuple[list[rows_.Row], bool]:
+        self, number: int, text: str, tokens: list[str], rows: list[Row], row: Row | None
+    ) -> tuple[list[Row], bool]:
         """Read a line that continues nothing and may be a row by itself. `rows` are already complete."""
         if row is None and _BLANK_HALF.search(text):
             row = self._rows.read(tokens, in_place_only=True)
@@ -180,30 +194,30 @@ class TableReader:
             self._remarks.add(text)
         return rows, False
 
-    def _plausible(self, row: rows_.Row) -> bool:
-        return rows_.plausible(row, self._rows.layout.rounding)
+    def _plausible(self, row: Row) -> bool:
+        return plausible(row, self._rows.layout.rounding)
 
     def _starts(self, tokens: list[str]) -> bool:
-        return rows_.starts_row(tokens, self._rows.layout)
+        return starts_row(tokens, self._rows.layout)
 
-    def _hold(self, number: int, text: str, row: rows_.Row) -> list[rows_.Row]:
+    def _hold(self, number: int, text: str, row: Row) -> list[Row]:
         """Hold a row back if what follows may be the rest of its last number."""
         if not row.open_end:
             return self._accept(number, text, row)
-        self.held = (number, text, row)
+        self._held = (number, text, row)
         return []
 
     def _append_to_last(self, text: str, tokens: list[str]) -> bool:
         """Append a lone number to the last one of the row that is held back, if it fits."""
-        if self.held is None or len(tokens) != 1 or text[:1].isspace():
+        if self._held is None or len(tokens) != 1 or text[:1].isspace():
             return False
-        row = self._rows.read((self.held[1] + text).split())
+        row = self._rows.read((self._held[1] + text).split())
         if row is None or not self._plausible(row):
             return False
-        self.held = (self.held[0], self.held[1] + text, row)
+        self._held = (self._held[0], self._held[1] + text, row)
         return True
 
-    def _join(self, text: str, tokens: list[str]) -> list[rows_.Row] | None:
+    def _join(self, text: str, tokens: list[str]) -> list[Row] | None:
         """Append a line to the pieces: return rows it completes (maybe none); None: not a continuation."""
         prefix = "".join(self._pieces)
         candidates = [prefix + text]
@@ -236,7 +250,7 @@ class Statement(NamedTuple):
     kind: str
     stage: int
     words: tuple[str | None, ...] = ()
-    layout: rows_.Layout | None = None
+    layout: Layout | None = None
 
 
 _STATEMENTS: tuple[tuple[str, int, Sequence[str], re.Pattern[str]], ...] = tuple(
@@ -306,7 +320,7 @@ def read_statement(text: str) -> Statement | None:
 
 def _parse_statement(text: str) -> Statement | None:
     if "algbw" in text:
-        layout = rows_.read_header(text)
+        layout = read_header(text)
         return Statement("header", HEADER, (), layout) if layout else None
     for sign in _SIGNS:
         if sign in text:

@@ -12,7 +12,21 @@ from functools import lru_cache
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.consistency import out_of_order
-from fabbench.benchmarks.nvshmem import figures as figures_
+from fabbench.benchmarks.nvshmem.figures import (
+    AMBIGUOUS,
+    BLOCK,
+    TOTAL,
+    ExecutionOutput,
+    bandwidth_unit,
+    base_value,
+    contradictions,
+    eras_of,
+    figure_findings,
+    gathers,
+    ranks_of,
+    size_meaning,
+    sizes_lost,
+)
 from fabbench.benchmarks.nvshmem.layouts import ALL, Eras, NvshmemLayout, NvshmemRow
 from fabbench.benchmarks.nvshmem.text import Preface, PrintedOptions, case_of, direction_of, network_facts, way_of
 from fabbench.model.log import Damaged, Labels, Line, Point, Record
@@ -124,36 +138,36 @@ class NvshmemExecution:
         if preface.version:
             record.facts["nvshmem"] = preface.version
         sizes = {self._size_of(table, eras) for table in self.tables} - {""}
-        size = sizes.pop() if len(sizes) == 1 else figures_.AMBIGUOUS if sizes else ""
+        size = sizes.pop() if len(sizes) == 1 else AMBIGUOUS if sizes else ""
         # The highest PE seen may not be the last: sizes are multiplied only by a number that is certain.
         certain = self._implied_ranks() is not None or preface.complete()
-        scaled = size == figures_.BLOCK and certain and ranks is not None and ranks > 1
+        scaled = size == BLOCK and certain and ranks is not None and ranks > 1
         for table, row, _ in self._order:
-            by = ranks if scaled and ranks and figures_.gathers(table.rows, table.job) else 1
+            by = ranks if scaled and ranks and gathers(table.rows, table.job) else 1
             record.points += self._points(table, row, eras, by)
         if size:
-            record.facts["size_means"] = figures_.TOTAL if scaled else size
+            record.facts["size_means"] = TOTAL if scaled else size
         if any(figure.metric == "bandwidth" for _, row, _ in self._order for figure in row.figures):
-            record.facts["unit"] = figures_.bandwidth_unit(eras)
+            record.facts["unit"] = bandwidth_unit(eras)
         record.damaged = sorted(self.damaged)
         if cut:
             record.finished = False
         self._fail(record)
-        read = figures_.ExecutionOutput(
+        read = ExecutionOutput(
             record=record,
             preface=preface,
             rows=[row for _, row, _ in self._order],
             eras=eras,
             scaled_by=ranks if scaled else None,
         )
-        record.findings += figures_.figure_findings(read)
-        record.incomplete = record.incomplete or figures_.sizes_lost(read)
+        record.findings += figure_findings(read)
+        record.incomplete = record.incomplete or sizes_lost(read)
         return record
 
     def _drop_contradictions(self) -> None:
         pes = len(self.preface.pes) if self.preface.complete() and not self.preface.copies else None
         rows = [(table.job or self.preface.program, row) for table, row, _ in self._order]
-        wrong = {id(self._order[at][1]) for at in figures_.contradictions(rows, pes)}
+        wrong = {id(self._order[at][1]) for at in contradictions(rows, pes)}
         for table in self.tables:
             wrong |= {id(table.rows[at]) for at in out_of_order([row.size for row in table.rows])}
         wrong |= {id(row) for row in self._unidentified_rows()}
@@ -190,7 +204,7 @@ class NvshmemExecution:
         eras = ALL
         for table in self.tables:
             eras = eras & table.eras or table.eras
-        return eras & figures_.eras_of(self.preface.version) or eras
+        return eras & eras_of(self.preface.version) or eras
 
     def _ranks(self) -> int | None:
         pes, implied = self.preface.pes, self._implied_ranks()
@@ -198,12 +212,12 @@ class NvshmemExecution:
         return implied if printed is None or (implied is not None and implied > printed) else printed
 
     def _implied_ranks(self) -> int | None:
-        counts = {figures_.ranks_of(table.rows, table.job) for table in self.tables} - {None}
+        counts = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
         # A single table may allow several numbers, but all of them together only one.
         rows, jobs = [row for table in self.tables for row in table.rows], {table.job for table in self.tables}
         if counts:
             return counts.pop() if len(counts) == 1 else None
-        return figures_.ranks_of(rows, jobs.pop() if len(jobs) == 1 else None)
+        return ranks_of(rows, jobs.pop() if len(jobs) == 1 else None)
 
     def _facts(self, ranks: int | None) -> dict[str, str | int]:
         facts: dict[str, str | int] = {}
@@ -225,15 +239,15 @@ class NvshmemExecution:
         job = table.job or self.preface.program
         if not job and not any(figure.metric == "busbw" for figure in figures):
             # Only latencies by scope, and no title: an unknown collective of 1.x.
-            return figures_.AMBIGUOUS if any(figure.labels for figure in figures) else ""
-        return figures_.size_meaning(eras, job) if figures and figures_.gathers(table.rows, job) else ""
+            return AMBIGUOUS if any(figure.labels for figure in figures) else ""
+        return size_meaning(eras, job) if figures and gathers(table.rows, job) else ""
 
     def _points(self, table: NvshmemTable, row: NvshmemRow, eras: Eras, by: int) -> Iterator[Point]:
         """Yield the points of a row: its main figures, and one for each statistic, scope or pair of PEs."""
-        binary = figures_.bandwidth_unit(eras)
+        binary = bandwidth_unit(eras)
         groups: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
         for figure in row.figures:
-            number = figures_.base_value(figure.token, figure.unit, binary)
+            number = base_value(figure.token, figure.unit, binary)
             if number is not None:
                 scale = by if figure.metric in {"algbw", "busbw"} else 1
                 groups.setdefault(figure.labels, {})[figure.metric] = number * scale

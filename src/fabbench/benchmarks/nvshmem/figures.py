@@ -10,8 +10,37 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks import consistency
-from fabbench.benchmarks.nvshmem import layouts, text
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    ANYTHING,
+    GATHERING,
+    SAME,
+    UNKNOWN_TEST,
+    BandwidthFormula,
+    Printed,
+    RateCheck,
+    Ratios,
+    is_ordered,
+    note,
+    printed,
+    ratios,
+    unmeasured,
+    warning,
+)
+from fabbench.benchmarks.nvshmem import text
+from fabbench.benchmarks.nvshmem.layouts import (
+    ALL,
+    GB,
+    GIGABYTES,
+    MICROSECONDS,
+    V1,
+    V2,
+    V31,
+    V32,
+    V33,
+    Eras,
+    NvshmemRow,
+)
 from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, Preface, collective
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
@@ -20,32 +49,32 @@ from fabbench.model.units import format_size, format_sizes
 BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"  # values of the fact `unit`
 TOTAL, BLOCK = "total", "per-pe"  # values of the fact `size_means`
 
-_EXPONENTS = {layouts.GIGABYTES: "e9", layouts.MICROSECONDS: "e-6", layouts.GB: "e9"}
+_EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
 
 
-def eras_of(version: str) -> layouts.Eras:
+def eras_of(version: str) -> Eras:
     """Return the eras of a version; all of them if the version is unknown."""
     if not version:
-        return layouts.ALL
+        return ALL
     major, minor = (int(part) for part in version.split(".")[:2])
     if major < 2:
-        return frozenset({layouts.V1})
+        return frozenset({V1})
     if major == 2 or (major, minor) == (3, 0):
-        return frozenset({layouts.V2})
+        return frozenset({V2})
     if major == 3 and minor < 3:
-        return frozenset({layouts.V31 if minor == 1 else layouts.V32})
-    return frozenset({layouts.V33})
+        return frozenset({V31 if minor == 1 else V32})
+    return frozenset({V33})
 
 
-def bandwidth_unit(eras: layouts.Eras) -> str:
+def bandwidth_unit(eras: Eras) -> str:
     """Return the unit of point-to-point bandwidth: `BINARY`, `DECIMAL` or `AMBIGUOUS`."""
-    units = {BINARY if era in {layouts.V1, layouts.V2, layouts.V31} else DECIMAL for era in eras}
+    units = {BINARY if era in {V1, V2, V31} else DECIMAL for era in eras}
     return units.pop() if len(units) == 1 else AMBIGUOUS
 
 
-def size_meaning(eras: layouts.Eras, job: str | None) -> str:
+def size_meaning(eras: Eras, job: str | None) -> str:
     """Return the meaning of the size of a gathering collective: `TOTAL`, `BLOCK` or `AMBIGUOUS`."""
-    blocks = {layouts.V1, layouts.V2} if "on_stream" in (job or "") else {layouts.V1, layouts.V2, layouts.V32}
+    blocks = {V1, V2} if "on_stream" in (job or "") else {V1, V2, V32}
     meanings = {BLOCK if era in blocks else TOTAL for era in eras}
     return meanings.pop() if len(meanings) == 1 else AMBIGUOUS
 
@@ -58,7 +87,7 @@ def base_value(token: str, unit: str, binary: str) -> float | None:
     """
     if not token[0].isdigit():
         return None
-    if unit == layouts.GB and binary == BINARY:
+    if unit == GB and binary == BINARY:
         return float(token) * 2**30
     return float(token + _EXPONENTS.get(unit, "e6"))
 
@@ -70,7 +99,7 @@ class RatioRange:
     low: float = 0.0
     high: float = 1e9
 
-    def narrow(self, row: layouts.NvshmemRow) -> None:
+    def narrow(self, row: NvshmemRow) -> None:
         """Narrow the range by one row."""
         cells = {figure.metric: figure.token for figure in row.figures if not figure.labels}
         if not {"latency", "algbw", "busbw"} <= cells.keys():
@@ -91,14 +120,14 @@ class RatioRange:
             self.high = min(self.high, (busbw + half) / low)
 
 
-def _ratio_range(rows: Iterable[layouts.NvshmemRow]) -> RatioRange:
+def _ratio_range(rows: Iterable[NvshmemRow]) -> RatioRange:
     ratio = RatioRange()
     for row in rows:
         ratio.narrow(row)
     return ratio
 
 
-def ranks_of(rows: Iterable[layouts.NvshmemRow], job: str | None) -> int | None:
+def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
     """Return the only number of PEs that explains busbw / algbw in these rows; None: several, or none.
 
     The ratio is 2(n-1)/n for reductions, and (n-1)/n for alltoall, fcollect and reducescatter.
@@ -118,7 +147,7 @@ def ranks_of(rows: Iterable[layouts.NvshmemRow], job: str | None) -> int | None:
     return first if first == last else None
 
 
-def gathers(rows: Iterable[layouts.NvshmemRow], job: str | None) -> bool:
+def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
     """Return whether these rows are, or may be, from a collective whose size has several meanings."""
     if job:
         return collective(job) in text.GATHERING
@@ -134,8 +163,8 @@ class ExecutionOutput:
 
     record: Record
     preface: Preface
-    rows: Sequence[layouts.NvshmemRow]
-    eras: layouts.Eras
+    rows: Sequence[NvshmemRow]
+    eras: Eras
     scaled_by: int | None
     """The factor by which sizes and bandwidths were multiplied, because one PE's block was printed."""
 
@@ -143,11 +172,11 @@ class ExecutionOutput:
 def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
     """Yield what users should know about these numbers."""
     if read.rows and read.record.case is None:
-        yield consistency.UNKNOWN_TEST
+        yield UNKNOWN_TEST
     yield from _settings(read.preface)
     yield from _unit(read)
     yield from _sizes_and_version(read)
-    yield from consistency.unmeasured(
+    yield from unmeasured(
         (row.size for row in read.rows for figure in row.figures if not figure.token[0].isdigit()),
         advice="More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
@@ -156,9 +185,9 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
     yield from _missing(read)
     yield from _mislabeled(read)
     if read.record.facts.get("ranks") == 1 and read.rows:
-        yield consistency.warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
+        yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
     if empty := read.preface.empty_tables:
-        yield consistency.note(
+        yield note(
             "empty-tables",
             f"{empty} table{'s have' if empty > 1 else ' has'} no row.",
             "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
@@ -171,13 +200,13 @@ def _warned(printed_: str, count: int) -> Finding:
     # The text before it is long: a process, and a source file.
     line = printed_[max(printed_.find("NVSHMEM WARN"), 0) :]
     if "Skipping NVLINK SHARP resource initialized" in line:
-        return consistency.note(
+        return note(
             "nvshmem-warning",
             f"NVSHMEM warned{times(count)} that it does not use NVLink SHARP, which is "
             "disabled or unavailable: collectives use NVLink without it.",
             line=line,
         )
-    return consistency.warning(
+    return warning(
         "nvshmem-warning",
         f"NVSHMEM warned{times(count)}, but still printed rows.",
         "Check whether it is about the transport that should have been used.",
@@ -189,14 +218,14 @@ def _settings(preface: Preface) -> Iterator[Finding]:
     transport, provider = (preface.settings.get(name, ("", ""))[0] for name in (TRANSPORT, PROVIDER))
     if provider and transport != "libfabric":
         setting = f"{TRANSPORT} is {transport}" if transport else f"the log does not show {TRANSPORT} (default: ibrc)"
-        yield consistency.warning(
+        yield warning(
             "provider-unused",
             f"{PROVIDER}={provider} applies to libfabric only, and {setting}.",
             f"Set {TRANSPORT}=libfabric too, for every PE.",
             line=preface.settings[PROVIDER][1],
         )
     if transport == "libfabric" and not provider:
-        yield consistency.warning(
+        yield warning(
             "provider-unset",
             f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi).",
             f"Set {PROVIDER} too: efa for EFA.",
@@ -206,7 +235,7 @@ def _settings(preface: Preface) -> Iterator[Finding]:
 
 def _unit(read: ExecutionOutput) -> Iterator[Finding]:
     if read.record.facts.get("unit") == AMBIGUOUS:
-        yield consistency.warning(
+        yield warning(
             "unit-ambiguous",
             "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
             "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
@@ -217,7 +246,7 @@ def _unit(read: ExecutionOutput) -> Iterator[Finding]:
 def _sizes_and_version(read: ExecutionOutput) -> Iterator[Finding]:
     means = read.record.facts.get("size_means")
     if means == AMBIGUOUS:
-        yield consistency.warning(
+        yield warning(
             "size-ambiguous",
             "The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
             "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
@@ -225,23 +254,23 @@ def _sizes_and_version(read: ExecutionOutput) -> Iterator[Finding]:
             _LOG_VERSION,
         )
     elif means == BLOCK:
-        yield consistency.warning(
+        yield warning(
             "size-per-pe",
             "The printed size is one PE's block, not the total, and the log does not show the number "
             "of PEs: figures are as printed.",
             "Multiply sizes and bandwidths by the number of PEs to compare with other versions.",
         )
     elif read.scaled_by is not None:
-        yield consistency.note(
+        yield note(
             "size-per-pe",
             "This version prints one PE's block as the size: sizes and bandwidths here are "
             f"multiplied by the {read.scaled_by} PEs, to be totals as in other versions.",
         )
     if any("threads" in dict(row.labels) for row in read.rows):
-        yield consistency.note("threads-not-size", "No data is sent: the size is the number of threads in a block.")
+        yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
     version = read.preface.version
     if version and read.rows and not read.eras & eras_of(version):
-        yield consistency.note(
+        yield note(
             "version-mismatch",
             f"The library reports NVSHMEM {version}, and the tables are laid out as in "
             f"{' or '.join(sorted(read.eras))}: units and sizes are taken from the tables.",
@@ -263,7 +292,7 @@ def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
     blocks = (read.preface.options.blocks if read.preface.options else None) or 32
     sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
     if sizes:
-        yield consistency.warning(
+        yield warning(
             "moves-nothing",
             f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
             f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
@@ -280,7 +309,7 @@ def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
     base = 2**30 if unit == BINARY else 10**9
     whole, exact = base // (iterations * 1000), base / (iterations * 1000)
     if whole and exact / whole - 1 >= 0.001:
-        yield consistency.note(
+        yield note(
             "rounded-bandwidth",
             f"With {iterations} iterations the program's integer arithmetic makes printed bandwidths "
             f"{(exact / whole - 1) * 100:.1f} % too high.",
@@ -311,7 +340,7 @@ def _planned(read: ExecutionOutput) -> set[int]:
 def _missing(read: ExecutionOutput) -> Iterator[Finding]:
     planned = _planned(read)
     if missing := planned - {row.size for row in read.rows}:
-        yield consistency.warning(
+        yield warning(
             "sizes-missing",
             f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}.",
             "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
@@ -321,10 +350,10 @@ def _missing(read: ExecutionOutput) -> Iterator[Finding]:
 def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
     """Find sizes that fcollect of 3.3.9 prints incorrectly: its 32-bit block table begins at one element."""
     options, ranks = read.preface.options, read.record.facts.get("ranks")
-    if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {layouts.V33}:
+    if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {V33}:
         return
     if collective(read.record.case) == "fcollect" and options.smallest > 4 * ranks:
-        yield consistency.warning(
+        yield warning(
             "sizes-mislabelled",
             "In NVSHMEM 3.3 fcollect_latency measures sizes other than its 32-bit block table "
             f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
@@ -332,45 +361,43 @@ def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
         )
 
 
-_SHAPES: Mapping[str, Sequence[consistency.BandwidthFormula]] = {
-    "reduction": (consistency.ALL_REDUCE,),
-    "bcast": (consistency.SAME,),
-    **dict.fromkeys(text.GATHERING, (consistency.GATHERING,)),
+_SHAPES: Mapping[str, Sequence[BandwidthFormula]] = {
+    "reduction": (ALL_REDUCE,),
+    "bcast": (SAME,),
+    **dict.fromkeys(text.GATHERING, (GATHERING,)),
 }
 
 
-def contradictions(rows: Sequence[tuple[str | None, layouts.NvshmemRow]], ranks: int | None) -> Iterator[int]:
+def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | None) -> Iterator[int]:
     """Yield the positions of rows, each with its job, whose figures contradict each other.
 
     `ranks`: the number of PEs, if all of them printed theirs.
     """
-    checks: dict[str, consistency.RateCheck[int]] = {}
+    checks: dict[str, RateCheck[int]] = {}
     for at, (job, row) in enumerate(rows):
         allowed = _ratios(row)
         if not _is_ordered(row):
             yield at
         elif allowed is not None:
-            checks.setdefault(text.collective(job), consistency.RateCheck()).fits(at, (allowed,))
+            checks.setdefault(text.collective(job), RateCheck()).fits(at, (allowed,))
     for kind, check in checks.items():
-        yield from check.settle(
-            _SHAPES.get(kind, (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)), ranks
-        )
+        yield from check.settle(_SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
 
 
-def _ratios(row: layouts.NvshmemRow) -> consistency.Ratios | None:
-    cells = {figure.metric: consistency.printed(figure.token) for figure in row.figures if not figure.labels}
+def _ratios(row: NvshmemRow) -> Ratios | None:
+    cells = {figure.metric: printed(figure.token) for figure in row.figures if not figure.labels}
     if not {"latency", "algbw", "busbw"} <= cells.keys():
         return None
     latency, algbw, busbw = cells["latency"], cells["algbw"].times(1e3), cells["busbw"].times(1e3)
     # 1 GB/s is 1000 bytes per microsecond.
-    return consistency.ratios(row.size, latency if latency.value else consistency.ANYTHING, algbw, busbw)
+    return ratios(row.size, latency if latency.value else ANYTHING, algbw, busbw)
 
 
-def _is_ordered(row: layouts.NvshmemRow) -> bool:
+def _is_ordered(row: NvshmemRow) -> bool:
     main = next((figure.metric for figure in row.figures), "")
-    stats: dict[str, consistency.Printed] = {}
+    stats: dict[str, Printed] = {}
     for figure in row.figures:
         stat = dict(figure.labels).get("stat", "")
         if figure.metric == main and set(dict(figure.labels)) <= {"stat"}:
-            stats["mean" if stat in {"", "mean"} else stat] = consistency.printed(figure.token)
-    return consistency.is_ordered(*(stats[stat] for stat in ("min", "mean", "max") if stat in stats))
+            stats["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
+    return is_ordered(*(stats[stat] for stat in ("min", "mean", "max") if stat in stats))

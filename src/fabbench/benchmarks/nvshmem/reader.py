@@ -5,8 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.nvshmem import layouts
 from fabbench.benchmarks.nvshmem.execution import Executions, NvshmemTable
+from fabbench.benchmarks.nvshmem.layouts import (
+    ALL,
+    V31,
+    NvshmemLayout,
+    NvshmemRow,
+    PerfRow,
+    TableTitle,
+    Torn,
+    read_box_header,
+    read_header,
+    read_machine_row,
+    read_title,
+)
 from fabbench.benchmarks.nvshmem.text import program, read_options, read_pes, read_statement
 from fabbench.model.compat import override
 from fabbench.model.log import Line
@@ -17,7 +29,7 @@ _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 _ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
 _MAX_LINE = 4096  # characters of a line that are read; the longest lines of the programs are their options
-_NO_COLUMNS = layouts.NvshmemLayout(columns=(), eras=layouts.ALL)
+_NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
 
 
 class NvshmemReader(Reader):
@@ -25,7 +37,7 @@ class NvshmemReader(Reader):
 
     def __init__(self) -> None:
         self._executions = Executions()
-        self._titles: dict[str, layouts.TableTitle] = {}
+        self._titles: dict[str, TableTitle] = {}
         """By the rank of the stream, like the tables: usually one PE prints them."""
         self._tables: dict[str, NvshmemTable] = {}
 
@@ -48,14 +60,14 @@ class NvshmemReader(Reader):
         line = line if len(line.text) <= _MAX_LINE else line._replace(text=line.text[:_MAX_LINE])
         text = line.text
         table = self._tables.get(line.stream.rank)
-        machine = layouts.read_machine_row(text, inside=self._executions.inside)
+        machine = read_machine_row(text, inside=self._executions.inside)
         if machine is not None:
             self._machine(line, machine)
             return True
         row = table.layout.read(text) if table is not None else None
         if table is None or row is None:
             return self._of_table(line) or self._headless(line) or self._around(line)
-        if isinstance(row, layouts.NvshmemRow):
+        if isinstance(row, NvshmemRow):
             self._executions.row(table, row, line)
             # From 2.0 to 3.0 a rule follows each row.
             table.open_row = table.layout.boxed and len(table.layout.columns) == 2
@@ -79,11 +91,11 @@ class NvshmemReader(Reader):
     def _of_table(self, line: Line) -> bool:
         """Read a line that belongs to tables but is not a row."""
         text, rank = line.text, line.stream.rank
-        if "ize" in text and (header := layouts.read_header(text)) is not None:
+        if "ize" in text and (header := read_header(text)) is not None:
             self._title(line._replace(text=header[0]))
             self._open(line, header[1])
             return True
-        if text.lstrip()[:1] == "|" and (layout := layouts.read_box_header(text)) is not None:
+        if text.lstrip()[:1] == "|" and (layout := read_box_header(text)) is not None:
             self._open(line, layout)
             return True
         if self._title(line):
@@ -100,7 +112,7 @@ class NvshmemReader(Reader):
                 table.layout = table.layout.of_job(factor[1])
             table.narrow(table.layout.eras)
         elif _FOOTER.match(text):
-            table.narrow(frozenset({layouts.V31}))
+            table.narrow(frozenset({V31}))
         else:
             return False
         return True
@@ -127,7 +139,7 @@ class NvshmemReader(Reader):
 
     def _title(self, line: Line) -> bool:
         """Read a title or a possible title; return whether the line is one."""
-        title, rank = layouts.read_title(line.text, line.number), line.stream.rank
+        title, rank = read_title(line.text, line.number), line.stream.rank
         if title is None:
             return False
         old = self._titles.get(rank)
@@ -138,7 +150,7 @@ class NvshmemReader(Reader):
             self._executions.preface.started = True
         return True
 
-    def _open(self, line: Line, layout: layouts.NvshmemLayout) -> None:
+    def _open(self, line: Line, layout: NvshmemLayout) -> None:
         rank = line.stream.rank
         self._close_table(rank)
         title = self._titles.pop(rank, None)
@@ -147,23 +159,23 @@ class NvshmemReader(Reader):
             self._executions.preface.job, title = title.job, None
         titled = title is not None and (title.certain or title.near(line.number))
         if title is None or not titled:
-            title = layouts.TableTitle(line.number)
+            title = TableTitle(line.number)
         layout = replace(layout.of_job(title.job), labels=title.labels)
         self._tables[rank] = NvshmemTable(title.job, layout, rank, titled)
         self._executions.preface.started = True
 
-    def _machine(self, line: Line, reading: layouts.PerfRow | layouts.Torn) -> None:
+    def _machine(self, line: Line, reading: PerfRow | Torn) -> None:
         """Read a machine-readable row: it needs no title and no header."""
         rank = line.stream.rank
         table = self._tables.get(rank)
         other = table is None or bool(table.layout.columns)
-        if table is not None and not other and isinstance(reading, layouts.PerfRow):
+        if table is not None and not other and isinstance(reading, PerfRow):
             other = table.job not in {None, reading.job}
             other = other or (table.attached and self._executions.begins_another(table, reading.row))
         if table is None or other:
             self._close_table(rank)
             table = self._tables[rank] = NvshmemTable(None, _NO_COLUMNS, rank)
-        if isinstance(reading, layouts.PerfRow):
+        if isinstance(reading, PerfRow):
             table.job = reading.job
             table.narrow(reading.eras)
             self._executions.row(table, reading.row, line)

@@ -18,7 +18,16 @@ from typing import NamedTuple
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-_COLLECTIVES = ("alltoall", "fcollect", "reducescatter", "reduction", "bcast", "barrier", "sync")
+_COLLECTIVES = (
+    ("alltoall", "alltoall"),
+    ("fcollect", "fcollect"),
+    ("reducescatter", "reducescatter"),
+    ("reduction", "reduction"),
+    ("broadcast", "bcast"),
+    ("bcast", "bcast"),
+    ("barrier", "barrier"),
+    ("sync", "sync"),
+)
 GATHERING = frozenset({"alltoall", "fcollect", "reducescatter"})
 """Collectives whose printed size is one PE's block or the total, depending on the version."""
 UNSIZED = frozenset({"barrier", "sync"})
@@ -52,8 +61,8 @@ def is_job(name: str) -> bool:
 @cache
 def collective(job: str | None) -> str:
     """Return the collective of a job or program; empty: point-to-point, or unknown."""
-    flat = (job or "").lower().replace("reduce_scatter", "reducescatter").replace("broadcast", "bcast")
-    return next((name for name in _COLLECTIVES if name in flat), "")
+    flat = (job or "").lower().replace("reduce_scatter", "reducescatter")
+    return next((name for sign, name in _COLLECTIVES if sign in flat), "")
 
 
 @cache
@@ -149,16 +158,15 @@ class PrintedOptions(NamedTuple):
         return any(one != two for one, two in zip(self, other, strict=True) if None not in {one, two})
 
 
-_OPTION_NAMES = (
-    "min_size",
-    "max_size",
-    "step_factor",
-    "iterations",
-    "warmup iterations",
-    "number of ctas",
-    "bidirectional",
-)
-_OPTION_FIELDS = dict(zip(_OPTION_NAMES, PrintedOptions._fields, strict=True))
+_OPTION_FIELDS = {
+    "min_size": "smallest",
+    "max_size": "largest",
+    "step_factor": "factor",
+    "iterations": "iterations",
+    "warmup iterations": "warmup",
+    "number of ctas": "blocks",
+    "bidirectional": "both_ways",
+}
 
 
 @dataclass(slots=True)
@@ -203,13 +211,21 @@ class Preface:
 
     def merge(self, other: "Preface") -> None:
         """Add later text."""
-        for name in ("dumps", "copies", "failures", "errors", "warnings", "empty_tables"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("options", "version", "program", "usage", "job", "started"):
-            setattr(self, name, getattr(self, name) or getattr(other, name))
+        self.dumps += other.dumps
+        self.options = self.options or other.options
         self.pes |= other.pes
+        self.copies += other.copies
+        self.version = self.version or other.version
+        self.program = self.program or other.program
         self.settings = {**other.settings, **self.settings}
         self.shown = {**other.shown, **self.shown}
+        self.failures += other.failures
+        self.errors += other.errors
+        self.warnings += other.warnings
+        self.usage = self.usage or other.usage
+        self.empty_tables += other.empty_tables
+        self.job = self.job or other.job
+        self.started = self.started or other.started
 
 
 def read_options(text: str) -> PrintedOptions | None:

@@ -13,7 +13,22 @@ from typing import NamedTuple
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import Syntax
 from fabbench.benchmarks.consistency import is_remains, warning
-from fabbench.benchmarks.libfabric import facts
+from fabbench.benchmarks.libfabric.facts import (
+    COUNT,
+    REAL,
+    SIZE,
+    PrintedRow,
+    Range,
+    Size,
+    by_product,
+    by_total,
+    count_range,
+    exact_count,
+    known_size,
+    number,
+    sizes_of,
+    truncated_size,
+)
 from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Damaged, Line, Marker, Point, Record, Stream
@@ -24,23 +39,11 @@ HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxf
 
 # There is no blank between full columns; suffixes and decimals show where each ends.
 _ROW = lazy(
-    rf"\s*(?P<size>{facts.SIZE})\s+(?P<sent>{facts.COUNT})\s*(?P<sign>[=+-])(?P<ack>{facts.COUNT})\s+(?P<total>{facts.SIZE})"
-    rf"(?:\s+|(?<=[kmg]))(?P<time>{facts.REAL})s\s*(?P<bandwidth>{facts.REAL})\s*(?P<latency>{facts.REAL})\s*(?P<rate>{facts.REAL})\s*"
+    rf"\s*(?P<size>{SIZE})\s+(?P<sent>{COUNT})\s*(?P<sign>[=+-])(?P<ack>{COUNT})\s+(?P<total>{SIZE})"
+    rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})s\s*(?P<bandwidth>{REAL})\s*(?P<latency>{REAL})\s*(?P<rate>{REAL})\s*"
 )
-_CELLS = tuple(
-    lazy(pattern)
-    for pattern in (
-        facts.SIZE,
-        facts.COUNT,
-        f"[=+-]{facts.COUNT}",
-        facts.SIZE,
-        f"{facts.REAL}s",
-        facts.REAL,
-        facts.REAL,
-        facts.REAL,
-    )
-)
-_BOTH_WAYS = facts.Range(2, 2)
+_CELLS = tuple(lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL))
+_BOTH_WAYS = Range(2, 2)
 
 
 class PingpongRow(NamedTuple):
@@ -77,25 +80,22 @@ def is_header(text: str) -> bool:
     return begins and all(name.startswith(word) for name, word in zip(HEADER, words, strict=False))
 
 
-def fits(row: PingpongRow, size: facts.Size, *, sent: int | None) -> bool:
+def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
     """Return whether the figures of a row are consistent. `sent`: as in `row_size`."""
-    figures = facts.PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
+    figures = PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
     acks_match = row.sign != "=" or row.ack == row.sent
-    return acks_match and figures.fits(facts.sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
+    return acks_match and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
 
 
-def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> facts.Size:
+def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> Size:
     """Return the size that a row measured.
 
     `requested` and `sent` are the requested size and number of messages: they count if they print like the
     row. Otherwise, the other columns narrow down a truncated size: `total`, and MB/sec times usec/xfer, which
     is the size again.
     """
-    others = (
-        facts.by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS),
-        facts.by_product(row.bandwidth, row.latency),
-    )
-    return facts.known_size(row.size, requested=requested, others=others)
+    others = (by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS), by_product(row.bandwidth, row.latency))
+    return known_size(row.size, requested=requested, others=others)
 
 
 USUAL_SETUP_S = 0.035  # set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
@@ -195,7 +195,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if not fits(row, size, sent=sent):
             return Damaged(line.number, line.text)
         if not size.exact:
-            self.record.findings.append(facts.truncated_size(row.size, size.value))
+            self.record.findings.append(truncated_size(row.size, size.value))
         if row.sign != "=" and int(row.ack.rstrip("kmb")):
             messages = f"messages of {format_size(size.value)} were"
             self.record.failures.append(
@@ -203,20 +203,20 @@ class PingpongExecution(PairExecution[PingpongProcess]):
                 if row.sign == "+"
                 else f"{row.ack} more {messages} acknowledged than the {row.sent} sent."
             )
-        values = {name: facts.number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
+        values = {name: number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
         measured = {name: value for name, value in values.items() if value is not None}
         self._note_iterations(row, process, size.value, measured.get("latency"))
         labels = self.labels(process, sent=row.sent, time=f"{row.time}s")
         return Point(size.value, labels, tuple(measured), tuple(measured.values()))
 
     def _note_iterations(self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None) -> None:
-        count = facts.exact_count(row.sent, process.command.iterations if process.command else None)
+        count = exact_count(row.sent, process.command.iterations if process.command else None)
         if count is not None:
             self.iterations.add(count)
         # Only the first row can include the set-up.
         if process.rows != 1 or latency is None:
             return
-        minimum = count if count is not None else facts.count_range(row.sent).low
+        minimum = count if count is not None else count_range(row.sent).low
         provider = self.reported.first("provider").partition(";")[0]
         setup = setup_s(self.reported.first("endpoint"), provider)
         if setup > SETUP_SHARE * latency * 2 * minimum and size not in self._setup_sizes:
