@@ -72,7 +72,7 @@ def test_the_kind_of_mpirun_is_told_by_its_name(program: str, option: str) -> No
 
 def test_srun_starts_the_ranks_of_the_allocation() -> None:
     text = joined(script(nccl("tcp"), WAYS[1]))
-    assert "srun=(srun --label '--container-image=a b' --mpi=pmix" in text
+    assert "srun=(srun '--container-image=a b' --mpi=pmix" in text
     assert "mpirun" not in text
 
 
