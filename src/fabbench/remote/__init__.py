@@ -1,1 +1,1 @@
-"""Programs on other hosts: an agent there, ssh connections as OpenSSH would make them, sessions."""
+"""Programs on machines, this one too: the transport, ssh, the agent on each, sessions."""
