@@ -54,7 +54,6 @@ class Replay:
     inventory: Inventory = field(default_factory=two_hosts)
     status: int = 0
     """The exit status of every step."""
-    remote: bool = False
 
     @property
     def documents(self) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -271,11 +270,8 @@ def test_executions_add_up() -> None:
 # ---------------------------------------------------------------- live
 
 
-@pytest.mark.parametrize("remote", [True, False])
-def test_while_an_execution_runs_the_nics_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, remote: bool
-) -> None:
-    """In a thread where looking takes a round trip, else by the main one: it starts programs."""
+def test_while_an_execution_runs_the_nics_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread: looking takes a round trip."""
     monkeypatch.setattr(execute, "EVERY_S", 0.01)
     monkeypatch.setattr(execute, "_MAX_SHARE", 0)
     shown_nics: list[tuple[bool, Mapping[str, Traffic]]] = []
@@ -287,16 +283,13 @@ def test_while_an_execution_runs_the_nics_are_told(
             seen.set()
 
     def meanwhile() -> None:
-        if remote:
-            assert seen.wait(60)
-        else:
-            time.sleep(2 * execute.EVERY_S)
+        assert seen.wait(60)
 
-    results = played(replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics)
+    results = played(replay_hosts(tmp_path, meanwhile=meanwhile), tmp_path / "store", nics=nics)
     number = len(shown_nics)
     assert results.failure is None
     assert seen.is_set()
-    assert {main_thread for main_thread, _ in shown_nics} == {not remote}
+    assert {main_thread for main_thread, _ in shown_nics} == {False}
     moved = [hosts["a"] for _, hosts in shown_nics if hosts["a"].total]
     assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
     assert moved[0].seconds == 10

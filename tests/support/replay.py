@@ -41,7 +41,6 @@ class ReplayHosts:
     """Hosts that do not answer for their counters any more, once an execution has begun."""
     meanwhile: Callable[[], object] = time.monotonic
     """Is called in the middle of the log."""
-    remote: bool = False
     executed: int = 0
     trees: dict[str, Tree] = field(default_factory=dict)
     changing: threading.Lock = field(default_factory=threading.Lock)

@@ -252,7 +252,7 @@ def hosts_progress() -> Iterator["Progress"]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    # No refresh thread: programs are started meanwhile, which is safest without threads (see process.py).
+    # No refresh thread: `progress` draws.
     with Progress(*columns, console=console(), auto_refresh=False, transient=True) as progress:
         task = progress.add_task("connecting", total=None)
         yield lambda what, done, total: progress.update(

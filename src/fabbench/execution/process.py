@@ -1,11 +1,21 @@
-"""What programs on this machine need: their lines, and their end with fabbench."""
+"""Programs on this machine, started from any thread. No other module starts one.
+
+They end with fabbench, however that ends: their pipes break. One that does not notice that, as ssh's master, is
+`kept` by a shell, which waits for end of file on its standard input, then ends it and removes its folder.
+"""
 
 import codecs
+import contextlib
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fabbench.model.errors import MachineError
 
@@ -45,9 +55,113 @@ def end_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def unwritable_folder(error: OSError) -> MachineError:
-    """Return the error for a temporary directory that is not writable."""
-    return MachineError(
-        f"Cannot write to {tempfile.gettempdir()}: {error.strerror}.",
-        hint="Free some space, or set TMPDIR to another directory.",
-    )
+_MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
+_CHUNK = 1 << 16
+_GRACE_S = 2.0
+# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
+_KEEPER = """\
+trap '' INT
+exec 3<&0
+(trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&- >/dev/null
+"""
+
+
+def private_folder() -> Path:
+    """Make a directory with a short path that no other user can enter. Raise MachineError."""
+    usual = tempfile.gettempdir()
+    try:
+        short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe
+        return Path(tempfile.mkdtemp(prefix="fabbench-ssh-", dir=short))
+    except OSError as error:
+        raise MachineError(
+            f"Cannot write to {usual}: {error.strerror}.", hint="Free some space, or set TMPDIR to another directory."
+        ) from error
+
+
+def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a program that ends, with its folder, when its standard input does."""
+    return ("/bin/sh", "-c", _KEEPER, str(folder), *argv)
+
+
+class PipedProcess:
+    """A program whose input and outputs are pipes, which any thread may use. Ctrl-C does not reach it."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start it with `env` added. Raise MachineError if it cannot be started."""
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, **env},
+            )
+        except OSError as error:
+            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+        stdin, out, err = self._popen.stdin, self._popen.stdout, self._popen.stderr
+        assert stdin and out and err  # noqa: PT018, S101 - pipes were requested
+        self._input = stdin
+        os.set_blocking(self._input.fileno(), False)
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._outputs = {out.fileno(): out, err.fileno(): err}
+        self._out, self._err = self._outputs
+        self._poll = select.poll()
+        for number in self._outputs:
+            self._poll.register(number, select.POLLIN)
+
+    def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        """Return what came on standard output and standard error, after a wait if necessary; None at the end."""
+        with self._reading:
+            if not self._outputs:
+                return None
+            received = {self._out: b"", self._err: b""}
+            for number, _ in self._poll.poll(timeout_s * 1000):
+                received[number] = os.read(number, _CHUNK)
+                if not received[number]:
+                    self._poll.unregister(number)
+                    self._outputs.pop(number).close()
+        return received[self._out], received[self._err]
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Write to its standard input. Raise TimeoutError, and OSError once it has ended."""
+        with self._writing:
+            writable = select.poll()
+            writable.register(self._input, select.POLLOUT)
+            while data:
+                if not writable.poll(timeout_s * 1000):
+                    raise TimeoutError(f"it accepted no input for {timeout_s:g} s")
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(self._input.fileno(), data[:_CHUNK]) :]
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return self._popen.poll() is not None
+
+    def end_input(self) -> None:
+        """Close its standard input."""
+        with self._writing:
+            self._input.close()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Return its status once it has ended: negative for a signal. None: not in time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(timeout_s)
+        return None
+
+    def kill(self) -> None:
+        """End its group, and close its pipes: a thread that waits for its outputs gets their end."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGTERM)
+                if self.wait(_GRACE_S) is None:
+                    os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
+        self.end_input()
+        with self._reading:
+            for number, output in self._outputs.items():
+                self._poll.unregister(number)
+                output.close()
+            self._outputs = {}

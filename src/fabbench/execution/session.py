@@ -68,11 +68,6 @@ def patience_s(status: int) -> float:
     return PARTNER_S if status else CLOSING_S
 
 
-def is_too_large(size: int) -> bool:
-    """Return whether a file of this many bytes is larger than what is kept."""
-    return size > LONGEST_OUTPUT
-
-
 class OutputLimit:
     """What may still be printed. It bounds files, and what is kept of them in memory."""
 

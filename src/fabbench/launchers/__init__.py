@@ -221,10 +221,6 @@ class Allocation(Protocol):
         """Return the hosts and what they have."""
 
     @property
-    def remote(self) -> bool:
-        """Return whether any thread may call `counters`; otherwise it starts a program here (see process.py)."""
-
-    @property
     def documents(self) -> Mapping[str, str]:
         """Return what was submitted to get the machines, without secrets, for the record: file name → document."""
 
@@ -236,18 +232,24 @@ class Allocation(Protocol):
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of hosts that answer: name → lines; empty where they come with an execution's lines."""
+        """Read the NIC counters of hosts that answer: name → lines; empty where they come with an execution's lines.
+
+        Any thread may call it.
+        """
 
 
 @runtime_checkable
 class DivisibleAllocation(Allocation, Protocol):
-    """Machines that can be split to run several executions at the same time; see `LauncherOptions`."""
+    """Machines that can be split to run several executions; see `LauncherOptions`."""
+
+    @property
+    def concurrent(self) -> bool:
+        """Return whether parts may run at the same time, without disturbing each other."""
 
     def part(self, hosts: Sequence[int], ended: "Event") -> Allocation:
         """Return some of the machines as a separate allocation. No machine is in two parts that run.
 
-        If the machines are remote, a part may be used in any thread; once `ended` is set, a thread that
-        waits for its lines gets a KeyboardInterrupt.
+        A part may be used in any thread; once `ended` is set, one that waits for its lines gets a KeyboardInterrupt.
         """
 
 

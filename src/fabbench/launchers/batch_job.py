@@ -20,8 +20,6 @@ _EACH_STEP_S = 30
 class JobAllocation:
     """Machines that get a whole plan as one document. An execution that is abandoned goes on until `close`."""
 
-    remote = False
-
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
     ) -> None:

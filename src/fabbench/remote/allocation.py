@@ -140,7 +140,7 @@ class RemoteAllocation:
     held: HeldHosts
     documents: Mapping[str, str] = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
-    remote: bool = True
+    concurrent: bool = True
 
     def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
         """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
@@ -150,7 +150,7 @@ class RemoteAllocation:
             remotes=tuple(self.held.remotes[index] for index in hosts),
             ended=ended,
         )
-        return RemoteAllocation(self.inventory.part(hosts), held, remote=self.remote)
+        return RemoteAllocation(self.inventory.part(hosts), held, concurrent=self.concurrent)
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""

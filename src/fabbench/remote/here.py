@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from fabbench.execution.background import PipedProcess
+from fabbench.execution.process import PipedProcess
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream, Transport

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabbench.execution.background import PipedProcess, kept, private_folder
+from fabbench.execution.process import PipedProcess, kept, private_folder
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError

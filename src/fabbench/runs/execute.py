@@ -34,7 +34,7 @@ EVERY_S = 2.0  # how often watchers are updated; less often where sampling takes
 _MAX_SHARE = 20  # sampling takes at most one part in this many of the time
 
 View = Callable[[Mapping[str, Traffic]], None]
-"""Called with the traffic of the fabric's NICs since the last call, by host. May be called in a thread."""
+"""Called with the traffic of the fabric's NICs since the last call, by host, in a thread."""
 
 
 class CounterSampler:
@@ -43,7 +43,6 @@ class CounterSampler:
     def __init__(self, allocation: Allocation, execution: Execution, view: View | None) -> None:
         self._allocation = allocation
         self._view = view
-        self._remote = allocation.remote
         hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
         expected, among = expected_nics(execution, hosts)
         self.counters = ExecutionCounters(expected=expected, among=among, hosts={})
@@ -61,14 +60,9 @@ class CounterSampler:
         pairs = {name: Pair(taken.get(name), None) for name in self._all(taken)}
         self.counters = replace(self.counters, hosts=pairs)
         self._last, self._next = taken, time.monotonic() + EVERY_S
-        if self._view is not None and self._remote:
+        if self._view is not None:
             threading.Thread(target=self._keep_sampling, name="fabbench counters", daemon=True).start()
         return self.counters
-
-    def look(self) -> None:
-        """Update the watcher if it is time. Call it between lines; it does nothing if a thread samples."""
-        if self._view is not None and not self._remote and time.monotonic() >= self._next:
-            self._sample(self._view)
 
     def printed(self, line: str) -> bool:
         """Read a line of the execution. Return whether it holds counters that a job's script printed."""
@@ -306,7 +300,6 @@ class RunningExecution:
                 continue
             self._writer.write(line)
             self._take(self._parser.feed(line))
-            nics.look()
             if self._stops_off_fabric and (why := self._off_fabric(line, benchmark)):
                 return Ending(refused=why, planned_sizes=self._execution.planned_sizes)
 

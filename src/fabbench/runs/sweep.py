@@ -1,6 +1,6 @@
 """The use case of ``fabbench sweep``: allocate machines once, and run tests on parts of them, round by round.
 
-A round's tests share no node, and run concurrently if machines are remote. A test that fails, hangs or uses
+A round's tests share no node, and run concurrently where that disturbs none. A test that fails, hangs or uses
 another network is a result like any other. Nothing is printed here.
 """
 
@@ -192,7 +192,7 @@ def _measure(
     interrupted, failure = False, None
     try:
         with watching(document) as watcher:
-            rounds.run(tests, watcher, concurrent=allocation.remote)
+            rounds.run(tests, watcher, concurrent=allocation.concurrent)
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:

@@ -44,7 +44,7 @@ class Figures(NamedTuple):
 
 
 class SweepTests:
-    """Measures tests. `measure` may be called from any thread if the machines are remote."""
+    """Measures tests. `measure` may be called from any thread."""
 
     def __init__(
         self,

@@ -134,8 +134,6 @@ _SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
 # Any other line is irrelevant, unless an fi_info block is waiting for its rest.
 _MAY_MATTER = lazy(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
 _MAY_BEGIN = lazy(r"pingpong|#sent|\d +[=+-]\d")
-_DEBUG_BOUNDARY = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
-_JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 
 
 @dataclass(slots=True, kw_only=True)

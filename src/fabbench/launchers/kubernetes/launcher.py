@@ -87,8 +87,6 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
 class _SwitchingPods:
     """Pods whose kind changes, as an `Allocation`."""
 
-    remote = True
-
     def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
         """Leaving `stack` ends the pods that exist then."""
         self.inventory = Inventory(target=target.name, hosts=())

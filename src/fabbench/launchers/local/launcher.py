@@ -72,7 +72,7 @@ def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     remote = RemoteHost(here.name, here, token=token, lost_after_s=_LOST_AFTER_S, parent=os.getpid())
     with contextlib.closing(here), agents((remote,)):
         # One machine: parts of it that run at the same time would disturb each other.
-        yield RemoteAllocation(inventory, HeldHosts(hosts=hosts, remotes=(remote,) * len(hosts)), remote=False)
+        yield RemoteAllocation(inventory, HeldHosts(hosts=hosts, remotes=(remote,) * len(hosts)), concurrent=False)
 
 
 def _probe(target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:

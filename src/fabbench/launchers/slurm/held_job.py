@@ -34,7 +34,7 @@ def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
 class HeldJob(JobAllocation):
     """A job that holds nodes; see `fabbench.launchers.DivisibleAllocation`."""
 
-    remote = True
+    concurrent = True
 
     def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
         """`documents` are what was submitted to get the nodes."""
