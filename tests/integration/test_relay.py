@@ -109,3 +109,12 @@ def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Pat
         name, _ = server.request()
         server.answer(f"{name} out hello", f"{name} ended 0")
         assert call.communicate(timeout=60)[0] == "hello\n"
+
+
+def test_no_program_starts_where_its_output_has_no_room(folder: Path) -> None:
+    (folder / "agent").write_text(agent_script())
+    (folder / "full").touch()  # as `keep` notes it
+    argv = ["sh", str(folder / "agent"), "run", str(folder), "token", "100", "1.0", "touch", str(folder / "started")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (120, "fabbench-agent: no-room\n")
+    assert not (folder / "started").exists()

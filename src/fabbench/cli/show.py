@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @output
 @click.command(short_help="Print a past run.")
-@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
-@click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job has printed instead.")
+@click.argument("run", metavar="[RUN]", default="last", shell_complete=complete_run)
+@click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(run: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
-    RUN is a directory, an id, the beginning or the end of one, or `last`. Results are read again from the
+    RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
     """
     from fabbench.report.json_contract import to_json

@@ -96,6 +96,7 @@ run) # KIB NAME COMMAND…: start a program that outlives us, and print its outp
     shift 2
     # In a directory that exists on every host: hydra's ranks start in mpirun's.
     { cd "$folder" && mkdir -p steps && : >"steps/out.$name" && mkfifo "steps/pipe.$name"; } || fail no-room
+    require_room
     trap '' HUP
     # The program is not blocked by output that is not kept. POSIX ulimit counts in units of 512 bytes.
     setsid sh -c 'trap "" HUP XFSZ; ulimit -f "$1"; cat; exec cat >/dev/null' sh "$((kept * 2))" \
