@@ -17,7 +17,6 @@ from fabbench.execution.runner import run_steps
 from fabbench.execution.session import Output
 from fabbench.launchers import launchers
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Ending
 from fabbench.model.plan import Command, Execution, Step
@@ -131,9 +130,6 @@ class _Session:
 
     def address(self, host: int) -> str:
         return self._hosts[host].name
-
-    def free_port(self, host: int) -> int:
-        raise MachineError(f"Host {host} has no ports.")
 
     def listens(self, program: object, port: int) -> bool:
         del program, port

@@ -17,7 +17,6 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.remote.check_hosts import read_clock
 from tests.support.command_line import runner
 from tests.support.host_fixtures import STANDIN, Labs
 from tests.support.hosts import HOME, Host, Lab, processes
@@ -248,33 +247,3 @@ def test_the_file_says_what_is_wanted(tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert re.search(r"^[^,]*,efa,fail,", done.stdout, re.MULTILINE)
     assert done.stderr.startswith("Target here: default of")
-
-
-# ---------------------------------------------------------------- clocks
-
-
-@pytest.mark.parametrize(
-    ("trips", "offset", "uncertainty"),
-    [
-        ([(100.0, "100.1", 100.2)], 0.0, 0.1),
-        ([(100.0, "150.5", 101.0)], 50.0, 0.5),
-        # The quickest of several counts.
-        ([(100.0, "103.0", 110.0), (110.0, "111.1", 110.2), (110.2, "200", 120.0)], 1.0, 0.1),
-        # Whole seconds may be up to one second old.
-        ([(100.0, "100", 100.2)], 0.4, 0.6),
-        ([(100.0, "100.N", 100.2)], 0.4, 0.6),
-    ],
-)
-def test_clocks_are_compared_as_well_as_the_round_trip_lets_them(
-    trips: list[tuple[float, str, float]], offset: float, uncertainty: float
-) -> None:
-    found = read_clock(trips)
-    assert found
-    assert found.offset_s == pytest.approx(offset)
-    assert found.uncertainty_s == pytest.approx(uncertainty)
-
-
-@pytest.mark.parametrize("said", ["", "date: not found", "-5.0", "١٠٠.5"])
-def test_what_is_no_time_is_no_clock(said: str) -> None:
-    assert read_clock([(100.0, said, 100.2)]) is None
-    assert read_clock([]) is None

@@ -7,8 +7,8 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from fabbench.hosts.probe_result import Probe
+from fabbench.launchers.ssh.launcher import distinct
 from fabbench.model.errors import RequestError
-from fabbench.remote.allocation import distinct
 from tests.support.command_line import runner
 from tests.support.paths import ROOT
 

@@ -11,6 +11,7 @@ from typing import Self
 import pytest
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.execution import runner
 from fabbench.execution.runner import run_steps
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
@@ -130,25 +131,14 @@ def test_the_first_lines_come_before_the_others_have_ended() -> None:
         assert eventually(lambda: not running(machines))
 
 
-class SamePort(Recording):
-    """A kernel that offers one port again and again, and at first one that is taken."""
-
-    offers: list[int]
-
-    def free_port(self, host: int) -> int:
-        return SamePort.offers.pop(0) if SamePort.offers else super().free_port(host)
-
-
 @pytest.mark.slow
-def test_each_gets_a_port_of_its_own_and_a_taken_one_is_replaced() -> None:
+def test_a_taken_port_is_replaced_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     execution = execution_of(64, 128)
-    with socket.create_server(("", 0)) as holder, socket.socket() as other:
-        other.bind(("", 0))
-        free = other.getsockname()[1]
-        other.close()
-        SamePort.offers = [free, free, holder.getsockname()[1]]
+    with socket.create_server(("", 0)) as holder:
+        offers = [[*runner.random_ports(1), holder.getsockname()[1]], runner.random_ports(2)]
+        monkeypatch.setattr(runner, "random_ports", lambda _: offers.pop(0))
         Recording.sessions = 0
-        lines = lines_of(execution, HERE, SamePort)
+        lines = lines_of(execution, HERE, Recording)
     assert Recording.sessions == 2
     assert len(list(steps_of(lines))) == 4
     assert judged(execution, lines, Ending(status=0, planned_sizes=(64, 128))).outcome is Outcome.OK

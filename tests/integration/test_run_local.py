@@ -21,11 +21,11 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.execution import runner
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Outcome
 from fabbench.plan.build import plan
-from fabbench.remote.session import RemoteSession
 from fabbench.runs.store import runs
 from tests.support.here import lines_of
 from tests.support.local_runs import (
@@ -258,27 +258,17 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert len(log.points) == len(rows(tmp_path))
 
 
-class TakenPort(RemoteSession):
-    """A session that chooses a port that somebody takes in the same moment."""
-
-    taken = 0
-    offers = 0
-
-    def free_port(self, host: int) -> int:
-        TakenPort.offers += 1
-        return TakenPort.taken if TakenPort.offers == 1 else super().free_port(host)
-
-
 @pytest.mark.slow
-def test_a_port_in_use_is_replaced() -> None:
+def test_a_port_in_use_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     work = PingpongWork(sizes=(64,), iterations=10)
     host = Host(name="here", providers={"tcp": frozenset({"msg"})})
     (execution,) = plan(request("pingpong", work, "tcp"), Inventory(target="local", hosts=(host,))).executions
     session = LogParser("x", proof=execution.proof)
     with socket.create_server(("", 0)) as holder:
-        TakenPort.taken, TakenPort.offers = holder.getsockname()[1], 0
-        lines = lines_of(execution, host, TakenPort)
-    assert TakenPort.offers == 2
+        offers = [[holder.getsockname()[1]], runner.random_ports(1)]
+        monkeypatch.setattr(runner, "random_ports", lambda _: offers.pop(0))
+        lines = lines_of(execution, host)
+    assert not offers
     ending = Ending(status=0, planned_sizes=(64,))
     (log,) = logs([*session.feed_lines(lines), *session.close(ending)])
     assert (log.outcome, log.reason) == (Outcome.OK, None)

@@ -8,14 +8,14 @@ from fabbench.execution.runner import run_steps
 from fabbench.launchers.local.launcher import allocation_here
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Execution
-from fabbench.remote.session import MARK, HeldHosts, RemoteSession
+from fabbench.remote.session import MARK, RemoteAllocation, RemoteSession
 
 
 @contextmanager
-def held(host: Host) -> Iterator[HeldHosts]:
+def held(host: Host) -> Iterator[RemoteAllocation]:
     """Hold this machine as `host`."""
     with allocation_here(Inventory(target="local", hosts=(host,))) as allocation:
-        yield allocation.held
+        yield allocation
 
 
 def lines_of(execution: Execution, host: Host, session: type[RemoteSession] = RemoteSession) -> list[str]:
@@ -24,7 +24,7 @@ def lines_of(execution: Execution, host: Host, session: type[RemoteSession] = Re
         return list(run_steps(lambda step: session(machines, step), execution))
 
 
-def running(machines: HeldHosts) -> list[str]:
+def running(machines: RemoteAllocation) -> list[str]:
     """Return the process ids of what a run has started and not ended."""
     mark = f"{MARK}={machines.remotes[0].token}".encode()
     found = []

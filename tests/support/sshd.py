@@ -7,9 +7,10 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fabbench.remote.options import SshOptions
 from fabbench.remote.ssh_transport import SshHost
 from tests.support.local_runs import eventually
 from tests.support.needed import refuse, strict
@@ -66,7 +67,7 @@ class Sshd:
         words = [*lines, *(f"{key} {value}" for key, value in usual.items() if key not in given)]
         config = folder / "config"
         config.write_text(f"Host {name}\n" + "".join(f"  {line}\n" for line in words))
-        return SshHost(name=name, config=str(config), accept_new=accept_new)
+        return SshHost(name, SshOptions(ssh_config=config, accept_new_host_keys=accept_new))
 
     def children(self) -> list[int]:
         """The processes that serve connections, and what they started."""
@@ -167,3 +168,14 @@ def running_agent(folder: Path, *keys: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def changed(host: SshHost, **options: object) -> SshHost:
+    """The host with other options."""
+    return replace(host, options=replace(host.options, **options))  # type: ignore[arg-type]
+
+
+def config_of(host: SshHost) -> Path:
+    """Its user's ssh configuration."""
+    assert host.options.ssh_config is not None
+    return host.options.ssh_config

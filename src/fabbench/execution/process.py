@@ -57,6 +57,7 @@ def end_with_parent(parent: int) -> None:
 
 _MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
 _CHUNK = 1 << 16
+SEND_S = 30.0
 _GRACE_S = 2.0
 # Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
 _KEEPER = """\
@@ -125,14 +126,14 @@ class PipedProcess:
                     self._outputs.pop(number).close()
         return received[self._out], received[self._err]
 
-    def send(self, data: bytes, timeout_s: float) -> None:
+    def send(self, data: bytes) -> None:
         """Write to its standard input. Raise TimeoutError, and OSError once it has ended."""
         with self._writing:
             writable = select.poll()
             writable.register(self._input, select.POLLOUT)
             while data:
-                if not writable.poll(timeout_s * 1000):
-                    raise TimeoutError(f"it accepted no input for {timeout_s:g} s")
+                if not writable.poll(SEND_S * 1000):
+                    raise TimeoutError(f"it accepted no input for {SEND_S:g} s")
                 with contextlib.suppress(BlockingIOError):
                     data = data[os.write(self._input.fileno(), data[:_CHUNK]) :]
 
@@ -151,7 +152,7 @@ class PipedProcess:
             return self._popen.wait(timeout_s)
         return None
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """End its group, and close its pipes: a thread that waits for its outputs gets their end."""
         if self._popen.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -4,6 +4,7 @@ The lines of each pair are held until its turn comes; those of the first pair th
 as they come. So a log of pairs that ran concurrently reads like any other.
 """
 
+import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -31,6 +32,7 @@ from fabbench.model.plan import Execution, Shape, Step
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]  # Opens the session of a step
 
+_PORTS = 32768, 61000  # Linux's range for outgoing connections, which firewalls between hosts must allow
 _NAMED = 3  # How many steps are named one by one
 
 
@@ -94,11 +96,9 @@ class Pairs:
             yield from self._begin()
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = time.monotonic() + self._timeout_s
-                taken: set[tuple[int, int]] = set()
-                for pair in self._pairs:
-                    host = pair.server.host
-                    pair.port = _fresh_port(session, host, taken)
-                    pair.known = {"{port}": str(pair.port), "{server}": session.address(host)}
+                for pair, port in zip(self._pairs, random_ports(len(self._pairs)), strict=True):
+                    pair.port = port
+                    pair.known = {"{port}": str(pair.port), "{server}": session.address(pair.server.host)}
                     pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
                 early = self._until_ready(session, deadline)
                 if any(who and who.status is not None and PORT_TAKEN in (text or "") for who, text in early):
@@ -233,14 +233,9 @@ class Pairs:
             self._turn, self._started = self._turn + 1, False
 
 
-def _fresh_port(session: Session, host: int, taken: set[tuple[int, int]]) -> int:
-    """Return a port that none of these pairs has: one where nothing listens yet may be offered again."""
-    for _ in range(100):
-        port = session.free_port(host)
-        if (host, port) not in taken:
-            taken.add((host, port))
-            return port
-    raise MachineError(f"Host {host} keeps offering the TCP port {port}.")
+def random_ports(number: int) -> list[int]:
+    """Return different TCP ports: if one is taken, the server reports it."""
+    return random.SystemRandom().sample(range(*_PORTS), number)
 
 
 def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:

@@ -86,13 +86,10 @@ class OutputLimit:
 class Program(Protocol):
     """One program that was started."""
 
-    @property
-    def name(self) -> str:
-        """Return its display name: its role, or its first word."""
-
-    @property
-    def status(self) -> int | None:
-        """Exit status as in a shell: 128 plus the number of the signal that ended it. None: not ended."""
+    name: str
+    """Its display name: its role, or its first word."""
+    status: int | None
+    """Exit status as in a shell: 128 plus the number of the signal that ended it. None: not ended."""
 
 
 class Output(NamedTuple):
@@ -116,9 +113,6 @@ class Session(Protocol):
 
     def address(self, host: int) -> str:
         """Return the address at which the other hosts reach a host."""
-
-    def free_port(self, host: int) -> int:
-        """Return a TCP port that appears to be unused."""
 
     def exec(self, command: Command) -> Program:
         """Start a command, without placeholders, on its host. Raise MachineError if it is missing or cannot start."""

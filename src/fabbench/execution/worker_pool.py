@@ -8,13 +8,17 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Generic, TypeVar
+
+from fabbench.model.errors import MachineError
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_WORKERS = 64
+_HOSTS, _PARTS = 32, 64  # How many are processed concurrently
+_MAX_SHOWN = 5
+_STOPPING_S = 1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
 _WAKE_S = 0.25
 _ENDING_S = 60.0  # How long `concurrently` waits for its threads: each ends the programs that it has started
 
@@ -87,7 +91,7 @@ def concurrently(
     Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
     of an item that failed.
     """
-    pool = WorkerPool(items, work, workers=_WORKERS, name="part", stopped=ended)
+    pool = WorkerPool(items, work, workers=_PARTS, name="part", stopped=ended)
     try:
         pool.start()
         for _ in items:
@@ -102,3 +106,53 @@ def sequentially(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[
     """Call `work` with one item after another, in this thread."""
     for item in items:
         yield item, work(item)
+
+
+def map_hosts(
+    items: Mapping[str, U],
+    work: Callable[[U], T],
+    workers: int = _HOSTS,
+    on_progress: Callable[[int], None] | None = None,
+    stop: Callable[[], object] = lambda: None,
+) -> dict[str, T | MachineError]:
+    """Call `work` with each item, and return name → result or MachineError. Raise any other error.
+
+    `on_progress` gets the number of items done; `stop` unblocks work in progress if the caller is interrupted.
+    """
+
+    def attempt(item: tuple[str, U]) -> T | MachineError:
+        try:
+            return work(item[1])
+        except MachineError as error:
+            return error
+
+    pool = WorkerPool(tuple(items.items()), attempt, workers=workers, name="ssh")
+    results: dict[str, T | MachineError] = {}
+    try:
+        pool.start()
+        while len(results) < len(items):
+            (name, _), result = pool.result()
+            results[name] = result
+            if on_progress is not None:
+                on_progress(len(results))
+    except BaseException:
+        pool.stop()
+        stop()
+        pool.join(_STOPPING_S)
+        stop()  # again, for work that started just before
+        raise
+    return {name: results[name] for name in items}
+
+
+def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Return the results, or raise MachineError with the errors and hints of all hosts that failed."""
+    failed = {name: result for name, result in results.items() if isinstance(result, MachineError)}
+    if failed:
+        shown = list(failed.items())[:_MAX_SHOWN]
+        more = f" And {len(failed) - _MAX_SHOWN} more hosts." if len(failed) > _MAX_SHOWN else ""
+        hints = {name: error.hint for name, error in shown if error.hint}
+        if len(set(hints.values())) > 1:
+            hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
+        hint = " ".join(dict.fromkeys(hints.values()))
+        raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
+    return {name: result for name, result in results.items() if not isinstance(result, MachineError)}

@@ -224,7 +224,7 @@ _MEMORY = {
     "Hugepagesize": "huge_page_size",
 }
 _MEMORY_LINE = re.compile(r"(\w+): +([0-9]{1,15})( kB)?")
-_TIME = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+_TIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")  # Whole seconds, from a date without %N, are too imprecise
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
 _FREE = re.compile(r".* ([0-9]{1,15}) +[0-9]+% .*")
 _DRIVER = re.compile(r"Module(?: +for \S+)? +([0-9][0-9.]*)")

@@ -1,29 +1,24 @@
 """Hosts that a user names: connected, probed, and with the agent on each an allocation to run on."""
 
 import contextlib
+import secrets
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Event
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fabbench.execution.runner import run_steps
+from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.log import Ending
-from fabbench.model.plan import DEFAULT_VARIANT, Execution, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.plan.request import with_libraries
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.options import SshOptions
-from fabbench.remote.parallel import connect_all, map_hosts
-from fabbench.remote.session import HeldHosts, RemoteSession
+from fabbench.remote.relay import relay
+from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshHost, SshTransport
 from fabbench.remote.transport import HostGoneError, Transport
-
-T = TypeVar("T")
 
 _PROBE_S = 60.0
 _MAX_SHOWN = 5
@@ -38,24 +33,24 @@ def connected(
     if not all(names):
         raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
     client = _client(options.ssh_client)
-    connections = [
-        client(
-            SshHost(
-                name=name,
-                user=options.user,
-                port=options.port,
-                identity=str(options.identity) if options.identity else None,
-                config=str(options.ssh_config) if options.ssh_config else None,
-                accept_new=options.accept_new_host_keys,
-            )
-        )
-        for name in names
-    ]
-    try:
-        yield connect_all(connections, on_progress)
-    finally:
+    connections = [client(SshHost(name, options)) for name in names]
+    with contextlib.ExitStack() as closing:
         for connection in connections:
-            connection.close()
+            closing.callback(connection.close)
+        yield connect_all(connections, on_progress)
+
+
+def connect_all(
+    hosts: Sequence[SshTransport], on_progress: Callable[[int], None] | None = None
+) -> dict[str, SshTransport | MachineError]:
+    """Connect to hosts: name → connection or error. `on_progress` gets the number of hosts done.
+
+    Ctrl-C (any exception in this thread) closes all connections at once and is passed on.
+    """
+    by_name = {host.name: host for host in hosts}
+    stop = lambda: [host.close() for host in hosts]  # noqa: E731 - one line
+    done = map_hosts(by_name, SshTransport.connect, on_progress=on_progress, stop=stop)
+    return {name: error or by_name[name] for name, error in done.items()}
 
 
 def _client(chosen: str) -> Callable[[SshHost], SshTransport]:
@@ -84,120 +79,53 @@ def probe(connection: Transport, target: Target, needs: Needs, variant: Variant 
     return read_probe(done.out)
 
 
-def host_names(target: Target) -> tuple[str, ...]:
-    """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
-    if not target.hosts:
-        raise RequestError(
-            "No hosts specified.", hint="Pass --host once per host, or --on with a target of fabbench.yaml."
-        )
-    twice = {name for name in target.hosts if target.hosts.count(name) > 1}
-    if twice:
-        raise RequestError(f"{', '.join(sorted(twice))} is given twice.", hint="List every host once.")
-    if target.nodes is not None and target.nodes > len(target.hosts):
-        raise RequestError(f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given.")
-    return target.hosts[: target.nodes]
-
-
-def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Return the results, or raise MachineError with the errors and hints of all hosts that failed."""
-    failed = {name: result for name, result in results.items() if isinstance(result, MachineError)}
-    if failed:
-        shown = list(failed.items())[:_MAX_SHOWN]
-        more = f" And {len(failed) - _MAX_SHOWN} more hosts." if len(failed) > _MAX_SHOWN else ""
-        hints = {name: error.hint for name, error in shown if error.hint}
-        if len(set(hints.values())) > 1:
-            hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
-        hint = " ".join(dict.fromkeys(hints.values()))
-        raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
-    return {name: result for name, result in results.items() if not isinstance(result, MachineError)}
-
-
-def answering(results: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Return the results of hosts that answer, where two are enough; raise as `require_all` does if fewer do."""
-    known = {name: result for name, result in results.items() if not isinstance(result, MachineError)}
-    return known if len(known) > 1 else require_all(results)
-
-
-def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
-    """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
-    by_machine: dict[str, list[str]] = {}
-    for name, result in probes.items():
-        by_machine.setdefault(result.identity or name, []).append(name)
-    for same in by_machine.values():
-        if len(same) > 1:
-            raise RequestError(
-                f"{' and '.join(same)} are the same machine ({probes[same[0]].hostname}).",
-                hint="Name each machine once.",
-            )
-    return probes
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteAllocation:
-    """Connected machines, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
-
-    inventory: Inventory
-    held: HeldHosts
-    documents: Mapping[str, str] = field(default_factory=dict)
-    """What was created to allocate these machines, for the record: file name → document."""
-    concurrent: bool = True
-
-    def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
-        """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
-        held = replace(
-            self.held,
-            hosts=tuple(self.held.hosts[index] for index in hosts),
-            remotes=tuple(self.held.remotes[index] for index in hosts),
-            ended=ended,
-        )
-        return RemoteAllocation(self.inventory.part(hosts), held, concurrent=self.concurrent)
-
-    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Run an execution over the hosts."""
-        held = replace(self.held, hosts=self.inventory.hosts_for_variant(execution.configuration.variant))
-        return run_steps(lambda step: RemoteSession(held, step), execution)
-
-    def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of every host that answers."""
-        read = map_hosts({remote.name: remote for remote in self.held.machines}, _counters)
-        return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
-
-
 @contextlib.contextmanager
-def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
-    """Run the agent on all hosts, and clean up at the end. Raise MachineError if anything is left."""
+def hold(
+    inventory: Inventory,
+    connections: Mapping[str, Transport],
+    needs: Needs,
+    *,
+    lost_after_s: float,
+    parent: int | None = None,
+) -> Iterator[RemoteAllocation]:
+    """Run the agent on all machines, and clean up at the end. Raise MachineError if anything is left.
+
+    `connections`: name of each host, in the inventory's order → its connection; one alone is that of all hosts.
+    See `RemoteHost` for the rest.
+    """
+    token = secrets.token_hex(6)
+    machines = [
+        RemoteHost(name, each, token=token, lost_after_s=lost_after_s, parent=parent)
+        for name, each in connections.items()
+    ]
     try:
-        require_all(map_hosts({remote.name: remote for remote in remotes}, RemoteHost.start))
-        yield
+        require_all(map_hosts({machine.name: machine for machine in machines}, RemoteHost.start))
+        with relay(inventory, machines, any_head=needs.divided) if needs.mpi else contextlib.nullcontext(()) as agent:
+            remotes = (*machines,) * (len(inventory.hosts) // len(machines))
+            yield RemoteAllocation(inventory=inventory, remotes=remotes, agent=agent)
     except BaseException as error:
-        for sentence in _clean_up(remotes):
+        for sentence in _clean_up(machines):
             error.add_note(sentence)
         raise
-    leftovers = _clean_up(remotes)
-    for remote in remotes:
-        if isinstance(remote.lost, HostGoneError):
-            raise remote.lost
+    leftovers = _clean_up(machines)
+    for machine in machines:
+        if isinstance(machine.lost, HostGoneError):
+            raise machine.lost
     if leftovers:
         raise MachineError(" ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it.")
 
 
 def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     """Remove everything from all hosts, interrupted or not. Return sentences about what is left."""
+
+    def clean_all() -> list[str]:
+        # In threads, which continue when this one is interrupted.
+        cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
+        return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]
+
     try:
-        return _remove_all(remotes)
+        return clean_all()
     except KeyboardInterrupt as interrupt:
-        for sentence in _remove_all(remotes):
+        for sentence in clean_all():
             interrupt.add_note(sentence)
         raise
-
-
-def _remove_all(remotes: Sequence[RemoteHost]) -> list[str]:
-    # The first one first: if hosts share a home, this removes the key for all.
-    # In threads, which continue when this one is interrupted.
-    cleaned = map_hosts({remote.name: remote for remote in remotes[:1]}, RemoteHost.clean)
-    cleaned |= map_hosts({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)
-    return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]
-
-
-def _counters(remote: RemoteHost) -> list[str]:
-    return remote.run("counters").out

@@ -13,7 +13,6 @@ import sys
 import threading
 
 _LIFETIME_S, _TIMEOUT_S = 30.0, 3.0
-_BACKLOG = 1 << 16
 
 
 def _tried(number: str, address: str, port: str, token: str) -> None:
@@ -27,7 +26,7 @@ def _tried(number: str, address: str, port: str, token: str) -> None:
         why = f"{how} in {_TIMEOUT_S:g} s"
     except OSError as error:
         why = error.strerror or str(error)
-    _print(f"tried {number} {why}".rstrip())
+    os.write(1, f"tried {number} {why}".rstrip().encode() + b"\n")  # in one piece: threads print
 
 
 def _greet(listener: socket.socket, token: str) -> None:
@@ -37,29 +36,22 @@ def _greet(listener: socket.socket, token: str) -> None:
         peer.close()
 
 
-def _print(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # in one piece: threads print
-
-
-def _start(work: threading.Thread) -> None:
-    work.daemon = True
-    work.start()
-
-
 def main(address: str, token: str) -> None:
     """Listen, and serve the requests on standard input, until the end."""
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         listener.bind((address, 0))
-        listener.listen(_BACKLOG)
+        listener.listen(1 << 16)
     except OSError as error:
-        _print(f"error {error.strerror}")
+        os.write(1, f"error {error.strerror}\n".encode())
         return
-    _print(f"port {listener.getsockname()[1]}")
-    _start(threading.Timer(_LIFETIME_S, os._exit, (0,)))
-    _start(threading.Thread(target=_greet, args=(listener, token)))
+    os.write(1, f"port {listener.getsockname()[1]}\n".encode())
+    threading.Thread(target=_greet, args=(listener, token), daemon=True).start()
+    ending = threading.Timer(_LIFETIME_S, os._exit, (0,))
+    ending.daemon = True
+    ending.start()
     for line in sys.stdin:
-        _start(threading.Thread(target=_tried, args=line.split()))
+        threading.Thread(target=_tried, args=line.split(), daemon=True).start()
 
 
 if __name__ == "__main__":

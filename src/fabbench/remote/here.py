@@ -8,11 +8,10 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream, Transport
 
-SEND_S = 30.0
 _FAILED = frozenset({255, -signal.SIGKILL})  # ssh's own status, which a program's may be too; or it was killed
 
 
-class PipedProgram(ProcessStream):
+class PipedProgram(PipedProcess, ProcessStream):
     """A program on this machine; or on another, by an ssh process here."""
 
     def __init__(
@@ -23,17 +22,17 @@ class PipedProgram(ProcessStream):
         failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
     ) -> None:
         """Start it with `env` added. `failed` gets its standard error, and returns why ssh ended; None: it did not."""
-        super().__init__()
+        ProcessStream.__init__(self)
+        PipedProcess.__init__(self, words, env)
         self._owner, self._failed = owner, failed
-        self._process = PipedProcess(words, env)
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        return self._process.receive(timeout_s)
+        return self.receive(timeout_s)
 
     @override
     def _exit_status(self) -> int:
-        status = self._process.wait() or 0
+        status = self.wait() or 0
         if status in _FAILED and (why := self._failed(self.err)):
             raise why
         return status
@@ -41,19 +40,11 @@ class PipedProgram(ProcessStream):
     @override
     def send(self, data: bytes) -> None:
         try:
-            self._process.send(data, SEND_S)
+            super().send(data)
         except TimeoutError as error:
             raise self._owner.lost(error) from error
         except (OSError, ValueError) as error:
             raise self._owner.lost("the program there has exited") from error
-
-    @override
-    def end_input(self) -> None:
-        self._process.end_input()
-
-    @override
-    def close(self) -> None:
-        self._process.kill()
 
 
 class Here(Transport):
@@ -61,10 +52,6 @@ class Here(Transport):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "here")
-
-    @override
-    def connect(self) -> None:
-        pass
 
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:

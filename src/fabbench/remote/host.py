@@ -8,10 +8,9 @@ come back, the agent ends them.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from itertools import chain
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
@@ -24,9 +23,9 @@ _MIN_LEASE_S = 6
 _BEAT_S = 2.0
 _UNANSWERED_S = 15.0  # Seconds without an answer after which a connection counts as broken, even if TCP reports none
 _AGAIN_S = 0.5
-_AGENT_PREFIX = "fabbench-agent: "
-FLOODED = f"{_AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
-_HERE = f"{_AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
+AGENT_PREFIX = "fabbench-agent: "
+FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
+HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove it.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
@@ -44,11 +43,6 @@ def agent_script() -> str:
     """Return the text of the agent."""
     agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
     return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
-
-
-def put_words(*words: str) -> tuple[str, ...]:
-    """Return the command that reads the agent from its input and starts it. `words`: directory, arguments."""
-    return ("sh", "-c", _PUT, "sh", str(len(agent_script().encode())), *words)
 
 
 class RemoteHost:
@@ -84,18 +78,14 @@ class RemoteHost:
             if self._closing.is_set():
                 return
             self._started = True
-            put = self.connection.run(
-                self.marked(put_words(self.folder, self.token, str(self.lease_s), str(self._parent or ""), *FORWARDED)),
-                stdin=agent_script().encode(),
-                timeout_s=_STARTING_S,
-            )
+            script = agent_script().encode()
+            words = (self.folder, self.token, str(self.lease_s), str(self._parent or ""), *FORWARDED)
+            argv = self._marked("sh", "-c", _PUT, "sh", str(len(script)), *words)
+            put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
             self._started = not put.status
-        for line in self._done(put).out:
-            word, _, rest = line.partition(" ")
-            if word == "has":
-                self.has |= {rest}
-            elif word == "other":
-                self.others += (rest,)
+        said = [line.partition(" ")[::2] for line in self._done(put).out]
+        self.has = frozenset(name for word, name in said if word == "has")
+        self.others = tuple(user for word, user in said if word == "other")
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch):
@@ -113,23 +103,6 @@ class RemoteHost:
     def open(self, mode: str, *words: str) -> ProcessStream:
         """Start a mode of the agent that keeps running. Raise MachineError if it cannot be started."""
         return self.connection.open(self._agent(mode, *words))
-
-    @staticmethod
-    def lines(pipe: ProcessStream) -> Iterator[str]:
-        """Yield the lines that the agent, or its program, prints as they come. Raise LostError."""
-        return chain.from_iterable(RemoteHost.batches(pipe))
-
-    @staticmethod
-    def batches(pipe: ProcessStream) -> Iterator[Sequence[str]]:
-        """Yield the same lines in batches."""
-        batches = pipe.batches()
-        for batch in batches:
-            here = next((number for number, line in enumerate(batch) if line.endswith(_HERE)), None)
-            if here is not None:
-                if rest := batch[here + 1 :]:
-                    yield rest
-                break
-        yield from batches
 
     def with_reconnect(self, work: Callable[[], T]) -> T:
         """Call `work`, and repeat it each time that the connection broke and is restored.
@@ -161,20 +134,14 @@ class RemoteHost:
 
     def _clean(self) -> Sequence[str]:
         try:
-            if isinstance(self.lost, HostGoneError):
-                return ()
-            if self.lost is not None:
-                raise self.lost
-            if not self._up.is_set():
-                self.connection.connect()
-            leftovers = self._remove_all()
+            left = self._remove_all()
         except HostGoneError as error:
             self.lost = error
             return ()
         except MachineError as error:
             later = f"Anything left there stops and is removed {self.lease_s} s after losing contact with fabbench."
             return (f"{self.name} could not be cleaned up. {error} {later}",)
-        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in leftovers]
+        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
 
     def _remove_all(self) -> Sequence[str]:
         """Have the agent remove everything, reconnecting for a while if necessary.
@@ -182,21 +149,25 @@ class RemoteHost:
         Raise HostGoneError once it is known that the host no longer exists: of an evicted pod, the container
         is lost first.
         """
+        if self.lost is not None:
+            raise self.lost
         deadline = time.monotonic() + _GONE_S
         while True:
             try:
+                if not self._up.is_set():
+                    self.connection.connect()
                 return self.run("clean", timeout_s=_CLEANING_S).out
             except LostError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_AGAIN_S)
-                self.connection.connect()
+                self._up.clear()
 
     # -- the heartbeat
 
     def _keep_beating(self) -> None:
         """Send heartbeats, and reconnect if the connection broke, until the end or the host is given up."""
-        while not self._over():
+        while not self._closing.is_set() and self.lost is None:
             try:
                 self._beat()
             except MachineError as error:
@@ -218,9 +189,10 @@ class RemoteHost:
         """Send heartbeats, and read the answers."""
         pipe = self.open("beat")
         pipe.send(b"\n")
-        for _ in self.lines(pipe):
-            self._last_answer = time.monotonic()
-            self._why = None
+        for line in pipe.lines():
+            if line != "beat":
+                continue
+            self._last_answer, self._why = time.monotonic(), None
             self._up.set()
             if self._closing.wait(self._beat_s):
                 return
@@ -229,7 +201,7 @@ class RemoteHost:
     def _watch(self) -> None:
         """Close a connection that does not answer, which wakes its users, and finally give up the host."""
         asked = time.monotonic()
-        while not self._closing.wait(self._beat_s / 2):
+        while self.lost is None and not self._closing.wait(self._beat_s / 2):
             before, asked = asked, time.monotonic()
             if asked - before > 2 * self._beat_s:
                 # fabbench itself was stopped: the answers of that time are yet to be read.
@@ -242,40 +214,29 @@ class RemoteHost:
                     hint="Check that the host and its network are up. Anything left there stops on its "
                     f"own {self.lease_s} s after losing contact with fabbench.",
                 )
+            if self.lost or (self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2)):
                 self._up.clear()
                 self.connection.close()
-                return
-            if self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2):
-                self._up.clear()
-                self.connection.close()
-
-    def _over(self) -> bool:
-        return self._closing.is_set() or self.lost is not None
 
     def _agent(self, mode: str, *words: str) -> tuple[str, ...]:
-        return self.marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
+        return self._marked("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
 
-    def marked(self, words: Sequence[str]) -> tuple[str, ...]:
+    def _marked(self, *words: str) -> tuple[str, ...]:
         """Return the command that marks a program as the agent's, so that it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        first = next((number for number, line in enumerate(done.out) if line.endswith(_HERE)), -1)
+        first = next((number for number, line in enumerate(done.out) if line.endswith(HERE)), -1)
         return replace(done, out=done.out[first + 1 :])
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error."""
-        words = " ".join(line.removeprefix(_AGENT_PREFIX) for line in [*stderr][-3:])
+        words = " ".join(line.removeprefix(AGENT_PREFIX) for line in [*stderr][-3:])
         if "no-room" in words or "No space left" in words:
             return MachineError(
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",
                 hint=f"Free some space in /tmp on {self.name}.",
             )
         return MachineError(f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}.")
-
-    @staticmethod
-    def agent_failed(lines: Iterable[str]) -> bool:
-        """Return whether the agent itself failed, rather than the program that it ran."""
-        return any(line.startswith(_AGENT_PREFIX) for line in lines)

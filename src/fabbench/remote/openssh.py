@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabbench.execution.process import PipedProcess, kept, private_folder
+from fabbench.execution.script.words import login_command
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.here import PipedProgram
 from fabbench.remote.ssh_transport import CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
-from fabbench.remote.transport import ProcessStream, command_line
+from fabbench.remote.transport import ProcessStream
 
 _LOGIN_S = 60.0
 _POLL_S = 0.02
@@ -25,22 +26,10 @@ _GRACE_S = 2.0
 _DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
-    "BatchMode=yes",
-    "ControlPersist=no",
-    "UpdateHostKeys=no",
-    f"ConnectTimeout={CONNECT_S}",
-    "ConnectionAttempts=1",
-    f"ServerAliveInterval={KEEPALIVE_S}",
-    "ServerAliveCountMax=2",
-    "TCPKeepAlive=yes",
-    "ClearAllForwardings=yes",
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "PermitLocalCommand=no",
-    "Tunnel=no",
-    "RemoteCommand=none",
-    "RequestTTY=no",
-    "LogLevel=ERROR",
+    *("BatchMode=yes", "ControlPersist=no", "UpdateHostKeys=no", f"ConnectTimeout={CONNECT_S}", "ConnectionAttempts=1"),
+    *(f"ServerAliveInterval={KEEPALIVE_S}", "ServerAliveCountMax=2", "TCPKeepAlive=yes", "ClearAllForwardings=yes"),
+    *("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no", "Tunnel=no"),
+    *("RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"),
 )
 
 
@@ -64,12 +53,13 @@ class OpenSsh(SshTransport):
 
     def words(self, *before: str) -> tuple[str, ...]:
         """Return an ssh command up to the host's name. `before` are its first options."""
-        host = self.host
-        given = {"-F": host.config, "-l": None if "@" in host.name else host.user, "-p": host.port, "-i": host.identity}
+        name, given_by = self.name, self.host.options
+        user = None if "@" in name else given_by.user
+        given = {"-F": given_by.ssh_config, "-l": user, "-p": given_by.port, "-i": given_by.identity}
         chosen = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
-        checking = f"StrictHostKeyChecking={'accept-new' if host.accept_new else 'yes'}"
+        checking = f"StrictHostKeyChecking={'accept-new' if given_by.accept_new_host_keys else 'yes'}"
         options = [word for option in (*_OPTIONS, checking) for word in ("-o", option)]
-        return ("ssh", *before, *chosen, *options, "-T", "--", host.name)
+        return ("ssh", *before, *chosen, *options, "-T", "--", name)
 
     @override
     def _connect(self) -> None:
@@ -111,12 +101,12 @@ class OpenSsh(SshTransport):
         """Return whether a master answers: the user's, or ours."""
         check = PipedProcess(self.words("-O", "check", *self._control), _NO_PROMPT)
         answers = check.wait(_CHECK_S) == 0
-        check.kill()
+        check.close()
         return answers
 
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
-        words = (*self.words("-o", "ControlMaster=no", *self._control), command_line(argv))
+        words = (*self.words("-o", "ControlMaster=no", *self._control), login_command(argv))
         return PipedProgram(words, self, _NO_PROMPT, lambda said: self.failed(argv[0], said))
 
     def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
@@ -143,7 +133,7 @@ class OpenSsh(SshTransport):
         if self._master is not None:
             self._master.end_input()  # the shell ends it
             self._master.wait(_GRACE_S)
-            self._master.kill()
+            self._master.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -155,32 +145,16 @@ _NOISE = re.compile(
     r"@+|Warning: |\** *WARNING|IT IS POSSIBLE|Someone could|It is also|Please contact|remove with:|ssh-keygen"
 )
 _REMOVE = re.compile(r"ssh-keygen .+")
-_HINTS = (
-    (
-        "IDENTIFICATION HAS CHANGED",
-        "If {name} was installed anew, remove its old key: {remove}. If not, someone may be listening in.",
-    ),
-    (
-        "Host key verification failed",
-        "Log in once yourself and compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it.",
-    ),
-    (
-        "Too many authentication failures",
-        "sshd limits the attempts (MaxAuthTries): set IdentityFile and IdentitiesOnly in your ssh configuration.",
-    ),
-    (
-        "Permission denied",
-        (
-            "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted keys must be in your "
-            "agent (ssh-add). For a host that asks for a code or a password, set ControlMaster auto, ControlPath and "
-            "ControlPersist in your ssh configuration and log in once (ssh {name}): fabbench uses your connection."
-        ),
-    ),
-    ("Connection refused", "Check that sshd runs there, on that port."),
-    ("timed out", "The machine may be down or booting, or a firewall (security group) drops packets to that port."),
-    ("No route to host", "Check that it is up, and on a network you can reach."),
-    ("Could not resolve hostname", "Check the spelling, or add a HostName entry to your ssh configuration."),
-)
+_HINTS = {
+    "IDENTIFICATION HAS CHANGED": "If {name} was installed anew: {remove}. If not, someone may be listening in.",
+    "Host key verification failed": "Compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it.",
+    "Too many authentication failures": "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries).",
+    "Permission denied": "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted keys "
+    "must be in your agent (ssh-add). For a host that asks for a code or a password, set ControlMaster, ControlPath "
+    "and ControlPersist in your ssh configuration and log in once (ssh {name}): fabbench uses your connection.",
+    "Connection refused|timed out|No route to host|Could not resolve": "Check its HostName and Port in your ssh "
+    "configuration, that it is up and sshd runs there, and that no firewall (security group) drops packets to it.",
+}
 
 
 def failure(name: str, stderr: Sequence[str]) -> Exception:
@@ -190,6 +164,6 @@ def failure(name: str, stderr: Sequence[str]) -> Exception:
     if all(map(_DROPPED.search, said)):
         return DroppedError(said[-1])
     remove = found[0].strip() if (found := _REMOVE.search("\n".join(stderr))) else f"ssh-keygen -R {name}"
-    hint = next((hint for words, hint in _HINTS if words in text), "Run ssh -v {name} for details.")
+    hint = next((hint for words, hint in _HINTS.items() if re.search(words, text)), "Run ssh -v {name} for details.")
     text = " ".join(said[-3:]).removeprefix("ssh: ").rstrip(".")
     return MachineError(f"{name} cannot be reached by ssh: {text}.", hint=hint.format(name=name, remove=remove))

@@ -14,14 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fabbench.execution.process import SEND_S
+from fabbench.execution.script.words import login_command
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.here import SEND_S
 from fabbench.remote.ssh_transport import CHUNK, CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
-from fabbench.remote.transport import ProcessStream, command_line
+from fabbench.remote.transport import ProcessStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from paramiko import Channel, SSHClient
 
@@ -67,12 +68,13 @@ class Paramiko(SshTransport):
         self._clients.append(self._client())
 
     def _client(self) -> "SSHClient":
-        library, host = paramiko(), self.host
-        path = Path(host.config or "~/.ssh/config").expanduser()
+        library, given_by = paramiko(), self.host.options
+        path = Path(given_by.ssh_config or "~/.ssh/config").expanduser()
         try:
-            config = library.SSHConfig.from_path(path) if host.config or path.exists() else library.SSHConfig()
-            given = {"user": host.user, "port": host.port, "identityfile": host.identity and [host.identity]}
-            return self._logged_in(config, host.name, {name: value for name, value in given.items() if value})
+            config = library.SSHConfig.from_path(path) if given_by.ssh_config or path.exists() else library.SSHConfig()
+            keys = [str(given_by.identity)] if given_by.identity else None
+            given = {"user": given_by.user, "port": given_by.port, "identityfile": keys}
+            return self._logged_in(config, self.name, {name: value for name, value in given.items() if value})
         except library.BadHostKeyException as error:
             raise MachineError(
                 f"The host key of {self.name} has changed: {error}",
@@ -112,7 +114,8 @@ class Paramiko(SshTransport):
             with contextlib.suppress(FileNotFoundError):
                 read = client.load_host_keys if number == len(files) else client.load_system_host_keys
                 read(str(Path(file).expanduser()))
-        client.set_missing_host_key_policy(library.AutoAddPolicy() if self.host.accept_new else library.RejectPolicy())
+        policy = library.AutoAddPolicy if self.host.options.accept_new_host_keys else library.RejectPolicy
+        client.set_missing_host_key_policy(policy())
         keys = [str(Path(file).expanduser()) for file in found.get("identityfile", ())]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
         try:
@@ -139,9 +142,11 @@ class Paramiko(SshTransport):
 
     @override
     def _start(self, argv: "Sequence[str]") -> ProcessStream:
-        library, line = paramiko(), command_line(argv)
-        for client in self._more_clients():
-            transport = client.get_transport()
+        library, line = paramiko(), login_command(argv)
+        for place in range(len(self._clients) + 1):
+            if place == len(self._clients):
+                self._clients.append(self._client())
+            transport = self._clients[place].get_transport()
             try:
                 if transport is None:
                     break
@@ -153,13 +158,6 @@ class Paramiko(SshTransport):
                 raise self.lost(error) from error
             return _Channel(channel, self)
         raise self.lost("it is closed")
-
-    def _more_clients(self) -> "Iterator[SSHClient]":
-        """Yield the connections, and a further one when they take no more programs."""
-        yield from list(self._clients)
-        further = self._client()
-        self._clients.append(further)
-        yield further
 
     @override
     def _drop(self) -> None:

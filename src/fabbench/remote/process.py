@@ -1,187 +1,153 @@
-"""A program on a remote host: started by the agent, it keeps running even if the connection breaks."""
+"""What the agent on a host prints while it runs: of programs, and of files that grow.
+
+Programs keep running if the connection breaks: the agent is opened again, and continues where it was.
+"""
 
 import contextlib
-import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TypeAlias
 
+from fabbench.execution.output_queue import Item, OutputQueue, QueueClosedError
 from fabbench.execution.session import LONGEST_OUTPUT, FloodedError
-from fabbench.remote.host import FLOODED, RemoteHost
+from fabbench.model.compat import override
+from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
 """How much of a program's output a host keeps: more than is read, so that the reader notices the excess."""
-_MAX_QUEUED = 8  # Batches. The next one blocks, and with it the connection and the remote programs that print.
-_WAKE_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Lines of a program, or of a debug file (program None)."""
+class AgentStream:
+    """A mode of the agent that keeps running, opened again each time that the connection broke."""
 
-    program: "RemoteProcess | None"
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
-    """The end of a program, with its exit status."""
-
-    program: "RemoteProcess"
-    status: int
-
-
-QueueItem: TypeAlias = Batch | ProcessEnded | Exception
-
-
-class QueueClosedError(Exception):
-    """No thread reads lines any more."""
-
-
-class OutputQueue:
-    """Passes items from the threads that follow programs and files to the one that reads lines."""
-
-    def __init__(self) -> None:
-        self._items: queue.Queue[QueueItem] = queue.Queue(_MAX_QUEUED)
-        self._closed = threading.Event()
-
-    def put(self, item: QueueItem) -> None:
-        """Add an item as soon as there is room. Raise QueueClosedError if no thread reads any more."""
-        while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
-                self._items.put(item, timeout=_WAKE_S)
-                return
-        raise QueueClosedError
-
-    def get(self, timeout_s: float) -> QueueItem | None:
-        """Wait for the next item; None if none came in time."""
-        try:
-            return self._items.get(timeout=timeout_s) if timeout_s else self._items.get_nowait()
-        except queue.Empty:
-            return None
-
-    def leave(self) -> None:
-        """Stop reading: threads that wait in `put` end."""
-        self._closed.set()
-
-
-class RemoteProcess:
-    """One program on one host; see `fabbench.execution.session.Program`."""
-
-    def __init__(self, name: str, host: RemoteHost, number: str, output: OutputQueue) -> None:
-        self.name = name
-        self.status: int | None = None
+    def __init__(self, host: RemoteHost, *words: str, answers: bool = True) -> None:
+        """`words`: the mode, and its arguments. It `answers` "ready" before it prints anything else."""
         self.host = host
-        self.number = number
-        self.hung_after_exit = False  # Whether it finished its work, and is ended only because it does not exit
-        self._output = output
-        self._read = 0  # Lines read so far
+        self._words, self._answers = words, answers
+        self._closed = False
 
-    def start(self, words: Sequence[str]) -> None:
-        """Start it, and follow its output in a thread."""
-        pipe = self.host.open("run", str(KEPT_KIB), self.number, *words)
-        follow(lambda: self._follow(pipe), self._output)
+    def open(self) -> None:
+        """Start it. Raise MachineError."""
+        self.pipe, self._batches = self.host.with_reconnect(self._open)
 
-    def _follow(self, first: ProcessStream) -> None:
-        """Forward its lines; after the connection broke, continue with the next line."""
-        pipe: ProcessStream | None = first
+    def again(self) -> None:
+        """Prepare for another start, after the connection broke."""
+
+    def batches(self) -> Iterator[Sequence[str]]:
+        """Yield its lines in batches, until it ends or is closed. Raise MachineError when the host is given up."""
         while True:
             try:
-                if pipe is None:
-                    pipe = self.host.open("follow", self.number, str(self._read + 1))
-                for texts in self.host.batches(pipe):
-                    self._read += len(texts)
-                    self._output.put(Batch(self, texts))
-                break
+                yield from self._batches
             except LostError:
-                pipe = None
+                if self._closed:
+                    return
                 self.host.wait()
-            except QueueClosedError:
-                if pipe is not None:
-                    pipe.close()
-                raise
-        if self.host.agent_failed(pipe.err):
-            raise self.host.failure(pipe.err, "early")
-        status = -1 if pipe.status is None else pipe.status
-        self._output.put(ProcessEnded(self, 0 if self.hung_after_exit else status))
+                self.again()
+                self.open()
+            else:
+                return
+
+    def send(self, data: bytes) -> None:
+        """Write to its standard input. That it broke, the thread that reads its lines notices too."""
+        with contextlib.suppress(LostError):
+            self.pipe.send(data)
+
+    def close(self) -> None:
+        """End it."""
+        self._closed = True
+        self.pipe.close()
+
+    def _open(self) -> tuple[ProcessStream, Iterator[Sequence[str]]]:
+        pipe = self.host.open(*self._words)
+        batches = _after_login(pipe)
+        if self._answers:
+            first, *more = next(batches, [""])
+            if first != "ready":
+                raise self.host.failure(pipe.err, "early")
+            batches = chain([more], batches)
+        return pipe, batches
 
 
-class WatchedFiles:
+def _after_login(pipe: ProcessStream) -> Iterator[Sequence[str]]:
+    """Yield what the agent prints, without what the login printed before it."""
+    batches = pipe.batches()
+    for batch in batches:
+        here = next((number for number, line in enumerate(batch) if line.endswith(HERE)), None)
+        if here is not None:
+            if rest := batch[here + 1 :]:
+                yield rest
+            break
+    yield from batches
+
+
+class RemoteProcess(AgentStream):
+    """One program on one host; see `fabbench.execution.session.Program`."""
+
+    def __init__(self, name: str, host: RemoteHost, number: str, words: Sequence[str]) -> None:
+        super().__init__(host, "run", str(KEPT_KIB), number, *words, answers=False)
+        self.name, self.number = name, number
+        self.status: int | None = None
+        self.hung_after_exit = False  # Whether it finished its work, and is ended only because it does not exit
+        self._read = 0  # Lines read so far
+
+    @override
+    def again(self) -> None:
+        self._words = ("follow", self.number, str(self._read + 1))
+
+    def start(self, output: OutputQueue) -> None:
+        """Start it, and follow its output in a thread. Raise MachineError."""
+        self.open()
+        output.follow(lambda: self._follow(output))
+
+    def _follow(self, output: OutputQueue) -> None:
+        try:
+            for texts in self.batches():
+                self._read += len(texts)
+                output.put(Item(self, texts))
+        except QueueClosedError:
+            self.close()
+            raise
+        if any(line.startswith(AGENT_PREFIX) for line in self.pipe.err):
+            raise self.host.failure(self.pipe.err, "early")
+        status = -1 if self.pipe.status is None else self.pipe.status
+        output.put(Item(self, status=0 if self.hung_after_exit else status))
+
+
+class WatchedFiles(AgentStream):
     """The files of a directory on one host whose names begin with a prefix: their lines, while they grow."""
 
-    def __init__(self, host: RemoteHost, folder: str, prefix: str, output: OutputQueue) -> None:
-        self._host = host
-        self._words = (folder, prefix, str(KEPT_KIB))
-        self._output = output
-        self._pipe: ProcessStream | None = None
+    def __init__(self, host: RemoteHost, folder: str, prefix: str) -> None:
+        super().__init__(host, "watch", folder, prefix, str(KEPT_KIB))
         self._ending = False
         self.over = threading.Event()  # Set when all lines have been forwarded
 
-    def start(self) -> None:
+    def start(self, output: OutputQueue) -> None:
         """Make the directory, and follow its files in a thread. Raise MachineError."""
-        batches = self._open()
+        self.open()
+        output.follow(lambda: self._forward(output))
 
-        def forward() -> None:
-            try:
-                self._forward(batches)
-            finally:
-                self.over.set()
-                if self._pipe is not None:
-                    self._pipe.close()
-
-        follow(forward, self._output)
+    @override
+    def open(self) -> None:
+        # Lines are repeated from the start when it is opened again, and state the same facts.
+        super().open()
+        self.tick()
 
     def tick(self) -> None:
-        """Have the agent look for new files."""
-        self._send(b"\n")
+        """Have the agent look for new files, or read the rest."""
+        self.send(b"end\n" if self._ending else b"\n")
 
     def end(self) -> None:
         """Have the agent read the rest."""
         self._ending = True
-        self._send(b"end\n")
+        self.tick()
 
-    def _open(self) -> Iterator[Sequence[str]]:
-        self._pipe = self._host.open("watch", *self._words)
-        batches = self._host.batches(self._pipe)
-        first, *more = next(batches, [""])
-        if first != "ready":
-            raise self._host.failure(self._pipe.err, "early")
-        return chain([more], batches)
-
-    def _send(self, word: bytes) -> None:
-        if self._pipe is not None:
-            with contextlib.suppress(LostError):  # the thread that reads its lines notices that too
-                self._pipe.send(word)
-
-    def _forward(self, batches: Iterator[Sequence[str]]) -> None:
-        while True:
-            try:
-                for texts in batches:
-                    if FLOODED in texts:
-                        raise FloodedError
-                    self._output.put(Batch(None, texts))
-            except LostError:
-                self._host.wait()
-                # Its lines are repeated from the start, and state the same facts.
-                batches = self._host.with_reconnect(self._open)
-                self._send(b"end\n" if self._ending else b"\n")
-            else:
-                return
-
-
-def follow(work: Callable[[], None], output: OutputQueue) -> None:
-    """Call `work` in a separate thread; its error goes to the thread that reads lines."""
-
-    def guarded() -> None:
-        with contextlib.suppress(QueueClosedError):
-            try:
-                work()
-            except QueueClosedError:
-                raise
-            except Exception as error:  # noqa: BLE001 - raised in the thread that reads lines
-                output.put(error)
-
-    threading.Thread(target=guarded, daemon=True, name="fabbench follows").start()
+    def _forward(self, output: OutputQueue) -> None:
+        try:
+            for texts in self.batches():
+                if FLOODED in texts:
+                    raise FloodedError
+                output.put(Item(None, texts))
+        finally:
+            self.over.set()
+            self.close()

@@ -11,14 +11,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
+from fabbench.execution.output_queue import OutputQueue
+from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
-from fabbench.remote.allocation import require_all
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.parallel import map_hosts
-from fabbench.remote.process import OutputQueue, ProcessEnded, RemoteProcess
+from fabbench.remote.process import AgentStream, RemoteProcess
 from fabbench.remote.session import MARK
-from fabbench.remote.transport import LostError, ProcessStream
 
 _WAKE_S = 0.5
 _FAILED = 255  # ssh's exit status if it was not the command that failed
@@ -48,50 +47,32 @@ class _Relay:
     """The requests of one agent, each run by its own thread."""
 
     def __init__(self, head: RemoteHost, by_address: Mapping[str, RemoteHost]) -> None:
-        self._head = head
-        self._by_address = by_address
+        self._head, self._by_address = head, by_address
         self._script = f"{head.folder}/relay/relay.sh"
-        self._folder = f"{head.folder}/relay"
-        self.agent = ("sh", self._script, self._folder)
-        self._pipe: ProcessStream | None = None
-        self._sending = threading.Lock()
-        self._closing = threading.Event()
+        self.agent = ("sh", self._script, f"{head.folder}/relay")
+        self._stream = AgentStream(head, "relay")
+        self._sending, self._closing = threading.Lock(), threading.Event()
         self._requested: set[str] = set()
         self._ended: dict[str, int] = {}
 
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""
-        script = (files("fabbench.remote") / "relay.sh").read_bytes()
-        self._head.put({self._script: script})
-        lines = self._head.with_reconnect(self._open)
-        threading.Thread(target=lambda: self._serve(lines), daemon=True, name="fabbench relay").start()
+        self._head.put({self._script: (files("fabbench.remote") / "relay.sh").read_bytes()})
+        self._stream.open()
+        threading.Thread(target=self._serve, daemon=True, name="fabbench relay").start()
 
     def close(self) -> None:
         """Accept no more requests. What still runs is ended with everything else of the run."""
         self._closing.set()
-        if self._pipe is not None:
-            self._pipe.close()
+        self._stream.close()
 
-    def _open(self) -> Iterator[str]:
-        self._pipe = self._head.open("relay")
-        lines = self._head.lines(self._pipe)
-        if next(lines, "") != "ready":
-            raise self._head.failure(self._pipe.err, "early")
-        return lines
-
-    def _serve(self, lines: Iterator[str]) -> None:
+    def _serve(self) -> None:
         """Serve requests; after a reconnect, the agent repeats those without an answer."""
-        while not self._closing.is_set():
-            try:
-                with contextlib.suppress(LostError):
-                    for line in lines:
-                        self._take(line)
-                if self._closing.is_set():
-                    return
-                self._head.wait()
-                lines = self._head.with_reconnect(self._open)
-            except MachineError:
-                return  # the host is lost or released: mpirun's stream raises it too
+        # The host may be lost or released: mpirun's stream raises it too.
+        with contextlib.suppress(MachineError):
+            for lines in self._stream.batches():
+                for line in lines:
+                    self._take(line)
 
     def _take(self, line: str) -> None:
         _, name, text = line.split(" ", 2)
@@ -100,46 +81,36 @@ class _Relay:
         elif name not in self._requested:
             self._requested.add(name)
             address, _, command = base64.b64decode(text).decode().partition("\n")
-            work = (name, address, command.rstrip("\n"))
-            threading.Thread(target=self._answer, args=work, daemon=True, name="fabbench relay").start()
+            threading.Thread(target=self._answer, args=(name, address, command.rstrip("\n")), daemon=True).start()
 
     def _answer(self, name: str, address: str, command: str) -> None:
         """Run a command, and send what it prints and how it ends."""
+        status = _FAILED
         try:
-            self._ended[name] = self._run(name, address, command)
+            status = self._run(name, address, command)
         except MachineError as error:
             self._send(name, f"out fabbench: {error}")
-            self._ended[name] = _FAILED
-        self._send(name, f"ended {self._ended[name]}")
+        self._ended[name] = status
+        self._send(name, f"ended {status}")
 
     def _run(self, name: str, address: str, command: str) -> int:
-        remote = self._by_address.get(address)
+        remote, output = self._by_address.get(address), OutputQueue()
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")
-        output = OutputQueue()
-        program = RemoteProcess("mpirun's daemon", remote, f"relay-{name}", output)
-        env = (f"{MARK}={remote.token}", f"TMPDIR={remote.folder}")
-        remote.with_reconnect(lambda: program.start(("env", *env, "sh", "-c", command)))
+        words = ("env", f"{MARK}={remote.token}", f"TMPDIR={remote.folder}", "sh", "-c", command)
         try:
-            return self._follow(name, address, output)
+            RemoteProcess("mpirun's daemon", remote, f"relay-{name}", words).start(output)
+            while not self._closing.is_set():
+                item = output.get(_WAKE_S)
+                if item is not None and item.status is not None:
+                    return item.status
+                for text in item.texts if item is not None else ():
+                    self._send(name, f"out {text}")
         finally:
             output.leave()
-
-    def _follow(self, name: str, address: str, output: OutputQueue) -> int:
-        while not self._closing.is_set():
-            item = output.get(_WAKE_S)
-            if isinstance(item, MachineError):
-                raise item
-            if isinstance(item, Exception):
-                raise MachineError(f"{address} could not be followed: {item}.") from item
-            if isinstance(item, ProcessEnded):
-                return item.status
-            for text in item.texts if item is not None else ():
-                self._send(name, f"out {text}")
         return _FAILED
 
     def _send(self, name: str, text: str) -> None:
         """Send one line to the agent. It requests lost lines again, except for output."""
-        with self._sending, contextlib.suppress(LostError):
-            if self._pipe is not None:
-                self._pipe.send(f"{name} {text}\n".encode())
+        with self._sending:
+            self._stream.send(f"{name} {text}\n".encode())

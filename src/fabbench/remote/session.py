@@ -1,38 +1,30 @@
-"""Programs of one step on remote hosts; see `fabbench.execution.session.Session`."""
+"""Machines with the agent on each, and the programs of one step on them."""
 
 import contextlib
 import itertools
-import random
 import re
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 from fabbench.execution.mpirun import MpiHosts
-from fabbench.execution.session import (
-    DEBUG,
-    SOURCED,
-    TIME_UP,
-    FloodedError,
-    Output,
-    Program,
-    Session,
-    TimedOutError,
-    exports,
-    raise_when_late,
-)
+from fabbench.execution.output_queue import Item, OutputQueue
+from fabbench.execution.runner import run_steps
+from fabbench.execution.session import DEBUG, SOURCED, FloodedError, Output, Program, Session, exports, raise_when_late
+from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.hosts import Host
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.hosts import Inventory
+from fabbench.model.log import Ending
+from fabbench.model.plan import Command, Execution, Shape, Step
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.parallel import map_hosts
-from fabbench.remote.process import Batch, OutputQueue, ProcessEnded, RemoteProcess, WatchedFiles, follow
+from fabbench.remote.process import AgentStream, RemoteProcess, WatchedFiles
 
+RANK = "FABBENCH_RANK"  # The variable that every rank has in its environment, but mpirun and its daemons do not
+HUNG_AFTER_EXIT = "fabbench: all ranks have exited, but mpirun has not: it is terminated."
 _ENV = "environment"  # File in the run's private directory with the variables that programs inherit from fabbench
 MARK = "FABBENCH_JOB"  # The variable that every program of a run has in its environment
 _WAKE_S = 0.25
@@ -40,17 +32,21 @@ _POLL_S = 0.02
 _LAST_S = 5.0  # How long the last output is waited for
 _MAX_LAST_LINES = 10_000
 _STOP_S = 20.0
-_PORTS = (32768, 60999)  # Linux's range for outgoing connections, which firewalls between hosts must allow
 _FAST_TICK_S, _SLOW_TICK_S, _FAST_PHASE_S = 0.3, 2.0, 15.0
+_QUIET_S = 10.0  # Silence before hosts are queried for ranks, and the interval between two queries
+_RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldHosts:
-    """The hosts of a run."""
+class RemoteAllocation:
+    """Connected machines, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
 
-    hosts: tuple[Host, ...]
-    remotes: tuple[RemoteHost, ...]  # The same one for all virtual hosts of a machine
+    inventory: Inventory
+    remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
     agent: tuple[str, ...] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """What was created to allocate these machines, for the record: file name → document."""
+    concurrent: bool = True
     ended: threading.Event = field(default_factory=threading.Event)
     """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
 
@@ -59,32 +55,46 @@ class HeldHosts:
         """Return each machine once."""
         return tuple(dict.fromkeys(self.remotes))
 
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "RemoteAllocation":
+        """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
+        remotes = tuple(self.remotes[index] for index in hosts)
+        return replace(self, inventory=self.inventory.part(hosts), remotes=remotes, ended=ended)
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        """Run an execution over the hosts."""
+        variant = execution.configuration.variant
+        return run_steps(lambda step: RemoteSession(self, step, variant), execution)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read the NIC counters of every host that answers."""
+        read = map_hosts({each.name: each for each in self.machines}, lambda each: each.run("counters").out)
+        return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
+
 
 class RemoteSession(Session):
     """A context manager: leaving it ends its programs."""
 
     _numbers = itertools.count(1)
 
-    def __init__(self, held: HeldHosts, step: Step) -> None:
-        self._held = held
-        self._step = step
+    def __init__(self, held: RemoteAllocation, step: Step, variant: str = "") -> None:
+        """`variant` is the one whose view of the hosts counts."""
+        self._held, self._step = held, step
+        self._hosts = held.inventory.hosts_for_variant(variant)
         self._number = next(RemoteSession._numbers)
         self._queue = OutputQueue()
-        self._pending: deque[Output] = deque()  # Outputs to yield next
         self._programs: list[RemoteProcess] = []
         self._watched: list[WatchedFiles] = []
-        self._listening: dict[tuple[RemoteProcess, int], threading.Event] = {}
+        self._listening: dict[tuple[str, int], threading.Event] = {}
         self._left = threading.Event()
-        self._last_output = time.monotonic()
-        self._watchdog = MpirunWatchdog(held.machines)
+        self._last_output = self._asked = time.monotonic()
+        self._has_ranks = False
         self.folder = f"{held.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
         if self._step.shape is Shape.MPI or self._step.files:
-            machines = self._held.machines
-            self._watched = [WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in machines]
-            self._on_hosts(self._prepare)
-            follow(self._tick, self._queue)
+            self._watched = [WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines]
+            require_all(map_hosts({watched.host.name: watched for watched in self._watched}, self._prepare))
+            self._queue.follow(self._tick)
         return self
 
     def __exit__(
@@ -99,7 +109,7 @@ class RemoteSession(Session):
 
     @override
     def mpi_hosts(self) -> MpiHosts:
-        hosts, remotes = self._held.hosts, self._held.remotes
+        hosts, remotes = self._hosts, self._held.remotes
         if hosts[0].mpi is None:
             raise MachineError(f"mpirun not found on {hosts[0].name}.")
         interfaces = {host.interface for host in hosts}
@@ -116,59 +126,52 @@ class RemoteSession(Session):
 
     @override
     def address(self, host: int) -> str:
-        hosts = self._held.hosts
+        name, address = self._hosts[host].name, self._hosts[host].address
         if len(self._held.machines) == 1:
             return "127.0.0.1"
-        if not hosts[host].address:
-            raise MachineError(
-                f"{hosts[host].name} did not report the address at which other hosts reach it.",
-                hint="Pass its network interface with --interface.",
-            )
-        return hosts[host].address
-
-    @override
-    def free_port(self, host: int) -> int:
-        """Choose a random port: if it is taken, the server reports it."""
-        del host
-        return random.SystemRandom().randint(*_PORTS)
+        if not address:
+            why = f"{name} did not report the address at which other hosts reach it."
+            raise MachineError(why, hint="Pass its network interface with --interface.")
+        return address
 
     @override
     def exec(self, command: Command) -> RemoteProcess:
-        host, remote = self._held.hosts[command.host], self._held.remotes[command.host]
-        words = ["env"]
-        for name in command.unset:
-            words += ["-u", name]
+        host, remote = self._hosts[command.host], self._held.remotes[command.host]
         # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
-        words += [f"{name}={value}" for name, value in env.items()]
-        words += [host.programs.get(command.argv[0], command.argv[0]), *command.argv[1:]]
+        unset = (word for name in command.unset for word in ("-u", name))
+        program = host.programs.get(command.argv[0], command.argv[0])
+        words = ("env", *unset, *(f"{name}={value}" for name, value in env.items()), program, *command.argv[1:])
         if command.inherited:
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
             remote.with_reconnect(lambda: remote.put({path: text}))
-            words = [*SOURCED, path, *words]
+            words = (*SOURCED, path, *words)
         number = f"{self._number}.{len(self._programs)}"
-        program = RemoteProcess(command.role or command.argv[0], remote, number, self._queue)
-        self._programs.append(program)
-        remote.with_reconnect(lambda: program.start(words))
+        started = RemoteProcess(command.role or command.argv[0], remote, number, words)
+        self._programs.append(started)
+        started.start(self._queue)
         self._last_output = time.monotonic()
-        return program
+        return started
 
     @override
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the agent has seen the program listen for connections."""
         remote = next(started for started in self._programs if started is program)
-        if (remote, port) not in self._listening:
-            listening = self._listening[remote, port] = threading.Event()
+        key = remote.number, port
+        if key not in self._listening:
+            listening = self._listening[key] = threading.Event()
 
             def watch() -> None:
-                pipe = remote.host.with_reconnect(lambda: remote.host.open("listens", remote.number, f"{port:04X}"))
-                list(pipe.lines())
-                if pipe.status == 0:
+                stream = AgentStream(remote.host, "listens", remote.number, f"{port:04X}", answers=False)
+                stream.open()
+                for _ in stream.batches():
+                    pass
+                if stream.pipe.status == 0:
                     listening.set()
 
-            follow(watch, self._queue)
-        return self._listening[remote, port].is_set()
+            self._queue.follow(watch)
+        return self._listening[key].is_set()
 
     @override
     def lines(
@@ -198,14 +201,7 @@ class RemoteSession(Session):
 
     # -- inside
 
-    def _next(self, wait_s: float) -> Iterator[Output]:
-        """Wait for a batch of output, and yield it. Raise the error of a thread that failed."""
-        if not self._pending:
-            self._take(wait_s)
-        while self._pending:
-            yield self._pending.popleft()
-
-    def _take(self, wait_s: float) -> None:
+    def _next(self, wait_s: float) -> list[Output]:
         """Wait for a batch of output. Raise the error of a thread that failed."""
         if self._held.ended.is_set():
             raise KeyboardInterrupt
@@ -214,16 +210,13 @@ class RemoteSession(Session):
                 raise remote.lost
         item = self._queue.get(wait_s)
         if item is None:
-            return
+            return []
         self._last_output = time.monotonic()
-        if isinstance(item, Exception):
-            raise item
-        if isinstance(item, ProcessEnded):
+        if item.program is not None and item.status is not None:
             item.program.status = item.status
-            self._pending.append(Output(item.program, None))
-        else:
-            self._watchdog.observe(item.texts)
-            self._pending.extend(Output(item.program, text) for text in item.texts)
+            return [Output(item.program, None)]
+        self._has_ranks = self._has_ranks or any(map(_RANK_LINE.match, item.texts))
+        return [Output(item.program, text) for text in item.texts]
 
     def _last_lines(self, deadline: float | None) -> Iterator[Output]:
         """Read the debug files to their ends. Raise TimedOutError at `deadline`."""
@@ -235,21 +228,18 @@ class RemoteSession(Session):
         self._last_output = time.monotonic()
         while time.monotonic() - self._last_output < _LAST_S:
             over = all(watched.over.is_set() for watched in self._watched)
-            last_output = self._last_output
-            for output in self._next(0 if over else _POLL_S):
-                yield output
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimedOutError(TIME_UP)
-            if over and self._last_output == last_output:
+            outputs = self._next(0 if over else _POLL_S)
+            yield from outputs
+            if over and not outputs:
                 return
+            raise_when_late(self._last_output, None, deadline)
 
-    def _prepare(self, index: int) -> None:
+    def _prepare(self, watched: WatchedFiles) -> None:
         """Create the directory of the step on one host, with its files."""
-        remote = self._held.machines[index]
-        remote.with_reconnect(self._watched[index].start)
+        watched.start(self._queue)
         contents = {f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()}
         if contents:
-            remote.with_reconnect(lambda: remote.put(contents))
+            watched.host.with_reconnect(lambda: watched.host.put(contents))
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
@@ -257,71 +247,29 @@ class RemoteSession(Session):
         while not self._left.wait(_FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S):
             for watched in self._watched:
                 watched.tick()
-            if self._watchdog.has_hung():
+            if self._has_hung():
                 for program in self._programs:
                     program.hung_after_exit = True
-                    self._queue.put(Batch(program, [HUNG_AFTER_EXIT]))
+                    self._queue.put(Item(program, [HUNG_AFTER_EXIT]))
                 self._end_programs()
+
+    def _has_hung(self) -> bool:
+        """Return whether mpirun hangs although all its ranks have exited: there was no output for a while.
+
+        Open MPI 5.0's prterun does so about once in fifty launches. Waited for until the silence counts as a fault,
+        a complete table would be worthless.
+        """
+        now = time.monotonic()
+        if not self._has_ranks or now - max(self._last_output, self._asked) < _QUIET_S:
+            return False
+        self._asked = now
+        counts = map_hosts({remote.name: remote for remote in self._held.machines}, lambda each: each.run("ranks").out)
+        return all(count == ["0"] for count in counts.values())
 
     def _end_programs(self) -> None:
         """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
-        remotes = self._held.machines
-        started = [index for index, remote in enumerate(remotes) if any(p.host is remote for p in self._programs)]
-        others = [index for index in range(len(remotes)) if index not in started]
-        for indices in (started, others if self._step.shape is Shape.MPI else []):
-            self._on_hosts(self._stop_on, indices, raise_errors=False)
-
-    def _stop_on(self, index: int) -> None:
-        remote = self._held.machines[index]
-        if remote.lost is None:
-            remote.run("stop", timeout_s=_STOP_S)
-
-    def _on_hosts(
-        self, work: Callable[[int], None], indices: Sequence[int] | None = None, *, raise_errors: bool = True
-    ) -> None:
-        """Call `work` for several hosts at once. Raise the first failure if `raise_errors`."""
-        chosen = range(len(self._held.machines)) if indices is None else indices
-        done = map_hosts({str(index): index for index in chosen}, work)
-        failure = next((result for result in done.values() if isinstance(result, MachineError)), None)
-        if failure is not None and raise_errors:
-            raise failure
-
-
-# ---------------------------------------------------------------- mpirun that hangs after its ranks
-#
-# Open MPI 5.0's prterun does so about once in fifty launches. fabbench would wait for it until the silence
-# counts as a fault, and a complete table would be worthless.
-
-RANK = "FABBENCH_RANK"  # The variable that every rank has in its environment, but mpirun and its daemons do not
-HUNG_AFTER_EXIT = "fabbench: all ranks have exited, but mpirun has not: it is terminated."
-_QUIET_S = 10.0  # Silence before hosts are queried, and the interval between two queries, which have a small cost
-_RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
-
-
-class MpirunWatchdog:
-    """Detects that one mpirun hangs after all its ranks have exited."""
-
-    def __init__(self, remotes: Sequence[RemoteHost]) -> None:
-        self._remotes = remotes
-        self._has_started = False
-        self._quiet_since = time.monotonic()
-
-    def observe(self, texts: Sequence[str]) -> None:
-        """Read lines that were printed."""
-        self._quiet_since = time.monotonic()
-        self._has_started = self._has_started or any(map(_RANK_LINE.match, texts))
-
-    def has_hung(self) -> bool:
-        """Return whether ranks had started, none are left, and there was no output for a while."""
-        if not self._has_started or time.monotonic() - self._quiet_since < _QUIET_S:
-            return False
-        self._quiet_since = time.monotonic()
-        counts = map_hosts({remote.name: remote for remote in self._remotes}, _count)
-        return all(count == 0 for count in counts.values())
-
-
-def _count(remote: RemoteHost) -> int:
-    try:
-        return int(remote.run("ranks").out[0])
-    except (IndexError, ValueError) as error:
-        raise MachineError(f"{remote.name} did not report its ranks.") from error
+        started = {program.host for program in self._programs}
+        others = set(self._held.machines) - started if self._step.shape is Shape.MPI else set()
+        for remotes in (started, others):
+            there = {each.name: each for each in remotes if each.lost is None}
+            map_hosts(there, lambda each: each.run("stop", timeout_s=_STOP_S))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.remote.options import SshOptions
 from fabbench.remote.transport import Transport
 
 CONNECT_S = 10  # For a machine to accept a connection, and for sshd's first line
@@ -21,16 +22,12 @@ _TRIES = 8
 _BACK_OFF_S, _MAX_BACK_OFF_S = 0.15, 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SshHost:
     """A host as the user named it, and what overrides the user's ssh configuration of it."""
 
     name: str
-    user: str | None = None
-    port: int | None = None
-    identity: str | None = None
-    config: str | None = None  # Configuration file instead of ``~/.ssh/config``
-    accept_new: bool = False  # Record the key of an unknown host instead of refusing it
+    options: SshOptions
 
 
 class DroppedError(Exception):
@@ -75,11 +72,9 @@ class SshTransport(Transport, ABC):
                 wait_s = min(_BACK_OFF_S * 2**attempt, _MAX_BACK_OFF_S) * random.uniform(0.5, 1.5)  # noqa: S311
                 if self._closed.wait(wait_s):
                     break
-            raise MachineError(
-                f"{self.name} closed the connection before login, {attempt + 1} times in "
-                f"{time.monotonic() - started:.0f} s: {why}",
-                hint="Check that sshd listens there. It drops some of many concurrent connections (MaxStartups).",
-            )
+            took = f"{attempt + 1} times in {time.monotonic() - started:.0f} s"
+            hint = "Check that sshd listens there. It drops some of many concurrent connections (MaxStartups)."
+            raise MachineError(f"{self.name} closed the connection before login, {took}: {why}", hint=hint)
 
     @override
     def close(self) -> None:

@@ -1,12 +1,5 @@
-"""The transport of the agent to a host: over ssh by either client, and over Kubernetes exec.
+"""The transport of the agent to a host: over ssh by either client, and over Kubernetes exec."""
 
-The remote login shell gets the command line. It may be any shell: sh, bash and zsh, but also csh and fish,
-which treat quotes, ``!``, backslashes and newlines differently. Within single quotes all agree on the other
-printable characters. Words of only those are sent as they are; any others are encoded as harmless characters,
-which a POSIX shell decodes there.
-"""
-
-import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,7 +11,7 @@ from itertools import chain
 
 from fabbench.execution.process import LineDecoder
 from fabbench.model.actions import action
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import MachineError
 
 POLL_S = 0.5
 _ANSWER_S = 10.0
@@ -42,25 +35,6 @@ class Done:
     status: int
     out: list[str]
     err: list[str]  # The last lines, if there are very many
-
-
-class AnswerLines:
-    """The lines of a program that answers a question, and ends."""
-
-    def __init__(self, source: str) -> None:
-        """Start without lines. `source` is the machine or command, for the error."""
-        self.lines: list[str] = []
-        self._source, self._size = source, 0
-
-    def take(self, lines: Sequence[str]) -> None:
-        """Add lines. Raise MachineError if they exceed the size of any valid answer."""
-        self.lines += lines
-        self._size += sum(map(len, lines)) + _LINE_OVERHEAD * len(lines)
-        if self._size > LONGEST_ANSWER:
-            raise MachineError(
-                f"{self._source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
-                hint="Check what its login shell prints: ssh HOST true should print nothing.",
-            )
 
 
 class ProcessStream(ABC):
@@ -107,6 +81,24 @@ class ProcessStream(ABC):
             self.close()
         return out.rest()
 
+    def answer(self, source: str, limit_s: float, *, last: str | None = None, count: int = 1) -> list[str]:
+        """Return the lines up to the `count`-th that begins with `last`; fewer at its end, or after `limit_s`.
+
+        Raise LostError, and MachineError that names `source` if they exceed the size of any valid answer.
+        """
+        deadline, answer, size = time.monotonic() + limit_s, list[str](), 0
+        while count > 0 and not self.closed and (left_s := deadline - time.monotonic()) > 0:
+            lines = self.read(min(POLL_S, left_s))
+            answer += lines
+            size += sum(map(len, lines)) + _LINE_OVERHEAD * len(lines)
+            if size > LONGEST_ANSWER:
+                raise MachineError(
+                    f"{source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
+                    hint="Check what its login shell prints: ssh HOST true should print nothing.",
+                )
+            count -= sum(line.startswith(last) for line in lines) if last is not None else 0
+        return answer
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of standard output as they come, until it ends. Raise LostError."""
         return chain.from_iterable(self.batches())
@@ -132,8 +124,7 @@ class Transport(ABC):
         """Return whether the connection is up, as far as is known."""
         return True
 
-    @abstractmethod
-    def connect(self) -> None:
+    def connect(self) -> None:  # noqa: B027 - this machine is always there
         """Connect unless connected, also after the connection broke. Raise MachineError."""
 
     @abstractmethod
@@ -152,21 +143,19 @@ class Transport(ABC):
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
-        deadline = time.monotonic() + timeout_s
-        stream, out = self.open(argv), AnswerLines(self.name)
+        stream = self.open(argv)
         # In a thread: a program may print before it reads.
         threading.Thread(target=_feed, args=(stream, stdin), name="fabbench input", daemon=True).start()
         try:
-            while not stream.closed:
-                if time.monotonic() >= deadline:
-                    raise MachineError(
-                        f"{argv[0]} on {self.name} timed out.",
-                        hint="The machine may be overloaded, or a file system there may hang.",
-                    )
-                out.take(stream.read(min(POLL_S, max(deadline - time.monotonic(), 0.0))))
+            out = stream.answer(self.name, timeout_s)
+            if not stream.closed:
+                raise MachineError(
+                    f"{argv[0]} on {self.name} timed out.",
+                    hint="The machine may be overloaded, or a file system there may hang.",
+                )
         finally:
             stream.close()
-        return Done(-1 if stream.status is None else stream.status, out.lines, list(stream.err))
+        return Done(-1 if stream.status is None else stream.status, out, list(stream.err))
 
     def answers(self) -> bool:
         """Check whether the machine runs programs. If not, the connection is broken, and closed."""
@@ -197,41 +186,3 @@ def _feed(stream: ProcessStream, data: bytes) -> None:
         if data:
             stream.send(data)
         stream.end_input()
-
-
-_BARE = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
-_QUOTABLE = re.compile(r"[ -~]*")
-_AMBIGUOUS = re.compile(r"['!\\]")
-_HARMLESS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _./:,+=-")
-# tr produces the backslash, the character between [ and ], so that the line needs none.
-_DECODE = """exec sh -c 'eval "$(printf "$(printf %s "{}" | tr "#%@" "[-]")")"'"""
-
-
-def command_line(argv: Sequence[str]) -> str:
-    """Quote words for the login shell, which the program replaces.
-
-    Raise RequestError for a word with a NUL character, which cannot be passed to a program.
-    """
-    if any("\0" in word for word in argv):
-        raise RequestError(f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it.")
-    words = [_word(word) for word in argv]
-    if None not in words:
-        return " ".join(("exec", *(word for word in words if word is not None)))
-    posix = " ".join(("exec", *(_posix(word) for word in argv)))
-    return _DECODE.format("".join(_encoded(byte) for byte in posix.encode("utf-8", "surrogateescape")))
-
-
-def _word(word: str) -> str | None:
-    """Quote a word so that every shell reads it alike; None if that is impossible."""
-    if _BARE.fullmatch(word):
-        return word
-    return f"'{word}'" if _QUOTABLE.fullmatch(word) and not _AMBIGUOUS.search(word) else None
-
-
-def _posix(word: str) -> str:
-    quoted = word.replace("'", "'\"'\"'")
-    return f"'{quoted}'"
-
-
-def _encoded(byte: int) -> str:
-    return chr(byte) if byte in _HARMLESS else f"%{byte:03o}"

@@ -16,7 +16,7 @@ from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshHost, SshTransport
 from fabbench.remote.transport import LostError
 from tests.support.local_runs import eventually
-from tests.support.sshd import USER, Sshd, free_port, make_key, public, running_agent, running_sshd
+from tests.support.sshd import USER, Sshd, changed, config_of, free_port, make_key, public, running_agent, running_sshd
 from tests.support.tiers import sampled
 
 pytestmark = pytest.mark.lab
@@ -75,8 +75,8 @@ def test_a_key_opens_the_door(sshd: Sshd, connection: SshTransport) -> None:
 
 def test_options_count_more_than_the_configuration(sshd: Sshd, client: type[SshTransport]) -> None:
     host = sshd.host("User nobody-here", "Port 1", "IdentityFile /nowhere")
-    options = replace(host, user=USER, port=sshd.port, identity=str(sshd.folder / "user"))
-    for chosen in (options, replace(options, name=f"{USER}@node1", user="nobody-here")):
+    options = changed(host, user=USER, port=sshd.port, identity=sshd.folder / "user")
+    for chosen in (options, replace(changed(options, user="nobody-here"), name=f"{USER}@node1")):
         with connected(client(chosen)) as connection:
             assert connection.run(["id", "-un"]).out == [USER]
 
@@ -116,10 +116,10 @@ def test_a_login_that_is_refused_tells_the_way_out(
 def test_an_unknown_host_is_refused_unless_it_is_accepted(sshd: Sshd, client: type[SshTransport]) -> None:
     """Whatever the configuration says of StrictHostKeyChecking."""
     host = sshd.host("StrictHostKeyChecking no", known="")
-    known = Path(host.config or "").with_name("known")
+    known = config_of(host).with_name("known")
     assert "--accept-new-host-keys" in failure(client(host))[1]
     assert not known.read_text()
-    with connected(client(replace(host, accept_new=True))):
+    with connected(client(changed(host, accept_new_host_keys=True))):
         assert " ".join(sshd.key()) in known.read_text()
     with connected(client(host)):
         pass
@@ -133,7 +133,7 @@ def test_a_changed_key_is_refused_always(sshd: Sshd, client: type[SshTransport],
         error, hint = failure(client(host))
         assert "has changed" in error
         assert "ssh-keygen" in hint
-        assert Path(host.config or "").with_name("known").read_text() == text
+        assert config_of(host).with_name("known").read_text() == text
 
 
 # -- getting there
@@ -185,11 +185,9 @@ def talking(text: bytes) -> Iterator[int]:
 
 def behind(jump: SshHost, inner: SshHost) -> SshHost:
     """One configuration of both."""
-    for host in (jump, inner):
-        assert host.config is not None
-    both = Path(inner.config or "").with_name("both")
-    both.write_text(Path(jump.config or "").read_text() + Path(inner.config or "").read_text())
-    return replace(inner, config=str(both))
+    both = config_of(inner).with_name("both")
+    both.write_text(config_of(jump).read_text() + config_of(inner).read_text())
+    return changed(inner, ssh_config=both)
 
 
 def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path, client: type[SshTransport]) -> None:

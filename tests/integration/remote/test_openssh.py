@@ -14,10 +14,11 @@ import pytest
 
 from fabbench.model.errors import MachineError
 from fabbench.remote.openssh import OpenSsh, failure
+from fabbench.remote.options import SshOptions
 from fabbench.remote.ssh_transport import DroppedError, SshHost
 from fabbench.remote.transport import LostError
 from tests.support.local_runs import alive, eventually
-from tests.support.sshd import USER, Sshd, make_key, public, running_sshd
+from tests.support.sshd import USER, Sshd, config_of, make_key, public, running_sshd
 
 lab, slow = pytest.mark.lab, pytest.mark.slow
 
@@ -53,7 +54,7 @@ def masters(folder: Path) -> list[str]:
 @contextlib.contextmanager
 def users_master(host: SshHost, place: Path) -> Iterator[int]:
     """Log in as a user does who has several factors, and keep the connection; gives its process id."""
-    words = ["ssh", "-F", str(host.config), "-M", "-N", host.name]
+    words = ["ssh", "-F", str(config_of(host)), "-M", "-N", host.name]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:
         assert eventually(lambda: [*place.iterdir()] or process.poll() is not None)
@@ -82,7 +83,7 @@ def test_an_open_connection_of_the_users_is_used_and_stays(sshd: Sshd, place: Pa
     """Also where no key would let fabbench in: it stands for a login with several factors."""
     host = sshd.host(f"ControlPath {place}/%C")
     with users_master(host, place) as master:
-        config = Path(str(host.config))
+        config = config_of(host)
         config.write_text(config.read_text().replace(f"{sshd.folder}/user", "/nowhere"))
         logins = sshd.log.count("Accepted")
         with connected(host) as connection:
@@ -121,7 +122,7 @@ def test_more_programs_than_a_connection_of_the_users_takes(tmp_path: Path, plac
                 for pipe in pipes:
                     pipe.send(b"word\n")
                     assert (list(pipe.lines()), pipe.status) == ([], 0)
-            config = Path(str(host.config))
+            config = config_of(host)
             config.write_text(config.read_text().replace(f"{sshd.folder}/user", "/nowhere"))
             with connected(host) as connection:
                 held = [connection.open(["sh", "-c", "echo begun; read word"]) for _ in range(2)]
@@ -177,6 +178,8 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         "import time, tempfile\n"
         f"tempfile.tempdir = {str(own_folders)!r}\n"
         "from fabbench.remote.openssh import OpenSsh\n"
+        "from pathlib import PosixPath\n"
+        "from fabbench.remote.options import SshOptions\n"
         "from fabbench.remote.ssh_transport import SshHost\n"
         f"made = OpenSsh({sshd.host()!r})\n"
         "made.connect()\n"
@@ -222,7 +225,7 @@ def test_a_connection_that_was_dropped_is_tried_again() -> None:
 
 
 def test_options_overrule_the_configuration_and_a_user_in_the_name_them() -> None:
-    host = SshHost(name="node1", user="me", port=2, identity="/k")
+    host = SshHost("node1", SshOptions(user="me", port=2, identity=Path("/k")))
     words = OpenSsh(host).words()
     assert [words[words.index(flag) + 1] for flag in ("-l", "-p", "-i")] == ["me", "2", "/k"]
     assert words[-2:] == ("--", "node1")

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.execution.script.words import login_command
+from fabbench.execution.worker_pool import map_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
 from fabbench.remote import allocation
+from fabbench.remote.allocation import connect_all
 from fabbench.remote.openssh import OpenSsh
 from fabbench.remote.options import SshOptions
-from fabbench.remote.parallel import connect_all, map_hosts
 from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshTransport
-from fabbench.remote.transport import command_line
 from tests.support.needed import need
 from tests.support.sshd import Sshd, free_port, running_sshd
 from tests.support.tiers import sampled
@@ -103,14 +104,14 @@ def test_every_login_shell_gets_the_same_words(shell: str, words: list[str]) -> 
     need(shell)
     login = [shell, "sh", "-c"] if shell == "busybox" else [shell, "-c"]
     argv = ["/usr/bin/printf", r"%s\0", "", *words]
-    done = subprocess.run([*login, command_line(argv)], capture_output=True, check=True)
+    done = subprocess.run([*login, login_command(argv)], capture_output=True, check=True)
     assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in ("", *words))
 
 
 def test_words_that_are_plain_or_that_no_program_can_get() -> None:
-    assert command_line(["mpirun", "-np", "2", "a b"]) == "exec mpirun -np 2 'a b'"
+    assert login_command(["mpirun", "-np", "2"]) == "exec mpirun -np 2"
     with pytest.raises(RequestError, match="NUL"):
-        command_line(["echo", "a\0b"])
+        login_command(["echo", "a\0b"])
 
 
 @pytest.mark.parametrize("chosen", ["auto", "paramiko"])

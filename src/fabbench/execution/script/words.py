@@ -3,11 +3,13 @@
 All quoting for a script's text is done here.
 """
 
+import base64
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
+from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
 
 _BEGIN, _END = "\ud800", "\ud801"  # These enclose a shell variable within a word: no printable text contains them
@@ -119,3 +121,22 @@ def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
     parts = [tuple(words[:start])] if start else []
     rest = iter(words[start + 1 :])
     return [*parts, ("env",), *((word, next(rest)) if word == "-u" else (word,) for word in rest)]
+
+
+_ANY_SHELL = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
+
+
+def login_command(argv: Sequence[str]) -> str:
+    """Return the command line for any login shell: csh and fish read quotes and ``!`` differently.
+
+    Words that mean the same to all are as they are; any others are base64, which a POSIX shell there decodes.
+
+    Raise RequestError for a word with a NUL character, which cannot be passed to a program.
+    """
+    if any("\0" in word for word in argv):
+        raise RequestError(f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it.")
+    line = f"exec {shlex.join(argv)}"
+    if all(map(_ANY_SHELL.fullmatch, argv)):
+        return line
+    encoded = base64.b64encode(line.encode("utf-8", "surrogateescape")).decode()
+    return f"""exec sh -c 'eval "$(printf %s {encoded} | base64 -d)"'"""

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.execution.worker_pool import map_hosts
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import ClusterPodOptions
@@ -15,7 +16,6 @@ from fabbench.launchers.kubernetes.select_nodes import NodeCriteria
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.remote.check_hosts import ProbedHost
-from fabbench.remote.parallel import map_hosts
 
 T = TypeVar("T")
 

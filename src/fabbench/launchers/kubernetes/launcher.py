@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
+from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
@@ -40,12 +41,10 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
-from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
+from fabbench.remote.allocation import hold, probe
 from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_with_clock
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.parallel import map_hosts
-from fabbench.remote.relay import relay
-from fabbench.remote.session import HeldHosts
+from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
 from fabbench.report.table import Overview
 
@@ -268,17 +267,13 @@ class KubernetesLauncher(Launcher):
                     map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
                 ),
             ).with_settings(profile.settings if profile else {})
-            token = secrets.token_hex(6)
-            remotes = tuple(
-                RemoteHost(name, pod, token=token, lost_after_s=options.lost_after) for name, pod in by_name.items()
-            )
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(agents(remotes))
-                stack.enter_context(_report_oom_kills(remotes, pods))
-                agent = stack.enter_context(relay(inventory, remotes, any_head=needs.divided)) if needs.mpi else ()
-                held = HeldHosts(hosts=inventory.hosts, remotes=remotes, agent=agent)
+            inventory = replace(inventory, image=spec.image)
+            with (
+                hold(inventory, by_name, needs, lost_after_s=options.lost_after) as allocation,
+                _report_oom_kills(allocation.remotes, pods),
+            ):
                 document = yaml_documents(objects, "What fabbench created.")
-                yield RemoteAllocation(replace(inventory, image=spec.image), held, {f"{self.name}.yaml": document})
+                yield replace(allocation, documents={f"{self.name}.yaml": document})
 
 
 LAUNCHER = KubernetesLauncher()

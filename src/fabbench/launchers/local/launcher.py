@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fabbench.hosts.check import Clock, HostRelations, Progress
 from fabbench.hosts.discover import inventories, inventory, parted
@@ -17,10 +17,9 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.plan.request import refuse_images
-from fabbench.remote.allocation import RemoteAllocation, agents, probe
+from fabbench.remote.allocation import hold, probe
 from fabbench.remote.here import Here
-from fabbench.remote.host import RemoteHost
-from fabbench.remote.session import HeldHosts
+from fabbench.remote.session import RemoteAllocation
 
 _LOST_AFTER_S = 3600.0  # Programs end with fabbench; one that is stopped for a while goes on
 
@@ -67,12 +66,13 @@ LAUNCHER = LocalLauncher()
 @contextlib.contextmanager
 def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
-    hosts, token = inventory.hosts, secrets.token_hex(6)
-    here = Here(hosts[0].name)
-    remote = RemoteHost(here.name, here, token=token, lost_after_s=_LOST_AFTER_S, parent=os.getpid())
-    with contextlib.closing(here), agents((remote,)):
+    needs = Needs(programs=(), install="")
+    with (
+        contextlib.closing(Here(inventory.hosts[0].name)) as here,
+        hold(inventory, {here.name: here}, needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()) as allocation,
+    ):
         # One machine: parts of it that run at the same time would disturb each other.
-        yield RemoteAllocation(inventory, HeldHosts(hosts=hosts, remotes=(remote,) * len(hosts)), concurrent=False)
+        yield replace(allocation, concurrent=False)
 
 
 def _probe(target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from fabbench.execution.worker_pool import require_all
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
-from fabbench.remote.allocation import connected, require_all
+from fabbench.remote.allocation import connected
 from fabbench.remote.here import Here
 from fabbench.remote.transport import Done, LostError, ProcessStream, Transport
 

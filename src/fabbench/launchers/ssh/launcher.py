@@ -1,37 +1,26 @@
 """The launcher ``ssh``: hosts that ssh reaches. The first one runs mpirun, which reaches the others."""
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.check import Progress
-from fabbench.hosts.discover import inventories
+from fabbench.hosts.discover import folders, inventories, programs
+from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import Examined, Launcher, notify
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
-from fabbench.remote.allocation import (
-    RemoteAllocation,
-    agents,
-    answering,
-    connected,
-    distinct,
-    host_names,
-    probe,
-    require_all,
-)
-from fabbench.remote.check_hosts import examine
-from fabbench.remote.host import RemoteHost
+from fabbench.remote.allocation import connected, hold, probe
+from fabbench.remote.check_hosts import host_relations, in_one_line, probe_with_clock
 from fabbench.remote.options import SshOptions
-from fabbench.remote.parallel import map_hosts
-from fabbench.remote.relay import relay
-from fabbench.remote.session import HeldHosts
+from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshTransport
 
 
@@ -46,38 +35,66 @@ class SshLauncher(Launcher):
     def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
         """Connect to all hosts, probe them and install the agent on them."""
         refuse_images(target.variants, "the launcher ssh")
-        names = host_names(target)
+        names = _host_names(target)
         with connected(target, names) as results:
             connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
             hosts = _inventory(target, needs, results)
-            token, wait = secrets.token_hex(6), target.options_as(SshOptions).lost_after
-            remotes = tuple(RemoteHost(name, one, token=token, lost_after_s=wait) for name, one in connections.items())
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(agents(remotes))
-                if users := sorted({user for remote in remotes for user in remote.others}):
-                    busy = listed([remote.name for remote in remotes if remote.others])
+            wait = target.options_as(SshOptions).lost_after
+            with hold(hosts, connections, needs, lost_after_s=wait) as allocation:
+                if users := sorted({user for remote in allocation.remotes for user in remote.others}):
+                    busy = listed([remote.name for remote in allocation.remotes if remote.others])
                     notify(f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): both get worse figures.")
-                agent = stack.enter_context(relay(hosts, remotes, any_head=needs.divided)) if needs.mpi else ()
-                yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
+                yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
-        with connected(target, host_names(target)) as results:
+        with connected(target, _host_names(target)) as results:
             return _inventory(target, needs, results)
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
         del deep
-        probes, relations = examine(target, needs, progress=progress)
-        return Examined(probes=probes, relations=relations)
+        names = _host_names(target)
+        arguments = probe_arguments(programs(needs), folders(target))
+        with connected(target, names, lambda done: progress("connecting", done, len(names))) as results:
+            connections = {name: one for name, one in results.items() if isinstance(one, SshTransport)}
+            answers = map_hosts(
+                connections,
+                lambda one: probe_with_clock(one, one.name, arguments),
+                len(names),
+                lambda done: progress("probing", done, len(connections)),
+            )
+            probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
+            probes = distinct({name: one.probe for name, one in probed.items()})
+            progress("testing connections between them", 0, len(probed))
+            relations = host_relations(target, probed)
+        errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
+        unreachable = {name: in_one_line(errors[name]) for name in names if name in errors}
+        return Examined(probes=probes, relations=replace(relations, unreachable=unreachable))
 
 
 LAUNCHER = SshLauncher()
 
 
+def _host_names(target: Target) -> tuple[str, ...]:
+    """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
+    if not target.hosts:
+        raise RequestError(
+            "No hosts specified.", hint="Pass --host once per host, or --on with a target of fabbench.yaml."
+        )
+    twice = {name for name in target.hosts if target.hosts.count(name) > 1}
+    if twice:
+        raise RequestError(f"{', '.join(sorted(twice))} is given twice.", hint="List every host once.")
+    if target.nodes is not None and target.nodes > len(target.hosts):
+        raise RequestError(f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given.")
+    return target.hosts[: target.nodes]
+
+
 def _inventory(target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]) -> Inventory:
-    connections = answering(results) if needs.divided else require_all(results)
+    known = {name: each for name, each in results.items() if not isinstance(each, MachineError)}
+    # Of hosts that may be divided, those that answer are enough.
+    connections = known if needs.divided and len(known) > 1 else require_all(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
         probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
@@ -85,3 +102,17 @@ def _inventory(target: Target, needs: Needs, results: Mapping[str, SshTransport 
 
     left_out = {name: str(error) for name, error in results.items() if isinstance(error, MachineError)}
     return replace(inventories(target, needs, probe_all), unreachable=left_out)
+
+
+def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
+    """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
+    by_machine: dict[str, list[str]] = {}
+    for name, result in probes.items():
+        by_machine.setdefault(result.identity or name, []).append(name)
+    for same in by_machine.values():
+        if len(same) > 1:
+            raise RequestError(
+                f"{' and '.join(same)} are the same machine ({probes[same[0]].hostname}).",
+                hint="Name each machine once.",
+            )
+    return probes

@@ -10,10 +10,10 @@ import pytest
 from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status, lost
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.hosts import Host
+from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Command, Shape, Step
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.session import HeldHosts, RemoteSession
+from fabbench.remote.session import RemoteAllocation, RemoteSession
 from fabbench.remote.transport import LostError, Transport
 from tests.support.secrets_watch import VALUE
 
@@ -129,7 +129,8 @@ def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch
     monkeypatch.setenv("MY_TOKEN", VALUE)
     pod = Pod()
     remote = RemoteHost("pod-0", pod, token="t", lost_after_s=60)
-    held = HeldHosts(hosts=(Host(name="pod-0"),), remotes=(remote,))
+    inventory = Inventory(target="pods", hosts=(Host(name="pod-0"),))
+    held = RemoteAllocation(inventory=inventory, remotes=(remote,))
     command = Command(argv=("fi_pingpong",), inherited=("MY_TOKEN",))
     step = Step(id="000-tcp-r1/a", label="a", shape=Shape.PAIR, commands=(command,), timeout_s=9)
     RemoteSession(held, step).exec(command)
