@@ -5,11 +5,11 @@ row are consistent. A line that looks like a row and is not a whole, consistent 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity, Stream
 from fabbench.model.messages import LONGEST_QUOTE
 
-COUNT, NUMBER, WORD = r"\d{1,18}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
+COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 
@@ -33,12 +33,15 @@ class Column(NamedTuple):
     factor: float = 1.0
     """Base units per printed unit."""
     stat: str = ""
+    """Its statistic, or another label of its figures alone: `rank=0->1`."""
     cell: str = NUMBER
     """The pattern of a cell."""
     label: str = ""
     """The label whose value the cell is."""
     decimals: int | None = None
     """How many decimals the program rounds to, where it omits trailing zeros."""
+    exponent: int = 0
+    """Base units per printed unit as a power of ten, which is exact."""
     units: tuple[tuple[str, float], ...] = ()
     """Units that a cell may end in, and the base units of each, instead of `factor`."""
 
@@ -54,7 +57,7 @@ class Column(NamedTuple):
             factor = dict(self.units)[cell[len(digits) :]]
             exact = float(Decimal(digits) * Decimal(str(factor)))
             return printed(digits).times(factor)._replace(value=exact)
-        number = printed(cell) if self.decimals is None or "." not in cell else printed(cell, decimals=self.decimals)
+        number = printed(cell, self.exponent, decimals=self.decimals if "." in cell else None)
         return number if self.factor == 1 else number.times(self.factor)
 
 
@@ -77,7 +80,8 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=256)
 def _stat(stat: str) -> Labels:
-    return {"stat": stat} if stat else {}
+    name, _, value = stat.rpartition("=")
+    return {name or "stat": value} if stat else {}
 
 
 class Cells(NamedTuple):
@@ -103,6 +107,9 @@ class Row(NamedTuple):
     final: bool | None
     wrong: bool  # whether its data failed the check
     record: Record  # that of its execution
+    title: str = ""
+    table: int = 0
+    """Which line of column names it stands below, counted."""
 
     def main(self, metric: str) -> Printed | None:
         """Return the main figure of a metric."""
@@ -126,6 +133,16 @@ class Row(NamedTuple):
         return points
 
 
+class Note(NamedTuple):
+    """What a benchmark keeps of a line until the execution is over."""
+
+    kind: str
+    value: str = ""
+    line: str = ""
+    rows: int = 0
+    """How many rows stand above it."""
+
+
 class Statement(NamedTuple):
     """What a line other than a row means."""
 
@@ -133,12 +150,21 @@ class Statement(NamedTuple):
     """Whether it begins an execution."""
     above: bool = False
     """Whether it is about the execution that begins next: a command line, the output of a server."""
+    ends: bool = False
+    """Whether it ends the open execution, without being part of it."""
+    late: bool = False
+    """Whether it is about the open execution, if more of its rows follow, or about one that begins before."""
+    row: bool = False
+    """Whether it is a row, too, of its own layouts."""
     case: str | None = None
     facts: Facts = _NOTHING
     layouts: Sequence[Layout] = ()
     """The layouts of the rows below it; several where a program may print more or fewer columns."""
     labels: Labels = _NOTHING
-    """Labels of the rows below it, beside those before."""
+    """Labels of the rows below it, beside those before; an empty one removes it."""
+    title: str | None = None
+    """The title of the rows below it."""
+    notes: Sequence[Note] = ()
     size: int | None = None
     """The size of rows that do not print theirs."""
     end: int | None = None
@@ -166,6 +192,12 @@ class Execution:
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
     begun: Line | None = None
     """The first half of a row."""
+    title: str = ""
+    tables: int = 0
+    """How many lines of column names were read."""
+    notes: list[Note] = field(default_factory=list)
+    late: list[Statement] = field(default_factory=list)
+    """What was said since the last row and may be about the next execution."""
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -203,12 +235,14 @@ class Table:
     """Return whether a line that is not a row may be what is left of one."""
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
+    another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
+    """Return whether the first row of a table can only be of another execution than the rows before it."""
+    over_mpi: bool = True
+    """Whether MPI carries its data, so that what MPI says of its transport counts."""
     finished: bool | None = None
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
-    by_mpi: bool = True
-    """Whether what MPI says of its transport is that of the figures."""
 
 
 class TableReader(Reader):
@@ -233,14 +267,15 @@ class TableReader(Reader):
         tabular = execution if execution is not None and execution.layouts else None
         if tabular is not None and (points := self._as_row(line, tabular)) is not None:
             return points
-        if self._table.by_mpi and self._transport.read(text):
+        if self._table.over_mpi and self._transport.read(text):
             return None if execution is None else ()
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text
         if said is None and known and self._table.failed.fullmatch(text):
             said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
         if said is not None:
-            return self._apply(said)
+            out = self._apply(said)
+            return [*(out or ()), *(self.feed(line) or ())] if said.row else out
         cells = self._table.cells(text)
         if tabular is None or not self._table.remains(cells.text, tabular.layouts[0]):
             return None
@@ -265,8 +300,9 @@ class TableReader(Reader):
             return ()
         record, settle = execution.record, self._table.settle
         execution.drop_begun()
-        sizes = [row.size for row in execution.rows] if self._table.ascending else []
-        for at in sorted(out_of_order(sizes), reverse=True):
+        for said in execution.late:
+            _add(execution, said)
+        for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
             execution.damage(execution.rows.pop(at).line)
             if settle is None:
                 del execution.points[at]
@@ -302,22 +338,42 @@ class TableReader(Reader):
         if not self._table.fits(row):
             execution.damage(row.line)
             return ()
+        before: Sequence[Reading] = ()
+        new_table = execution.rows and execution.rows[-1].table != row.table
+        if new_table and self._table.another(execution, row):
+            count, late, execution.late = len(execution.rows), execution.late, []
+            notes = [note._replace(rows=0) for note in execution.notes if note.rows == count]
+            del execution.notes[len(execution.notes) - len(notes) :]
+            before, self._open = self.close(), self._new(self._marked_facts)
+            self._open.notes = notes
+            self._open.layouts, self._open.labels, self._open.title = execution.layouts, execution.labels, row.title
+            execution = self._open
+            execution.tables, execution.late = row.table, late
+        for said in execution.late:
+            _add(execution, said)
+        execution.late.clear()
         execution.record.wrong += row.wrong
         execution.rows.append(row)
         if self._table.settle is not None:
-            return ()
+            return before
         execution.points.append(row.points())
-        return execution.points[-1]
+        return [*before, *execution.points[-1]]
 
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
         if said.above:
             # A command line takes the place of the one before, whose program printed no table.
             self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
-            return None
+            return (self.close() if said.ends else ()) or None
         before: Sequence[Reading] = ()
+        if said.late and self._open is not None and self._open.rows and not said.begins:
+            self._open.late.append(said)
+            return ()
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
-            before = self.close() if self._open is not None else ()
+            if self._open is not None:
+                self._above += self._open.late
+                self._open.late = []
+                before = self.close()
             self._open = self._new(self._marked_facts)
             for each in self._above:
                 _add(self._open, each)
@@ -369,8 +425,11 @@ def _add(execution: Execution, said: Statement) -> None:
     record.case = said.case or record.case
     record.facts |= said.facts
     execution.layouts = said.layouts or execution.layouts
+    execution.tables += bool(said.layouts)
+    execution.title = execution.title if said.title is None else said.title
+    execution.notes += (note._replace(rows=len(execution.rows)) for note in said.notes)
     if said.labels:
-        execution.labels = {**execution.labels, **said.labels}
+        execution.labels = {name: label for name, label in {**execution.labels, **said.labels}.items() if label}
     execution.size = execution.size if said.size is None else said.size
     execution.end = execution.end if said.end is None else said.end
     record.finished = record.finished if said.finished is False else said.finished
@@ -403,7 +462,28 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     if cells.name:
         labels = {**labels, "name": cells.name}
-    return Row(line, layout, values, size, labels, figures, cells.final, wrong, execution.record)
+    return Row(
+        line,
+        layout,
+        values,
+        size,
+        labels,
+        figures,
+        cells.final,
+        wrong,
+        execution.record,
+        execution.title,
+        execution.tables,
+    )
+
+
+def _strays(rows: Sequence[Row]) -> Iterator[int]:
+    """Yield the positions of rows whose size breaks the order of their table."""
+    begin = 0
+    for _, group in groupby(rows, key=lambda row: row.table):
+        sizes = [row.size for row in group]
+        yield from (begin + at for at in out_of_order(sizes))
+        begin += len(sizes)
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
@@ -426,7 +506,7 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
     return unknown if UNKNOWN in layout else None
 
 
-_ASCENDING = (("min", "", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
+_ASCENDING = (("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
 
 
 def is_ascending(row: Row) -> bool:
