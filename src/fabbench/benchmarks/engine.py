@@ -272,7 +272,7 @@ class TableReader(Reader):
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text
         if said is None and known and self._table.failed.fullmatch(text):
-            said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
+            said = self._failure(text)
         if said is not None:
             out = self._apply(said)
             return [*(out or ()), *(self.feed(line) or ())] if said.row else out
@@ -302,12 +302,7 @@ class TableReader(Reader):
         execution.drop_begun()
         for said in execution.late:
             _add(execution, said)
-        for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
-            execution.damage(execution.rows.pop(at).line)
-            if settle is None:
-                del execution.points[at]
-        points = execution.points if settle is None else [row.points() for row in settle(execution)]
-        record.points = list(chain.from_iterable(points))
+        record.points = list(chain.from_iterable(self._points(execution)))
         record.damaged.sort()
         largest, end = max((point.size for point in record.points), default=0), execution.end or 0
         if settle is None and 0 < largest < end:
@@ -316,6 +311,18 @@ class TableReader(Reader):
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         return (record,) if settle is None else (*record.points, record)
+
+    def _points(self, execution: Execution) -> Sequence[list[Point]]:
+        """Return the points of each row that counts, once the table has ended."""
+        settle = self._table.settle
+        for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
+            execution.damage(execution.rows.pop(at).line)
+            if settle is None:
+                del execution.points[at]
+        return execution.points if settle is None else [row.points() for row in settle(execution)]
+
+    def _failure(self, text: str) -> Statement:
+        return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
 
     def _as_row(self, line: Line, execution: Execution) -> Sequence[Reading] | None:
         """Read a line as a row, or as half of one; None if it is neither."""
