@@ -40,6 +40,8 @@ class Column(NamedTuple):
     """The label whose value the cell is."""
     decimals: int | None = None
     """How many decimals the program rounds to, where it omits trailing zeros."""
+    joined: bool = False
+    """Whether the blank before it may be missing: the patterns of both cells show where one ends."""
     exponent: int = 0
     """Base units per printed unit as a power of ten, which is exact."""
     units: tuple[tuple[str, float], ...] = ()
@@ -68,8 +70,9 @@ Layout: TypeAlias = tuple[Column, ...]
 
 @lru_cache(maxsize=256)
 def _row_pattern(layout: Layout) -> re.Pattern[str]:
-    cells = r"\s+".join(f"({column.pattern})" for column in layout)
-    return re.compile(rf"\s*{cells}\s*", re.ASCII)
+    blanks = (r"\s*" if column.joined or not at else r"\s+" for at, column in enumerate(layout))
+    cells = "".join(f"{blank}({column.pattern})" for blank, column in zip(blanks, layout, strict=True))
+    return re.compile(rf"{cells}\s*", re.ASCII)
 
 
 @lru_cache(maxsize=256)
@@ -148,6 +151,8 @@ class Statement(NamedTuple):
 
     begins: bool = False
     """Whether it begins an execution."""
+    execution: "Execution | None" = None
+    """The execution that begins, where the benchmark keeps more of it."""
     above: bool = False
     """Whether it is about the execution that begins next: a command line, the output of a server."""
     ends: bool = False
@@ -221,7 +226,7 @@ class Table:
     """The case, unless a statement names it."""
     statement: Callable[[str, Execution | None], Statement | None]
     """Return what a line means, given the open execution; None for a line of another program."""
-    failed: re.Pattern[str]
+    failed: re.Pattern[str] = re.compile("(?!)")
     """Lines that report an error."""
     failing: str = ""
     """An error counts outside of executions and of fabbench's own steps only if it has this word."""
@@ -233,6 +238,8 @@ class Table:
     """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
     remains: Callable[[str, Layout], bool] = lambda text, layout: is_remains(text.split(), cell_patterns(layout))
     """Return whether a line that is not a row may be what is left of one."""
+    points: Callable[[Row], list[Point]] = Row.points
+    """Return the points of a row that counts as soon as it is read."""
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
     another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
@@ -277,7 +284,7 @@ class TableReader(Reader):
             out = self._apply(said)
             return [*(out or ()), *(self.feed(line) or ())] if said.row else out
         cells = self._table.cells(text)
-        if tabular is None or not self._table.remains(cells.text, tabular.layouts[0]):
+        if tabular is None or not any(self._table.remains(cells.text, each) for each in tabular.layouts):
             return None
         if cells.final is not False:
             tabular.damage(line)
@@ -363,7 +370,7 @@ class TableReader(Reader):
         execution.rows.append(row)
         if self._table.settle is not None:
             return before
-        execution.points.append(row.points())
+        execution.points.append(self._table.points(row))
         return [*before, *execution.points[-1]]
 
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
@@ -381,7 +388,7 @@ class TableReader(Reader):
                 self._above += self._open.late
                 self._open.late = []
                 before = self.close()
-            self._open = self._new(self._marked_facts)
+            self._open = said.execution or self._new(self._marked_facts)
             for each in self._above:
                 _add(self._open, each)
             self._above.clear()
@@ -513,7 +520,10 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
     return unknown if UNKNOWN in layout else None
 
 
-_ASCENDING = (("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
+_ASCENDING = (
+    *(("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm")),
+    *(("p25", "p50", "p90", "p95", "p99"), ("min", "median", "p99", "p99.9", "max")),
+)
 
 
 def is_ascending(row: Row) -> bool:

@@ -1,0 +1,240 @@
+"""Headers and rows of perftest's tables, as the engine reads them, and its JSON as the text that says the same.
+
+The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
+REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that lost the tab between them can be
+separated. Bandwidth is size times message rate, also for sums of two directions.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
+from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
+from fabbench.model.log import Finding, Point
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
+"""Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
+
+# No leading zero and a fixed end, so that joined numbers can be split in only one way.
+_TWO, _SIX = (rf"(?:0|[1-9]\d{{0,17}})\.\d{{{decimals}}}|-?nan|-?inf" for decimals in (2, 6))
+_BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
+_TIME = Column("latency", 1e-6, cell=_TWO)
+_ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell=_TWO), Column("sl", cell=r"\d{1,3}")
+_COLUMNS: Mapping[str, Column] = {
+    "#bytes": SIZE,
+    "#sl": SL,
+    "#iterations": _ITERATIONS,
+    **{
+        rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
+        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/sec", UNITS["Gb/sec"]))
+        for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "port {}"))
+    },
+    r"msgrate\[mpps\]": _RATE,
+    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="port {}"),
+    r"cpu_util\[%%?\]": CPU,
+    r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
+    r"t_typical\[usec\]": _TIME._replace(stat="median"),
+    r"t_avg\[usec\]": _TIME,
+    r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO),
+    r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
+    "tpsaverage": Column("message_rate", stat="tps", cell=_TWO),  # round trips, whatever the latency beside it
+}
+_HEADER = lazy(r"\s*#bytes\s+(?:#sl\s+)?#iterations(?:\s.*)?", re.DOTALL)
+_GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
+_MARKS = lazy(r"^#(?=\s)|\*\*|`")
+
+_PEAK, _AVERAGE, _SUM = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6), Column("bandwidth", 1e9)
+SUMMARIES: Mapping[str, tuple[Layout, str]] = {
+    "Mean": (
+        (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
+        "A script's summary: the mean over all devices.",
+    ),
+    "Total": (
+        (Column(cell="Total BW:"), _SUM, Column(cell="GB/s")),
+        "A script's summary: the sum over all devices, both directions added.",
+    ),
+}
+"""First word → layout and meaning of a line of a script that prints one figure for all devices.
+
+Of ib_write_bw and of fi_rma_bw (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py, modal_bw_efa.py).
+"""
+
+
+def plain(text: str) -> str:
+    """Return a line without the markup of documents: a comment sign, bold, and code marks."""
+    if "\xa0" in text:
+        text = text.replace("\xa0", " ")
+    if "Total BW" in text:
+        text = text.replace("GB/s", " GB/s")
+    return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
+
+
+@lru_cache(maxsize=256)
+def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
+    """Return the layouts of the rows below a header; empty for any other line. `cycles`: they are not usec (-C)."""
+    if _HEADER.fullmatch(text) is None:
+        return ()
+    layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
+    first = layout.index(_ITERATIONS) + 1
+    main = any(column.metric == "latency" and not column.stat for column in layout)
+    for at, column in enumerate(layout[first:], first):
+        if column is UNKNOWN:
+            return ((*layout[:first], Column(cell="(?!)")),)  # it is cut off: no row below it can be read
+        # Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
+        stat = "" if column.stat == "median" and not main else column.stat
+        metric = "cycles" if cycles and column.metric == "latency" else column.metric
+        layout[at] = column._replace(metric=metric, stat=stat, joined=at > first)
+    # Gb/sec below 0.1 have six decimals.
+    six = tuple(each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout)
+    return tuple(dict.fromkeys((tuple(layout), six)))
+
+
+def header_finding(layout: Layout) -> Finding | None:
+    """Return what a reader should know about all rows of a table."""
+    stats = {column.stat for column in layout if column.metric == "latency"}
+    if any(column.metric == "cycles" for column in layout):
+        return CYCLES
+    return OLD_LAYOUT if "min" in stats and "median" not in stats else None
+
+
+def _ways(row: Row) -> Sequence[str]:
+    """Return what a latency may be: its product with the rate of round trips shows it, where that is printed."""
+    latency, rate, stated = row.main("latency"), row.figures.get("tps", {}).get("message_rate"), row.labels.get("way")
+    ways = [stated] if stated else ["one-way", "round-trip"]
+    if latency is None or rate is None or not latency.value or not rate.value:
+        return ways
+    low, high = product(latency, rate)
+    trips = {"one-way": 0.5, "round-trip": 1.0}
+    return [way for way in ways if 0.998 * low <= trips[way] <= 1.002 * high < 4 * low]
+
+
+def fits(row: Row) -> bool:
+    """Return whether the figures of a row can be those of one measurement."""
+    bandwidth, rate, peak = row.main("bandwidth"), row.main("message_rate"), row.figures.get("peak")
+    if peak and bandwidth and peak["bandwidth"].value and peak["bandwidth"].high < bandwidth.low:
+        return False
+    if row.size and bandwidth and rate and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
+        return False
+    return bool(_ways(row)) and is_ascending(row)
+
+
+def true_unit(bandwidth: Printed, rate: Printed, size: int) -> str:
+    """Return the only unit in which a bandwidth is size times message rate; empty: none, or not known."""
+    if bandwidth.high > 2 * bandwidth.low or rate.high > 2 * rate.low:
+        return ""
+    low, high = rate.low * size, rate.high * size
+    units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
+    return units[0] if len(units) == 1 else ""
+
+
+def points(row: Row) -> list[Point]:
+    """Return the points of a row: one for all figures with the same labels.
+
+    Times are multiples of 1e-8 s, which rounding makes exact again.
+    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
+    """
+    out, ways, name = [], _ways(row), row.cell("sl")
+    for stat, figures in (row.figures if not row.cell("cycles") else {"": {}, **row.figures}).items():
+        measured = {metric: round(each.value, 12) for metric, each in figures.items() if 0 < each.value < math.inf}
+        if not measured and stat:
+            continue
+        labels = dict(row.labels)
+        if "latency" in figures and len(ways) == 1:
+            labels["way"] = ways[0]
+        if stat == "tps":
+            labels["way"] = "round-trip"
+        elif stat.startswith("port"):
+            labels["name"] = stat
+        elif stat:
+            labels["stat"] = stat
+        if name and "name" not in labels:
+            labels["name"] = f"sl {name}"
+        out.append(Point(row.size, labels, tuple(measured), tuple(measured.values())))
+    return out
+
+
+def no_size(reason: str, text: str) -> Finding:
+    """Return the finding that a figure has no size, preceded by `reason`."""
+    meaning, advice = f"{reason} The size is not stated: it is given as 0.", "Keep perftest's own table in the log."
+    return note("size-unstated", meaning, advice, line=text.strip()[:LONGEST_QUOTE])
+
+
+def cpu_frequency(text: str) -> Finding:
+    """Return the finding that perftest's clock may be off."""
+    meaning = "perftest measures in CPU cycles, and the CPUs' frequencies differ."
+    advice = "Set the CPUs' governor to performance, or run with -F knowing that figures may be off."
+    return note("cpu-frequency", meaning, advice, line=text[:LONGEST_QUOTE])
+
+
+AMBIGUOUS_WAY = note(
+    "way-ambiguous",
+    "Neither title nor command line says whether times are of half a round trip (write, send) or of all of it.",
+    "Keep perftest's title (or the command line) in the log.",
+)
+AMBIGUOUS_UNIT = warning(
+    "unit-ambiguous",
+    "perftest's JSON records no unit, and size, bandwidth and message rate do not imply it: the bandwidth is left out.",
+    "Keep the printed table, whose header states the unit.",
+)
+CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
+BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
+OLD_LAYOUT = note("median-only", "perftest before 2016 prints no average: the main figure is t_typical, the median.")
+
+
+# --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS, --output=bandwidth or
+# until 2023 (no quotes) it is not valid JSON, and a truncated file can end anywhere.
+_WHOLE = lazy(r'(?s)(.*?)\bresults"?\s*:\s*\{([^}]*)\}.*')
+_WORD = r'"([^"]*)"|(-?\d+(?:\.\d*)?|[A-Z]\w*)(?=\s*[,}\s]|$)'
+_PAIR = lazy(rf'"?([A-Za-z_][\w. *]{{0,40}})"?\s{{0,9}}:\s{{0,9}}(?:{_WORD})', re.ASCII)
+_JSON_COLUMNS: Mapping[str, str] = {
+    "MsgSize": "#bytes",
+    "sl": "#sl",
+    "n_iterations": "#iterations",
+    "BW_peak": "BW peak[{}]",
+    "BW_average": "BW average[{}]",
+    "MsgRate": "MsgRate[Mpps]",
+    **{key: f"{key}[usec]" for key in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")},
+    **{f"percentile_{each}": f"{each}% percentile[usec]" for each in ("99", "99.9")},
+    "tps_average": "tps average",
+}
+"""Key in `results` → column of the table."""
+
+
+def lines_of(json: str) -> Iterator[str]:
+    """Yield the lines of text that say the same as a whole file; none for one that is not whole."""
+    if (match := _WHOLE.fullmatch(json)) is None:
+        return
+    info, results = (
+        {key.strip(): word or number for key, word, number in _PAIR.findall(each)} for each in match.groups()
+    )
+    yield info.pop("test", "")
+    yield from (f" {key.replace('_', ' ')} : {value}" for key, value in info.items() if value)
+    average = results.get("BW_average", "")
+    # Six decimals are printed for Gb/s only (REPORT_FMT_EXT_JSON).
+    six = len(average.partition(".")[2]) == 6
+    unit = "Gb/sec" if six else _unit(average, results.get("MsgRate", ""), results.get("MsgSize", ""))
+    if average or not results.keys().isdisjoint(("bw_avg", "msgRate_avg")):
+        yield f" JSON unit : {unit or 'ambiguous'}"
+    if "MsgSize" not in results:  # --output
+        yield " JSON size : unknown"
+        return
+    columns = dict[str, str]()
+    for key, name in _JSON_COLUMNS.items():
+        if key in results and (unit or not key.startswith("BW")):
+            # JSON leaves zeros out.
+            whole, _, decimals = results[key].partition(".")
+            wanted = 6 if key == "MsgRate" or (six and key.startswith("BW")) else 2
+            columns[name.format(unit)] = whole if name[0] == "#" else f"{whole}.{decimals.ljust(wanted, '0')}"
+    yield from ("-" * 20, f" {'  '.join(columns)}", f" {'  '.join(columns.values())}", "-" * 20)
+
+
+def _unit(average: str, rate: str, size: str) -> str:
+    """Return the unit of bandwidth, by arithmetic; empty: it cannot be determined."""
+    try:
+        return true_unit(printed(average), printed(rate).times(1e6), int(size))
+    except ValueError:
+        return ""
