@@ -66,7 +66,7 @@ class Cells(NamedTuple):
 
     text: str
     name: str = ""
-    """The label `name` of its figures."""
+    """The label `operation` of its figures."""
     final: bool | None = None
     """Whether it is marked as the result, or (False) as progress on the way to it; None: it is not marked."""
 
@@ -139,6 +139,8 @@ class Execution:
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
+    last: int = 0
+    """The number of its last line."""
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -186,6 +188,8 @@ class TableReader(Reader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text, execution, cells = line.text, self._open, None
+        if execution is not None:
+            execution.last = line.number
         if execution is not None and execution.layouts:
             cells = self._table.cells(text)
             for layout in execution.layouts:
@@ -306,7 +310,7 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
             number = printed(cell, decimals=decimals) if decimals is not None and "." in cell else printed(cell)
             figures.setdefault(stat, {})[metric] = number.times(factor) if factor != 1 else number
     if cells.name:
-        labels = {**labels, "name": cells.name}
+        labels = {**labels, "operation": cells.name}
     return Row(line, layout, values, size, labels, figures, cells.final, wrong)
 
 
