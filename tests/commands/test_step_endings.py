@@ -25,6 +25,7 @@ FILES = {
     "nccom": ("time", LOGS / "nccom/allr.txt"),
     "deepep": ("bandwidth", CORPUS / "deepep/inside-a-node.txt"),
     "nixlbench": ("bandwidth", CORPUS / "nixlbench/the-times-of-phases.txt"),
+    "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),
     "torch": ("busbw", CORPUS / "torch/a-report.txt"),
 }
 """Benchmark → a metric, and a file with one whole log."""

@@ -310,7 +310,7 @@ NO_KNOWN_OUTPUT = "It has no output of a benchmark or launcher that fabbench kno
 
 # What other programs print, from their sources and from public logs.
 _FOREIGN: tuple[tuple[str, str], ...] = (
-    ("Intel MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks|#bytes +#repetitions +t"),
+    ("NCCL-EP's ep_bench", r"=== Summary \((?:Low Latency|High Throughput)\b.*across \d+ ranks\)"),
     ("NCCL inspector", r'"inspector_output_format_version"'),
     ("ucc_perftest", r"Count\s+Size\s+Time, us\s"),
     ("hccl_demo", r"\[BENCHMARK\] hccl\w"),
