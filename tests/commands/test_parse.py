@@ -202,7 +202,7 @@ def test_a_directory_stands_for_the_logs_in_it(tmp_path: Path) -> None:
 def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:
     write = {
         "a.log": Path(OK).read_text(),
-        "imb.log": "# Intel(R) MPI Benchmarks 2021.3, MPI-1 part\n",
+        "ior.log": "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n",
         "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
         "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "job.out": "+ srun ./build/all_reduce_perf -b 8 -e 2G\n",
@@ -217,7 +217,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
     assert found["errors"] == [
         {"source": f"{tmp_path}/{name}.log", "reason": f"This is output of {tool}, which fabbench does not read."}
-        for name, tool in (("imb", "Intel MPI Benchmarks"), ("iperf", "iperf3"))
+        for name, tool in (("ior", "IOR"), ("iperf", "iperf3"))
     ]
     assert f"Note: {tmp_path}/job.out: It names all_reduce_perf" in result.stderr
     assert "sbatch" not in result.stderr

@@ -23,6 +23,9 @@ FILES = {
     "osu": ("latency", CORPUS / "osu/a-title-names-the-program-10.txt"),
     "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
     "nccom": ("time", LOGS / "nccom/allr.txt"),
+    "deepep": ("bandwidth", CORPUS / "deepep/inside-a-node.txt"),
+    "nixlbench": ("bandwidth", CORPUS / "nixlbench/the-times-of-phases.txt"),
+    "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),
     "torch": ("busbw", CORPUS / "torch/a-report.txt"),
 }
 """Benchmark → a metric, and a file with one whole log."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fabbench.analysis.compare import compare
-from fabbench.report.page import to_page
+from fabbench.report.page import page_of, run_section
 from tests.support.browser import Browser, browser
 from tests.support.local_runs import eventually
 from tests.support.logs_by_hand import GB, KB, rates
@@ -23,7 +23,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     target = folder / "report.html"
     known = compare([rates("EFA", [(KB, 0.1), (GB, 80)], **P4D), rates("TCP", [(KB, 0.1), (GB, 4)], **P4D)])
     runs = [page("word " * 60, comparison=known), page(HOSTILE, first=HOSTILE)]
-    target.write_text("".join(to_page(runs, "1.0")), "utf-8")
+    target.write_text(
+        "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)], "1.0")), "utf-8"
+    )
     with browser(folder / "profile") as started:
         started.look()
         started.open(target)

@@ -92,7 +92,7 @@ class Cells(NamedTuple):
 
     text: str
     name: str = ""
-    """The label `name` of its figures."""
+    """The label `operation` of its figures."""
     final: bool | None = None
     """Whether it is marked as the result, or (False) as progress on the way to it; None: it is not marked."""
 
@@ -203,6 +203,8 @@ class Execution:
     notes: list[Note] = field(default_factory=list)
     late: list[Statement] = field(default_factory=list)
     """What was said since the last row and may be about the next execution."""
+    last: int = 0
+    """The number of its last line."""
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -271,6 +273,8 @@ class TableReader(Reader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text, execution = line.text, self._open
+        if execution is not None:
+            execution.last = line.number
         tabular = execution if execution is not None and execution.layouts else None
         if tabular is not None and (points := self._as_row(line, tabular)) is not None:
             return points
@@ -475,20 +479,9 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
         elif column.metric in METRICS:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     if cells.name:
-        labels = {**labels, "name": cells.name}
-    return Row(
-        line,
-        layout,
-        values,
-        size,
-        labels,
-        figures,
-        cells.final,
-        wrong,
-        execution.record,
-        execution.title,
-        execution.tables,
-    )
+        labels = {**labels, "operation": cells.name}
+    of = execution
+    return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
 
 
 def _strays(rows: Sequence[Row]) -> Iterator[int]:

@@ -89,7 +89,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
             end=int(given["n"]) if given.get("n", "").isdecimal() else _DEFAULT_ITERATIONS,
         )
     if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
-        return Statement(labels={"name": name[1]})
+        return Statement(labels={"operation": name[1]})
     if execution is None or not stripped.startswith(("+--", "|")):
         return None
     return Statement(finished=True) if _FINAL_ONLY.match(stripped) else NO_MEANING
@@ -111,7 +111,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     """Return the result of each test: its final row, or the last one."""
     record, last = execution.record, dict[str, Row]()
     for row in execution.rows:
-        name = row.labels.get("name", "")
+        name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
             last[name] = row
     results = list(last.values())
@@ -124,7 +124,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     elif results:
         # How many tests a batch has is not known.
         whole = "" in last and (record.finished or results[0].final)
-        record.finished = False if execution.labels and execution.labels["name"] not in last else whole or None
+        record.finished = False if execution.labels and execution.labels["operation"] not in last else whole or None
     return results
 
 

@@ -81,11 +81,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Compare runs and log files side by side; the last one is the baseline.
 
-    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, or several
-    log files that are repeats: a directory, or a list such as a1.log,a2.log. A run stands for all its
-    configurations, so one run alone compares its configurations. Repeats are reduced to their median. The
-    ratio says how many times better a column is than the baseline. Runs that are not comparable (different
-    ranks, dtype, ...) are rejected, unless --allow names the field.
+    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a table of
+    results (fabbench's JSON, CSV or Markdown; unproven), or several log files that are repeats: a directory,
+    or a list such as a1.log,a2.log. A run stands for all its configurations, so one run alone compares its
+    configurations. Repeats are reduced to their median. The ratio says how many times better a column is than
+    the baseline. Runs that are not comparable (different ranks, ...) are rejected, unless --allow names the field.
 
     The exit status is 1 if a gate fails, 2 if the inputs cannot be compared, 3 if one cannot be read,
     and 4 if one cannot be trusted.

@@ -19,9 +19,9 @@ from fabbench.model.errors import Exit, RequestError, worst
 def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
-    RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Several runs begin
-    with an overview; with more than 100, each has one metric. The page is one file without scripts, and
-    nothing in it is fetched from elsewhere.
+    RUN is a directory, an id, the beginning or the end of one, or `last`, the default; or a file of what
+    `compare` reads: logs, or a table of results. Several runs begin with an overview; with more than 100,
+    each has one metric. The page is one file without scripts, and nothing in it is fetched from elsewhere.
 
     The page of a sweep has its suspects and a heat map of all pairs.
 
@@ -29,16 +29,13 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """
     from fabbench import __version__
     from fabbench.report.page import page_of
-    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.open_run import open_paths
     from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
-    from fabbench.runs.sweep_store import is_sweep
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    opened = list(open_runs(runs or ("last",), store))
-    if metric is not None and (sweep := next((run for run in opened if is_sweep(run.path)), None)):
-        raise RequestError(f"{sweep.id} is a sweep: --metric has no effect.", hint="Leave it out.")
-    stored = list({run.path.resolve(): run.path for run in opened}.values())
+    opened = open_paths(runs or ("last",), store)
+    stored = list({path.resolve(): path for path in opened}.values())
     written = []
     with terminal.files_progress(len(stored)) as read:
         for each in stored_sections(stored, metric):

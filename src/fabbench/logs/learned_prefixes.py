@@ -310,7 +310,7 @@ NO_KNOWN_OUTPUT = "It has no output of a benchmark or launcher that fabbench kno
 
 # What other programs print, from their sources and from public logs.
 _FOREIGN: tuple[tuple[str, str], ...] = (
-    ("Intel MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks|#bytes +#repetitions +t"),
+    ("NCCL-EP's ep_bench", r"=== Summary \((?:Low Latency|High Throughput)\b.*across \d+ ranks\)"),
     ("NCCL inspector", r'"inspector_output_format_version"'),
     ("ucc_perftest", r"Count\s+Size\s+Time, us\s"),
     ("hccl_demo", r"\[BENCHMARK\] hccl\w"),
@@ -331,8 +331,9 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
 )
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
-_OWN = lazy(r'\s*\{\s*"format":\s*\d')
+_OWN = lazy(r'\s*\{\s*"format":\s*\d|(?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,')
 """The beginning of fabbench's own files, which quote lines of logs."""
+_RESULTS = "This is a table of results and no run: fabbench compare reads it."
 
 
 class Unread(NamedTuple):
@@ -356,12 +357,12 @@ def unread_reason(text: str) -> tuple[str, bool]:
     The reason is empty if nothing in the text is related to a benchmark.
     """
     if _OWN.match(text):
-        return "", False
+        return _RESULTS, True
     for name, pattern in _FOREIGN:
         if re.search(pattern, text):
             return f"This is output of {name}, which fabbench does not read.", False
     if _TABLE.search(text):
-        return "This is a table of results in Markdown, which fabbench does not read.", False
+        return _RESULTS, False
     signs = signs_in(text)
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         for word, sign, _ in signs:

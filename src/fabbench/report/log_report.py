@@ -19,7 +19,7 @@ FORMATS = ("table", "json", "csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
-    "endpoint",
+    "endpoint", "operation", "batch",
 )  # fmt: skip
 """Every label of the contract, in the order of columns."""
 

@@ -1,7 +1,7 @@
 """Runs as one HTML page: see `fabbench.report.html`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -37,12 +37,12 @@ class RunPage:
     """The contents of a page about one run."""
 
     id: str
-    name: str
+    name: str = ""
     about: str
     """Benchmark and target."""
     created: str
     outcomes: str
-    gates: str
+    gates: str = ""
     """`passed` or `failed`; empty: no gates, or an unfinished run."""
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
@@ -54,7 +54,7 @@ class RunPage:
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
     command: str = ""
-    programs: Mapping[str, Sequence[str]]
+    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Configuration → the command lines that it ran."""
     findings: Sequence[tuple[str, Finding]] = ()
     """Label of a configuration, and a finding about its logs."""
@@ -68,11 +68,6 @@ class RunSection(NamedTuple):
     row: Mapping[str, str]
     """Its row in an overview: column → text."""
     html: str
-
-
-def to_page(runs: Sequence[RunPage], version: str) -> Iterator[str]:
-    """Yield a page in pieces: an overview of several runs, then each of them."""
-    return page_of([run_section(run, number) for number, run in enumerate(runs, 1)], version)
 
 
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:

@@ -13,6 +13,7 @@ from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs
+from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
@@ -63,8 +64,8 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterato
     if not empty:
         return
     reason, remark = unread_reason(file.head.decode("utf-8", "replace"))
-    if named and (remark or not reason):
-        yield Unread(file.name, NO_KNOWN_OUTPUT)
+    if named:
+        yield Unread(file.name, reason or NO_KNOWN_OUTPUT)
     elif reason and (not remark or _MAY_BE_LOG.search(file.name)):
         yield Unread(file.name, reason, remark=remark)
 
@@ -90,6 +91,9 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
     record, block = _document(block, file)
     if record is not None:
         return {"": (judge(record, source=source, proof=proof),)}
+    head = block.decode("utf-8", "replace")
+    if is_table(head):
+        return table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
     sample = lines_to_learn_from(block)
     parsers: dict[str, tuple[LogParser, list[Log]]] = {
         "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
@@ -106,7 +110,8 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
             kept_lines += text.count("\n") + 1
         parser, read = parsers[configuration]
         read += logs(parser.feed_text(text))
-    return {configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()}
+    found = {configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()}
+    return found if any(found.values()) else table_logs(head, source, proof)
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:

@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from fabbench.analysis.compare import compare
 from fabbench.benchmarks import benchmarks
+from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
 from fabbench.report.heat_map import MAX_SVG_ROWS
 from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.sweep_report import SweepReport
+from fabbench.runs.load_columns import load
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
-from fabbench.runs.stored_results import run_page
+from fabbench.runs.stored_results import proof_of, run_page
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -37,10 +40,8 @@ def sweep_page(run: StoredRun) -> RunPage:
         about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {document.fabric}",
         created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in outcomes.items()) or "none",
-        gates="",
         damage=[*run.damage, *sweep.damage],
         command=run.command_line,
-        programs={},
         sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
     )
 
@@ -67,6 +68,21 @@ def sweep_report(
     diagnosed = diagnosis(readings, fitted, confidence=confidence)
     matrix = matrix_of(readings, fitted, diagnosed, max_rows=rows)
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
+
+
+def file_page(path: Path, metric: str | None = None) -> RunPage:
+    """Return the page of a log file, or of a table of results. Raise FabbenchError."""
+    columns = load(path)
+    compared = compare(columns, metric=metric)
+    counts = Counter(log.outcome for column in columns for log in column.logs)
+    return RunPage(
+        id=path.name,
+        about="a file",
+        created="not a stored run",
+        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
+        comparisons=[compared],
+        proof=[proof_of(column, summary) for column, summary in zip(columns, compared.columns, strict=True)],
+    )
 
 
 _FEW = 16
@@ -103,8 +119,12 @@ def stored_sections(
 
 
 def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
+    if path.is_file():
+        return StoredSection(run_section(file_page(path, metric), number), path, (), measured=True)
     run = StoredRun(path)
     if is_sweep(path):
+        if metric is not None:
+            raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
         page = sweep_page(run)
         return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
     section = run_section(run_page(run, metric, brief=brief), number)

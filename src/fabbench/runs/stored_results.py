@@ -96,7 +96,7 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         breaches=_breaches(run),
         damage=damage,
         comparisons=comparisons,
-        proof=[_proof(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        proof=[proof_of(column, summary) for column, summary in zip(columns, summaries, strict=False)],
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
@@ -121,7 +121,8 @@ def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparis
     return [usual, *(stored_comparison(columns, name) for name in other[:1])]
 
 
-def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
+def proof_of(column: Column, summary: ColumnSummary) -> "ProofLines":
+    """Return what the logs of a column show about its network."""
     from fabbench.report.page import ProofLines
 
     lines: dict[str, str] = {}

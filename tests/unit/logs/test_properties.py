@@ -117,6 +117,8 @@ TABLES: Mapping[str, Path] = {
     "nvshmem, point to point": LOGS / "nvshmem/shmem_put_bw.txt",
     "perftest": CORPUS / "perftest/layout-mb-sec.txt",
     "nccom": LOGS / "nccom/allr.txt",
+    "imb": CORPUS / "imb/ping-pong.txt",
+    "nixlbench": CORPUS / "nixlbench/the-times-of-phases.txt",
     "osu": CORPUS / "osu/every-kind-of-table-5.txt",
     "torch": CORPUS / "torch/the-tables-of-january-2025-have-binary-rates-1.txt",
 }

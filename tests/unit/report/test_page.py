@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from fabbench.analysis.compare import compare
-from fabbench.report.page import RunPage, to_page
+from fabbench.report.page import RunPage, page_of, run_section
 from fabbench.report.plot import Plot, PlotLine
 from fabbench.report.plots import left_out, plots
 from fabbench.report.svg import KINDS, to_svg, to_svg_file
@@ -15,7 +15,7 @@ from tests.support.pages import EFA, HOSTILE, TCP, Page, page
 
 
 def written(runs: Sequence[RunPage]) -> str:
-    return "".join(to_page(runs, "1.0"))
+    return "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)], "1.0"))
 
 
 def test_hostile_text_is_no_markup() -> None:

@@ -28,7 +28,7 @@ from tests.support.paths import LOGS
 
 TEXT = nccl_text([(1 << power, 0.5 * power) for power in range(10, 20)]).encode()
 JSON = (LOGS / "nccl/all_reduce.json").read_bytes()
-IMB = b"# Intel(R) MPI Benchmarks 2021.3, MPI-1 part\n# Benchmarking PingPong\n#bytes #repetitions t[usec]\n"
+IOR = b"IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n"
 
 
 def zstd(data: bytes) -> bytes:
@@ -195,12 +195,12 @@ def test_layers_end(tmp_path: Path) -> None:
 def test_what_an_archive_has_and_cannot_be_read_is_named(tmp_path: Path) -> None:
     broken = bytearray(gzip.compress(TEXT))
     broken[len(broken) // 2] ^= 0xFF
-    data = tar({"ok.log": TEXT, "in.tar": tar(MEMBERS), "broken.gz": bytes(broken), "imb.txt": IMB})
+    data = tar({"ok.log": TEXT, "in.tar": tar(MEMBERS), "broken.gz": bytes(broken), "ior.txt": IOR})
     name = write(tmp_path, "r.tar", data)
     found = dict(reasons(name))
     assert "inside an archive" in found[f"{name}!in.tar"]
     assert "cannot be read" in found[f"{name}!broken.gz"]
-    assert "Intel MPI Benchmarks" in found[f"{name}!imb.txt"]
+    assert "IOR" in found[f"{name}!ior.txt"]
     assert next(entry.source for entry in entries(name) if isinstance(entry, Log)) == f"{name}!ok.log"
 
 
@@ -236,8 +236,8 @@ def test_without_zstandard_a_sentence_says_what_to_install(tmp_path: Path, monke
 
 def test_a_file_of_a_folder_with_a_benchmarks_output_and_no_result_is_warned_of(tmp_path: Path) -> None:
     write(tmp_path, "a.log", TEXT)
-    write(tmp_path, "imb.log", IMB)
-    with pytest.warns(UnreadWarning, match="imb.log: .*Intel"):
+    write(tmp_path, "ior.log", IOR)
+    with pytest.warns(UnreadWarning, match="ior.log: .*IOR"):
         assert len(parse(tmp_path)) == 1
 
 

@@ -1,0 +1,94 @@
+"""`compare` and `report` read what fabbench itself wrote: a column like any other, and nothing is proven."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+from tests.support.paths import EXAMPLES, LOGS
+
+EFA, TCP = (str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa", "tcp"))
+PROVEN = str(LOGS / "nccl/x-net-socket.txt")
+WRITTEN = [
+    *((("compare", EFA, TCP, "--label", "EFA", "--label", "TCP"), form) for form in ("markdown", "csv", "json")),
+    *((("parse", PROVEN), form) for form in ("csv", "json")),
+    *((("compare", PROVEN, PROVEN), form) for form in ("markdown", "csv", "json")),
+]
+
+
+def compared(*arguments: str) -> dict[str, Any]:
+    result = runner().invoke(cli, ["compare", *arguments, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
+
+
+def figures(document: dict[str, Any], digits: int) -> list[tuple[Any, ...]]:
+    names = ("size", "metric", "benchmark", "case", "dtype", "redop", "placement")
+    rows = [row for row in document["rows"] if row["column"] == document["columns"][0]["label"]]
+    return [(*(row[name] for name in names), float(f"{row['value']:.{digits}g}")) for row in rows]
+
+
+@pytest.mark.parametrize(("arguments", "form"), WRITTEN)
+def test_what_was_written_is_read_as_the_same_figures_unproven(
+    arguments: tuple[str, ...], form: str, tmp_path: Path
+) -> None:
+    written = runner().invoke(cli, [*arguments, "--format", form])
+    path = tmp_path / "results"
+    path.write_text(written.stdout)
+    labels = ["--label", "a", "--label", "b"] if arguments[0] == "compare" else ["--label", "a"]
+    again = compared(str(path), *labels)
+    logs = [each for each in arguments[1:] if each in {EFA, TCP, PROVEN}]
+    assert figures(again, 10) == figures(compared(*logs, *labels), 10)
+    assert {column["outcome"] for column in again["columns"]} == {"unproven"}
+    facts = [column["facts"] for column in again["columns"]]
+    assert not {"transport", "network", "provider", "nics"} & {name for each in facts for name in each}
+    assert runner().invoke(cli, ["parse", str(path)]).exit_code == 3
+    page = runner().invoke(cli, ["report", str(path)])
+    assert (page.exit_code, "unproven" in page.stdout) == (0, True)
+
+
+def test_a_table_passes_no_gate_and_serves_as_a_baseline(tmp_path: Path) -> None:
+    path = tmp_path / "efa.json"
+    path.write_text(runner().invoke(cli, ["parse", EFA, "--format", "json"]).stdout)
+    gate = ["--gate", "busbw:5%"]
+    assert runner().invoke(cli, ["compare", str(path), EFA, *gate]).exit_code == 4
+    assert runner().invoke(cli, ["compare", EFA, str(path), *gate]).exit_code == 0
+    assert runner().invoke(cli, ["compare", TCP, str(path), *gate]).exit_code == 1
+
+
+def test_what_failed_stays_failed(tmp_path: Path) -> None:
+    path = tmp_path / "failed.json"
+    path.write_text(runner().invoke(cli, ["parse", str(LOGS / "nccl/fail-killed.txt"), "--format", "json"]).stdout)
+    result = runner().invoke(cli, ["compare", str(path), EFA])
+    assert (result.exit_code, "failed" in result.stdout) == (4, True)
+
+
+ROW = "| 1 MB | 4.61 |"
+HEADER = "| Message Size | busbw a (GB/s) |\n|---|---|\n"
+CSV = "size,metric,value\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (HEADER + ROW, 0),
+        (HEADER + f"{ROW}\n{ROW}", 3),
+        (HEADER + "| 1.0001 KB | 4.61 |", 3),
+        (HEADER.replace("GB/s", "parsec") + ROW, 3),
+        ("| Message size | usec |\n|---|---|\n| 4 | 10.26 |\n", 3),
+        (CSV + "8,busbw,1e9\n", 0),
+        (CSV + "8,busbw,nan\n", 3),
+        (CSV + "-8,busbw,1\n", 3),
+        (CSV + "8,speed,1\n", 3),
+        ('{"format":1,"logs":[', 3),
+        ('{"format":1,"logs":[{"facts":{}}]}', 3),
+        ('{"format":1,"logs":[1]}', 3),
+    ],
+)
+def test_a_damaged_table_is_refused(text: str, status: int, tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text(text)
+    assert runner().invoke(cli, ["compare", str(path)]).exit_code == status
