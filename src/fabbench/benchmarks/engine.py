@@ -5,10 +5,10 @@ row are consistent. A line that looks like a row and is not a whole, consistent 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 
-COUNT, NUMBER, WORD = r"\d{1,18}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
+COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -31,12 +31,15 @@ class Column(NamedTuple):
     factor: float = 1.0
     """Base units per printed unit."""
     stat: str = ""
+    """Its statistic, or another label of its figures alone: `rank=0->1`."""
     cell: str = NUMBER
     """The pattern of a cell."""
     label: str = ""
     """The label whose value the cell is."""
     decimals: int | None = None
     """How many decimals the program rounds to, where it omits trailing zeros."""
+    exponent: int = 0
+    """Base units per printed unit as a power of ten, which is exact."""
 
 
 SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
@@ -58,7 +61,8 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=256)
 def _stat(stat: str) -> Labels:
-    return {"stat": stat} if stat else {}
+    name, _, value = stat.rpartition("=")
+    return {name or "stat": value} if stat else {}
 
 
 class Cells(NamedTuple):
@@ -83,6 +87,9 @@ class Row(NamedTuple):
     """Statistic (empty: the main figure) → metric → figure, in base units."""
     final: bool | None
     wrong: bool  # whether its data failed the check
+    title: str = ""
+    table: int = 0
+    """Which line of column names it stands below, counted."""
 
     def main(self, metric: str) -> Printed | None:
         """Return the main figure of a metric."""
@@ -101,6 +108,16 @@ class Row(NamedTuple):
         return points
 
 
+class Note(NamedTuple):
+    """What a benchmark keeps of a line until the execution is over."""
+
+    kind: str
+    value: str = ""
+    line: str = ""
+    rows: int = 0
+    """How many rows stand above it."""
+
+
 class Statement(NamedTuple):
     """What a line other than a row means."""
 
@@ -108,12 +125,21 @@ class Statement(NamedTuple):
     """Whether it begins an execution."""
     above: bool = False
     """Whether it is about the execution that begins next: a command line, the output of a server."""
+    ends: bool = False
+    """Whether it ends the open execution, without being part of it."""
+    late: bool = False
+    """Whether it is about the open execution, if more of its rows follow, or about one that begins before."""
+    row: bool = False
+    """Whether it is a row, too, of its own layouts."""
     case: str | None = None
     facts: Facts = _NOTHING
     layouts: Sequence[Layout] = ()
     """The layouts of the rows below it; several where a program may print more or fewer columns."""
     labels: Labels = _NOTHING
-    """Labels of the rows below it, beside those before."""
+    """Labels of the rows below it, beside those before; an empty one removes it."""
+    title: str | None = None
+    """The title of the rows below it."""
+    notes: Sequence[Note] = ()
     size: int | None = None
     """The size of rows that do not print theirs."""
     end: int | None = None
@@ -139,6 +165,12 @@ class Execution:
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
+    title: str = ""
+    tables: int = 0
+    """How many lines of column names were read."""
+    notes: list[Note] = field(default_factory=list)
+    late: list[Statement] = field(default_factory=list)
+    """What was said since the last row and may be about the next execution."""
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -168,6 +200,10 @@ class Table:
     """Return whether a line that is not a row may be what is left of one."""
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
+    another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
+    """Return whether the first row of a table can only be of another execution than the rows before it."""
+    over_mpi: bool = True
+    """Whether MPI carries its data, so that what MPI says of its transport counts."""
     finished: bool | None = None
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
 
@@ -191,14 +227,15 @@ class TableReader(Reader):
             for layout in execution.layouts:
                 if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
                     return self._row(_read_row(line, cells, layout, match.groups(), execution), execution)
-        if self._transport.read(text):
+        if self._table.over_mpi and self._transport.read(text):
             return None if execution is None else ()
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text
         if said is None and known and self._table.failed.fullmatch(text):
             said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
         if said is not None:
-            return self._apply(said)
+            out = self._apply(said)
+            return [*(out or ()), *(self.feed(line) or ())] if said.row else out
         if cells is None or execution is None or not self._table.remains(cells.text, execution.layouts[0]):
             return None
         if cells.final is not False:
@@ -221,7 +258,9 @@ class TableReader(Reader):
         if execution is None:
             return ()
         record, settle = execution.record, self._table.settle
-        for at in sorted(out_of_order([row.size for row in execution.rows]), reverse=True):
+        for said in execution.late:
+            _add(execution, said)
+        for at in reversed([*_strays(execution.rows)]):
             execution.damage(execution.rows.pop(at).line)
             if settle is None:
                 del execution.points[at]
@@ -242,22 +281,42 @@ class TableReader(Reader):
         if not self._table.fits(row):
             execution.damage(row.line)
             return ()
+        before: Sequence[Reading] = ()
+        new_table = execution.rows and execution.rows[-1].table != row.table
+        if new_table and self._table.another(execution, row):
+            count, late, execution.late = len(execution.rows), execution.late, []
+            notes = [note._replace(rows=0) for note in execution.notes if note.rows == count]
+            del execution.notes[len(execution.notes) - len(notes) :]
+            before, self._open = self.close(), self._new(self._marked_facts)
+            self._open.notes = notes
+            self._open.layouts, self._open.labels, self._open.title = execution.layouts, execution.labels, row.title
+            execution = self._open
+            execution.tables, execution.late = row.table, late
+        for said in execution.late:
+            _add(execution, said)
+        execution.late.clear()
         execution.record.wrong += row.wrong
         execution.rows.append(row)
         if self._table.settle is not None:
-            return ()
+            return before
         execution.points.append(row.points())
-        return execution.points[-1]
+        return [*before, *execution.points[-1]]
 
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
         if said.above:
             # A command line takes the place of the one before, whose program printed no table.
             self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
-            return None
+            return (self.close() if said.ends else ()) or None
         before: Sequence[Reading] = ()
+        if said.late and self._open is not None and self._open.rows and not said.begins:
+            self._open.late.append(said)
+            return ()
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
-            before = self.close() if self._open is not None else ()
+            if self._open is not None:
+                self._above += self._open.late
+                self._open.late = []
+                before = self.close()
             self._open = self._new(self._marked_facts)
             for each in self._above:
                 _add(self._open, each)
@@ -280,8 +339,11 @@ def _add(execution: Execution, said: Statement) -> None:
     record.case = said.case or record.case
     record.facts |= said.facts
     execution.layouts = said.layouts or execution.layouts
+    execution.tables += bool(said.layouts)
+    execution.title = execution.title if said.title is None else said.title
+    execution.notes += (note._replace(rows=len(execution.rows)) for note in said.notes)
     if said.labels:
-        execution.labels = {**execution.labels, **said.labels}
+        execution.labels = {name: label for name, label in {**execution.labels, **said.labels}.items() if label}
     execution.size = execution.size if said.size is None else said.size
     execution.end = execution.end if said.end is None else said.end
     record.finished = record.finished if said.finished is False else said.finished
@@ -295,7 +357,7 @@ def _add(execution: Execution, said: Statement) -> None:
 def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
     size, wrong, labels = execution.size or 0, False, execution.labels
     figures: dict[str, dict[str, Printed]] = {}
-    for (metric, factor, stat, _, label, decimals), cell in zip(layout, values, strict=True):
+    for (metric, factor, stat, _, label, decimals, exponent), cell in zip(layout, values, strict=True):
         if metric == "size":
             size = int(cell)
         elif label:
@@ -303,11 +365,20 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
         elif metric == "check":
             wrong = cell == "Fail"
         elif metric in METRICS:
-            number = printed(cell, decimals=decimals) if decimals is not None and "." in cell else printed(cell)
+            number = printed(cell, exponent, decimals=decimals if "." in cell else None)
             figures.setdefault(stat, {})[metric] = number.times(factor) if factor != 1 else number
     if cells.name:
         labels = {**labels, "name": cells.name}
-    return Row(line, layout, values, size, labels, figures, cells.final, wrong)
+    return Row(line, layout, values, size, labels, figures, cells.final, wrong, execution.title, execution.tables)
+
+
+def _strays(rows: Sequence[Row]) -> Iterator[int]:
+    """Yield the positions of rows whose size breaks the order of their table."""
+    begin = 0
+    for _, group in groupby(rows, key=lambda row: row.table):
+        sizes = [row.size for row in group]
+        yield from (begin + at for at in out_of_order(sizes))
+        begin += len(sizes)
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
@@ -330,7 +401,7 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
     return unknown if UNKNOWN in layout else None
 
 
-_ASCENDING = (("min", "", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
+_ASCENDING = (("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
 
 
 def is_ascending(row: Row) -> bool:
