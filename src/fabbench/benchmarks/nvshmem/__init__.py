@@ -12,8 +12,8 @@ from fabbench.benchmarks import Benchmark, Signature
 from fabbench.model.compat import override
 
 if TYPE_CHECKING:
+    from fabbench.benchmarks.engine import TableReader
     from fabbench.benchmarks.nvshmem.plan import NvshmemWork
-    from fabbench.benchmarks.nvshmem.reader import NvshmemReader
 
 
 class Nvshmem(Benchmark):
@@ -26,6 +26,8 @@ class Nvshmem(Benchmark):
         Signature("| size", r"\| size \([Bb]ytes\)[ \t]+\|"),
         Signature("Size", r"Size\(Bytes\)[ \t]+\w.{0,80}\([A-Za-z/]+\)"),
         Signature("&&&& PERF", r"&&&& PERF"),
+        # Text of one PE may also stand within a row of another: there it shows no prefix.
+        Signature("Runtime options", r"(?:^|(?<=[:>\]] ))Runtime options after parsing command line"),
     )
     first_words = (
         *("&&&& PERF", "size(B)", "size (B)", "Size(Bytes)", "operand", "Put with ", "Get with ", "shmem"),
@@ -60,10 +62,11 @@ class Nvshmem(Benchmark):
         )
 
     @override
-    def reader(self) -> "NvshmemReader":
-        from fabbench.benchmarks.nvshmem.reader import NvshmemReader
+    def reader(self) -> "TableReader":
+        from fabbench.benchmarks.engine import TableReader
+        from fabbench.benchmarks.nvshmem.reader import TABLE
 
-        return NvshmemReader()
+        return TableReader(TABLE)
 
     @override
     def work_type(self) -> "type[NvshmemWork]":

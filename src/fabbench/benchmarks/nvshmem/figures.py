@@ -4,400 +4,354 @@ From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): po
 2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter
 is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
 total from 3.3.9 on.
+
+Tables do not mention the network. A setting names one but proves nothing; the output of NVSHMEM_DEBUG=INFO
+shows which transport and provider are used.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
-from fabbench.benchmarks.consistency import (
-    ALL_REDUCE,
-    ANYTHING,
-    GATHERING,
-    SAME,
-    UNKNOWN_TEST,
-    BandwidthFormula,
-    Printed,
-    RateCheck,
-    Ratios,
-    is_ordered,
-    note,
-    printed,
-    ratios,
-    unmeasured,
-    warning,
-)
+from fabbench.benchmarks import consistency
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
+from fabbench.benchmarks.engine import Execution, Note, Row
 from fabbench.benchmarks.nvshmem import text
-from fabbench.benchmarks.nvshmem.layouts import (
-    ALL,
-    GB,
-    GIGABYTES,
-    MICROSECONDS,
-    V1,
-    V2,
-    V31,
-    V32,
-    V33,
-    Eras,
-    NvshmemRow,
-)
-from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, Preface, collective
+from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, collective
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
+from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
-BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"  # values of the fact `unit`
-TOTAL, BLOCK = "total", "per-pe"  # values of the fact `size_means`
-
-_EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
-
-
-def eras_of(version: str) -> Eras:
-    """Return the eras of a version; all of them if the version is unknown."""
-    if not version:
-        return ALL
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if major < 2:
-        return frozenset({V1})
-    if major == 2 or (major, minor) == (3, 0):
-        return frozenset({V2})
-    if major == 3 and minor < 3:
-        return frozenset({V31 if minor == 1 else V32})
-    return frozenset({V33})
+V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
+_SINCE = {(0, 0): V1, (2, 0): V2, (3, 1): V31, (3, 2): V32, (3, 3): V33}
+ALL = frozenset(_SINCE.values())
+"""Versions with the same behavior, named after the releases whose sources were read."""
+UNNAMED = "?"
+"""The title of a collective of 1.x, which does not name it."""
+_BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
+_TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
+_AMBIGUOUS = "ambiguous"  # of both
+_SCOPES = {"t": "thread", "w": "warp", "b": "block"}
+_COPIES = (
+    "The processes did not find each other: each one is PE 0 and measures alone. "
+    "Check that NVSHMEM_BOOTSTRAP fits the launcher."
+)
+_OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
 
 
-def bandwidth_unit(eras: Eras) -> str:
-    """Return the unit of point-to-point bandwidth: `BINARY`, `DECIMAL` or `AMBIGUOUS`."""
-    units = {BINARY if era in {V1, V2, V31} else DECIMAL for era in eras}
-    return units.pop() if len(units) == 1 else AMBIGUOUS
+def printed_options(line: str) -> dict[str, int]:
+    """Return the options with numbers in a line that lists them."""
+    return {name: int(value) for name, value in _OPTION.findall(line)}
 
 
-def size_meaning(eras: Eras, job: str | None) -> str:
-    """Return the meaning of the size of a gathering collective: `TOTAL`, `BLOCK` or `AMBIGUOUS`."""
-    blocks = {V1, V2} if "on_stream" in (job or "") else {V1, V2, V32}
-    meanings = {BLOCK if era in blocks else TOTAL for era in eras}
-    return meanings.pop() if len(meanings) == 1 else AMBIGUOUS
+def has_begun(notes: Iterable[Note]) -> bool:
+    """Return whether these include text that a program prints when it starts."""
+    return any(note.kind in {"options", "pe", "version"} for note in notes)
 
 
-def base_value(token: str, unit: str, binary: str) -> float | None:
-    """Return a printed number in base units; None for nan and inf. `binary`: see `bandwidth_unit`.
+class _Said:
+    """What was printed besides rows."""
 
-    Exact: the exponent is added as text, and 2^30 only shifts the binary point. An ambiguous GB is read as
-    1e9, its literal meaning, and the lower of the two.
-    """
-    if not token[0].isdigit():
-        return None
-    if unit == GB and binary == BINARY:
-        return float(token) * 2**30
-    return float(token + _EXPONENTS.get(unit, "e6"))
+    def __init__(self, execution: Execution) -> None:
+        by_kind = groupby(sorted(execution.notes, key=lambda note: note.kind), key=lambda note: note.kind)
+        self.notes = {kind: [*notes] for kind, notes in by_kind}
+        self.record, self.rows = execution.record, len(execution.rows)
+        self.options = printed_options(self.first("options").value)
+        self.pes = {int(each.value): int(each.line) for each in self.all("pe")}
+        self.dumps, self.copies = len(self.all("options")), len(self.all("copy"))
+        self.complete = bool(self.pes) and sorted(self.pes) == list(range(self.dumps or len(self.pes)))
+        self.version = self.first("version").value
+        eras = ALL
+        for each in self.all("eras"):
+            eras = eras.intersection(each.value.split()) or frozenset(each.value.split())
+        self.eras = eras & _eras_of(self.version) or eras
+        self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
+    def all(self, kind: str) -> Sequence[Note]:
+        """Return the notes of a kind."""
+        return self.notes.get(kind, ())
 
-@dataclass(slots=True)
-class RatioRange:
-    """The possible range of busbw / algbw, within the printed precision."""
+    def first(self, kind: str) -> Note:
+        """Return the first note of a kind; an empty one if there is none."""
+        return next(iter(self.all(kind)), Note(""))
 
-    low: float = 0.0
-    high: float = 1e9
-
-    def narrow(self, row: NvshmemRow) -> None:
-        """Narrow the range by one row."""
-        cells = {figure.metric: figure.token for figure in row.figures if not figure.labels}
-        if not {"latency", "algbw", "busbw"} <= cells.keys():
-            return
-        try:
-            latency, algbw, busbw = (float(cells[name]) for name in ("latency", "algbw", "busbw"))
-        except ValueError:
-            return
-        half = 0.000501
-        low, high = algbw - half, algbw + half
-        if latency > 0:
-            # Size over latency has more digits than the printed algbw; if they differ, algbw counts.
-            exact, error = row.size / latency / 1e3, 1e-6 / latency + 1e-9
-            if low <= exact <= high:
-                low, high = exact * (1 - error), exact * (1 + error)
-        if low > 0 and high < 1e12:
-            self.low = max(self.low, (busbw - half) / high)
-            self.high = min(self.high, (busbw + half) / low)
+    def setting(self, name: str, shown: str = "") -> Note:
+        """Return what debug text shows, else how the variable was set last."""
+        return self.first(shown) if shown in self.notes else next(reversed(self.all(name)), Note(""))
 
 
-def _ratio_range(rows: Iterable[NvshmemRow]) -> RatioRange:
-    ratio = RatioRange()
+def _eras_of(version: str) -> frozenset[str]:
+    number = tuple(map(int, version.split(".")[:2])) if version else ()
+    return frozenset([era for since, era in _SINCE.items() if since <= number][-1:]) if version else ALL
+
+
+def _only(values: Iterable[str]) -> str:
+    """Return the only value; empty: there is none."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else _AMBIGUOUS if found else ""
+
+
+def settle(execution: Execution) -> Sequence[Row]:
+    """Return the rows in base units, with what the whole output shows; add facts and findings."""
+    said, record, program = _Said(execution), execution.record, execution.record.case or ""
+    printed = (*(row.title for row in execution.rows), *(each.value for each in said.all("title")), execution.title)
+    titles = [title for each in printed if (title := each.strip(UNNAMED))]
+    record.case = program or text.case_of(next(iter(titles), "")) or None
+    announced = bool(titles) or has_begun(execution.notes)
+    rows = [
+        row._replace(title=row.title.strip(UNNAMED) or program)
+        for _, table in groupby(execution.rows, key=lambda row: row.table)
+        for row in _identified([*table], execution, said, announced=announced)
+    ]
+    wrong = {id(row) for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None)}
     for row in rows:
-        ratio.narrow(row)
-    return ratio
+        if id(row) in wrong:
+            execution.damage(row.line)
+    rows = [row for row in rows if id(row) not in wrong]
+    implied = _implied_ranks(rows)
+    ranks = max(max(said.pes, default=-1) + 1, len(said.pes), implied or 0)
+    meanings = [_size_meaning(row, said.eras) for row in rows]
+    meaning = _only({*meanings} - {""})
+    # The highest PE seen may not be the last: sizes are multiplied only by a number that is certain.
+    factor = ranks if meaning == _BLOCK and (implied or said.complete) else 1
+    paired = any("bandwidth" in of for row in rows for of in row.figures.values())
+    facts: dict[str, str | int | None]
+    facts = {"iterations": said.options.get("iterations"), "warmup": said.options.get("warmup iterations")}
+    facts |= {"nvshmem": said.version, "ranks": 1 if said.copies else ranks, "unit": said.unit if paired else ""}
+    facts |= {"size_means": _TOTAL if factor > 1 else meaning}
+    if ranks and not said.copies and sorted(said.pes) == list(range(ranks)):
+        facts["hosts"] = hosts = [*said.pes.values()].count(0)  # every node has exactly one first PE
+        facts["gpus_per_host"] = ranks // hosts if hosts and ranks % hosts == 0 else 0
+    record.facts |= {name: fact for name, fact in facts.items() if fact or (name == "warmup" and fact is not None)}
+    _add_network(record, said)
+    _add_endings(record, said, execution)
+    record.findings += _findings(rows, said, factor, meaning)
+    return [_in_base_units(row, said, factor if each else 1) for row, each in zip(rows, meanings, strict=True)]
 
 
-def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
-    """Return the only number of PEs that explains busbw / algbw in these rows; None: several, or none.
+def _identified(table: Sequence[Row], execution: Execution, said: _Said, *, announced: bool) -> Sequence[Row]:
+    """Return the rows below a title and a header, as every version prints them; the others are damaged.
 
-    The ratio is 2(n-1)/n for reductions, and (n-1)/n for alltoall, fcollect and reducescatter.
+    An excerpt without any title (`announced`: it has one) is read. Each sweep, type, operation and scope has a header
+    of its own: theirs is missing where sizes do not increase, or labels differ.
     """
-    ratio = _ratio_range(rows)
-    kind = collective(job)
-    if kind == "reduction" or (not job and ratio.low > 1):
-        top = 2.0
-    elif kind in text.GATHERING or (not job and ratio.high < 1):
-        top = 1.0
+    size, labels, kept = -1, {**table[0].labels, "threads": ""}, 0 if announced and not table[0].title else len(table)
+    for at, row in enumerate(table[:kept]):
+        before, size = size, int(row.labels.get("threads", row.size))
+        if not said.copies and (size <= before or {**row.labels, "threads": ""} != labels):
+            kept = at
+            break
+    for row in table[kept:]:
+        execution.damage(row.line)
+    return table[:kept]
+
+
+_SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(text.GATHERING, (GATHERING,))}
+
+
+def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
+    """Return the rows whose figures contradict each other. `ranks`: the number of PEs, if it is certain."""
+    checks: dict[str, consistency.RateCheck[Row]] = {}
+    for row in rows:
+        if (allowed := _ratios(row)) is not None:
+            checks.setdefault(collective(row.title), consistency.RateCheck()).fits(row, (allowed,))
+    shapes = (ALL_REDUCE, GATHERING, SAME)
+    return [row for kind, check in checks.items() for row in check.settle(_SHAPES.get(kind, shapes), ranks)]
+
+
+def _ratios(row: Row) -> Ratios | None:
+    latency, algbw, busbw = (row.main(metric) for metric in ("latency", "algbw", "busbw"))
+    if latency is None or algbw is None or busbw is None:
+        return None
+    return consistency.ratios(row.size, latency if latency.value else consistency.ANYTHING, algbw, busbw)
+
+
+def _implied_ranks(rows: Sequence[Row]) -> int | None:
+    """Return the only number of PEs that explains busbw / algbw; None: several, or none."""
+    kind, found = _only(collective(row.title) for row in rows), [each for row in rows if (each := _ratios(row))]
+    low, high = max((each.bus_low for each in found), default=0.0), min((each.bus_high for each in found), default=1e9)
+    unknown = not any(row.title for row in rows)
+    if kind == "reduction" or (unknown and low > 1):
+        shape = ALL_REDUCE
+    elif kind in text.GATHERING or (unknown and high < 1):
+        shape = GATHERING
     else:
         return None
-    if not 0 <= ratio.low < top or ratio.high >= top:
-        return None
-    first = max(int(-(-(1 / (1 - ratio.low / top) - 1e-9) // 1)), 1)
-    last = int(1 / (1 - ratio.high / top) + 1e-9)
-    return first if first == last else None
+    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
-    """Return whether these rows are, or may be, from a collective whose size has several meanings."""
-    if job:
-        return collective(job) in text.GATHERING
-    return _ratio_range(rows).low < 1
+def _size_meaning(row: Row, eras: Iterable[str]) -> str:
+    """Return the meaning of the size of a row that is, or may be, of a gathering collective; empty: it is not."""
+    if not row.title and any(stat.startswith("scope=") for stat in row.figures):
+        return _AMBIGUOUS  # an unknown collective of 1.x
+    found = None if row.title else _ratios(row)
+    if collective(row.title) not in text.GATHERING and (found is None or found.bus_low >= 1):
+        return ""
+    blocks = {V1, V2} if "on_stream" in row.title else {V1, V2, V32}
+    return _only(_BLOCK if era in blocks else _TOTAL for era in eras)
 
 
-_LOG_VERSION = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
+def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
+    """Return a row with its measured figures in base units, and all its labels."""
+    figures = {
+        stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in row.figures.items()
+    }
+    for of in figures.values() if factor > 1 else ():
+        of |= {name: of[name].times(factor) for name in ("algbw", "busbw") if name in of}
+    for column, cell in zip(row.layout, row.cells, strict=True) if said.unit == _BINARY else ():
+        if column.metric == "bandwidth" and figures[column.stat]:
+            figures[column.stat]["bandwidth"] = consistency.printed(cell).times(2.0**30)
+    labels = {name: "" if label.lower() in {"none", "(null)", "null"} else label for name, label in row.labels.items()}
+    scope = labels.get("scope", "").lower()
+    labels["scope"] = _SCOPES.get(scope, scope)
+    metrics = {name for of in figures.values() for name in of}
+    if not metrics.isdisjoint({"bandwidth", "message_rate"}):
+        both_ways = {0: "uni", 1: "bi"}.get(said.options.get("bidirectional", -1), "")
+        labels["direction"] = text.direction_of(row.title) or both_ways
+    elif "latency" in metrics:
+        labels["way"] = text.way_of(row.title)
+    kept = {name: label for name, label in labels.items() if label}
+    return row._replace(size=row.size * factor, labels=kept, figures={stat: of for stat, of in figures.items() if of})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionOutput:
-    """What was read from one execution."""
+def _add_network(record: Record, said: _Said) -> None:
+    """Add the network that debug text and settings name.
 
-    record: Record
-    preface: Preface
-    rows: Sequence[NvshmemRow]
-    eras: Eras
-    scaled_by: int | None
-    """The factor by which sizes and bandwidths were multiplied, because one PE's block was printed."""
+    Debug text overrides settings. With PEs on two or more hosts, the transport that NVSHMEM reports as
+    initialized carried the data; on one host without any, PEs access each other's memory directly.
+    """
+    hosts = int(record.facts.get("hosts", 0))
+    transport, provider = said.setting(TRANSPORT, "transport"), said.setting(PROVIDER, "provider")
+    found: dict[str, Note] = {}
+    if transport.value == "libfabric":
+        efa = provider.value in {"efa", "efa-direct"}
+        name = "efa" if efa else f"libfabric-{provider.value}" if provider.value else "libfabric"
+        found = {"network": transport._replace(value=name), "provider": provider, "fabric": said.first("fabric")}
+    elif transport.value not in {"", "none"}:
+        ib = transport.value in {"ibrc", "ibdevx", "ibgda"}
+        found = {"network": transport._replace(value="ib") if ib else transport}
+    if "transport" in said.notes and transport.value == "none" and hosts == 1:
+        found["transport"] = transport._replace(value="p2p")
+    elif "transport" in said.notes and transport.value != "none" and hosts > 1:
+        found["transport"] = found["network"]
+    record.facts |= {name: each.value for name, each in found.items() if each.value}
+    record.evidence |= {name: each.line for name, each in found.items() if each.value}
 
 
-def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
+def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
+    """Add how the execution ended."""
+    errors = dict.fromkeys(each.value for each in said.all("error") if each.rows >= said.rows)
+    if said.copies:
+        record.failures.insert(0, _COPIES)
+    record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
+    if "usage" in said.notes and not said.rows and not record.failures:
+        record.failures.append("The program printed its usage text instead of running.")
+    below = sum(each.rows >= said.rows for each in said.all("options"))
+    if said.rows and below and said.dumps - below == len(said.pes):
+        record.incomplete = "Below the last row the options of another execution are printed, and it has no row."
+    # From 2.0 to 3.0 a rule follows each row.
+    boxed = bool(said.rows) and "|" in execution.rows[-1].line.text and len(execution.rows[-1].layout) == 2
+    if boxed and not any(each.rows >= said.rows for each in said.all("rule")):
+        record.finished = False
+
+
+_LOG_VERSION = "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
+
+
+def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
     """Yield what users should know about these numbers."""
-    if read.rows and read.record.case is None:
-        yield UNKNOWN_TEST
-    yield from _settings(read.preface)
-    yield from _unit(read)
-    yield from _sizes_and_version(read)
-    yield from unmeasured(
-        (row.size for row in read.rows for figure in row.figures if not figure.token[0].isdigit()),
-        advice="More than a million iterations make the bandwidth inf: run fewer (-n).",
-    )
-    yield from _nothing_moved(read)
-    yield from _rounded(read)
-    yield from _missing(read)
-    yield from _mislabeled(read)
-    if read.record.facts.get("ranks") == 1 and read.rows:
+    record, ranks = said.record, said.record.facts.get("ranks")
+    if rows and record.case is None:
+        yield consistency.UNKNOWN_TEST
+    yield from _settings(said)
+    yield from _ambiguities(rows, said, factor, meaning)
+    figures = ((row.size, each) for row in rows for of in row.figures.values() for each in of.values())
+    unread = [size for size, each in figures if each.high == math.inf]
+    yield from consistency.unmeasured(unread, "More than a million iterations make the bandwidth inf: run fewer (-n).")
+    if "unit" in record.facts and not collective(record.case):
+        yield from _of_pairs(rows, said)
+    smallest = said.options.get("min_size", 0)
+    if collective(record.case) == "fcollect" and said.eras == {V33} and isinstance(ranks, int) and smallest > 4 * ranks:
+        # Its 32-bit block table begins at one element.
+        meaning = f"fcollect_latency of 3.3 mislabels 32-bit block sizes: -b {smallest} is over 4 bytes for each PE."
+        yield warning("sizes-mislabelled", meaning, f"Begin with -b {4 * ranks} or less.")
+    if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    if empty := read.preface.empty_tables:
-        yield note(
-            "empty-tables",
-            f"{empty} table{'s have' if empty > 1 else ' has'} no row.",
-            "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
-        )
-    for text_, count in merged(Counter(read.preface.warnings).items())[:5]:
-        yield _warned(text_, count)
+    above = [*(each.rows for each in said.all("header")), said.rows]
+    if (empty := sum(map(int.__eq__, above, above[1:]))) and not record.damaged:
+        meaning = f"{empty} table{'s have' if empty > 1 else ' has'} no row."
+        advice = "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b)."
+        yield note("empty-tables", meaning, advice)
+    passed = [*(each for each in said.all("error") if each.rows < said.rows), *said.all("warning")]
+    for words, count in merged(Counter(each.value for each in passed).items())[:5]:
+        line = words[max(words.find("NVSHMEM WARN"), 0) :]
+        make, advice = warning, "Check whether it is about the transport that should have been used."
+        if "Skipping NVLINK SHARP resource initialized" in line:
+            make, advice = note, "It does not use NVLink SHARP: collectives use NVLink without it."
+        yield make("nvshmem-warning", f"NVSHMEM warned{times(count)}, but still printed rows.", advice, line=line)
 
 
-def _warned(printed_: str, count: int) -> Finding:
-    # The text before it is long: a process, and a source file.
-    line = printed_[max(printed_.find("NVSHMEM WARN"), 0) :]
-    if "Skipping NVLINK SHARP resource initialized" in line:
-        return note(
-            "nvshmem-warning",
-            f"NVSHMEM warned{times(count)} that it does not use NVLink SHARP, which is "
-            "disabled or unavailable: collectives use NVLink without it.",
-            line=line,
-        )
-    return warning(
-        "nvshmem-warning",
-        f"NVSHMEM warned{times(count)}, but still printed rows.",
-        "Check whether it is about the transport that should have been used.",
-        line=line,
-    )
-
-
-def _settings(preface: Preface) -> Iterator[Finding]:
-    transport, provider = (preface.settings.get(name, ("", ""))[0] for name in (TRANSPORT, PROVIDER))
-    if provider and transport != "libfabric":
-        setting = f"{TRANSPORT} is {transport}" if transport else f"the log does not show {TRANSPORT} (default: ibrc)"
-        yield warning(
-            "provider-unused",
-            f"{PROVIDER}={provider} applies to libfabric only, and {setting}.",
-            f"Set {TRANSPORT}=libfabric too, for every PE.",
-            line=preface.settings[PROVIDER][1],
-        )
-    if transport == "libfabric" and not provider:
-        yield warning(
-            "provider-unset",
-            f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi).",
-            f"Set {PROVIDER} too: efa for EFA.",
-            line=preface.settings[TRANSPORT][1],
-        )
-
-
-def _unit(read: ExecutionOutput) -> Iterator[Finding]:
-    if read.record.facts.get("unit") == AMBIGUOUS:
-        yield warning(
-            "unit-ambiguous",
-            "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
-            "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
-            _LOG_VERSION,
-        )
-
-
-def _sizes_and_version(read: ExecutionOutput) -> Iterator[Finding]:
-    means = read.record.facts.get("size_means")
-    if means == AMBIGUOUS:
-        yield warning(
-            "size-ambiguous",
-            "The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
-            "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
-            "say which version (or which collective) it was: figures are as printed.",
-            _LOG_VERSION,
-        )
-    elif means == BLOCK:
-        yield warning(
-            "size-per-pe",
-            "The printed size is one PE's block, not the total, and the log does not show the number "
-            "of PEs: figures are as printed.",
-            "Multiply sizes and bandwidths by the number of PEs to compare with other versions.",
-        )
-    elif read.scaled_by is not None:
-        yield note(
-            "size-per-pe",
-            "This version prints one PE's block as the size: sizes and bandwidths here are "
-            f"multiplied by the {read.scaled_by} PEs, to be totals as in other versions.",
-        )
-    if any("threads" in dict(row.labels) for row in read.rows):
+def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
+    if said.record.facts.get("unit") == _AMBIGUOUS:
+        what = "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on: 1e9 is assumed (2^30 is 7.4 % more)."
+        yield warning("unit-ambiguous", what, _LOG_VERSION)
+    if meaning == _AMBIGUOUS:
+        what = "The size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, else the total: as printed."
+        yield warning("size-ambiguous", what, _LOG_VERSION)
+    elif factor > 1:
+        what = f"This version prints one PE's block: sizes and bandwidths are multiplied by {factor} PEs, to be totals."
+        yield note("size-per-pe", what)
+    elif meaning == _BLOCK:
+        what = "The printed size is one PE's block, not the total, and the log does not show the number of PEs."
+        advice = "Multiply sizes and bandwidths by the number of PEs to compare with other versions."
+        yield warning("size-per-pe", what, advice)
+    if any("threads" in row.labels for row in rows):
         yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
-    version = read.preface.version
-    if version and read.rows and not read.eras & eras_of(version):
-        yield note(
-            "version-mismatch",
-            f"The library reports NVSHMEM {version}, and the tables are laid out as in "
-            f"{' or '.join(sorted(read.eras))}: units and sizes are taken from the tables.",
-        )
+    if said.version and rows and not said.eras & _eras_of(said.version):
+        what = f"The library reports NVSHMEM {said.version}; units and sizes are those of the tables' layout"
+        yield note("version-mismatch", f"{what} ({' or '.join(sorted(said.eras))}).")
 
 
-def _between_two(read: ExecutionOutput) -> bool:
-    return "unit" in read.record.facts and not collective(read.record.case)
+def _settings(said: _Said) -> Iterator[Finding]:
+    transport, provider = said.setting(TRANSPORT), said.setting(PROVIDER)
+    if provider.value and transport.value != "libfabric":
+        seen = f"is {transport.value}" if transport.value else "is not shown (default: ibrc)"
+        meaning = f"{PROVIDER}={provider.value} applies to libfabric only, and {TRANSPORT} {seen}."
+        yield warning("provider-unused", meaning, f"Set {TRANSPORT}=libfabric too, for every PE.", line=provider.line)
+    if transport.value == "libfabric" and not provider.value:
+        meaning = f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi)."
+        yield warning("provider-unset", meaning, f"Set {PROVIDER} too: efa for EFA.", line=transport.line)
 
 
-def _by_blocks(read: ExecutionOutput) -> bool:
-    """Return whether this program divides a message among thread blocks, over a range of sizes."""
-    return _between_two(read) and (read.record.case or "").removeprefix("shmem_") in {"put_bw", "get_bw"}
-
-
-def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
-    if not _by_blocks(read):
+def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
+    record, options, sizes = said.record, said.options, {row.size for row in rows}
+    iterations, base = options.get("iterations"), {_BINARY: 2**30, _DECIMAL: 10**9}.get(said.unit)
+    # `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one.
+    if iterations and base and (whole := base // (iterations * 1000)):
+        excess = base / (iterations * 1000) / whole - 1
+        if excess >= 0.001:
+            meaning = f"With {iterations} iterations integer arithmetic makes bandwidths {excess * 100:.1f} % too high."
+            yield note("rounded-bandwidth", meaning, "Use a number of iterations that divides 1000000.")
+    if (record.case or "").removeprefix("shmem_") not in {"put_bw", "get_bw"}:
         return
-    blocks = (read.preface.options.blocks if read.preface.options else None) or 32
-    sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
-    if sizes:
+    # These divide a message among thread blocks, and print a row for each size.
+    least = 8 * (options.get("number of ctas", 0) or 32)
+    if small := {size for size in sizes if 0 < size < least}:
+        meaning = f"Below {format_size(least)} (8 bytes for each of {least // 8} thread blocks) no data is moved:"
         yield warning(
             "moves-nothing",
-            f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
-            f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
-            f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
+            f"{meaning} the figures at {format_sizes(small)} say nothing.",
+            f"Begin with -b {least}, or use fewer blocks (-c).",
         )
-
-
-def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
-    """Find the error of `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one."""
-    iterations = read.preface.options.iterations if read.preface.options else None
-    unit = read.record.facts.get("unit")
-    if not iterations or not _between_two(read) or unit == AMBIGUOUS:
-        return
-    base = 2**30 if unit == BINARY else 10**9
-    whole, exact = base // (iterations * 1000), base / (iterations * 1000)
-    if whole and exact / whole - 1 >= 0.001:
-        yield note(
-            "rounded-bandwidth",
-            f"With {iterations} iterations the program's integer arithmetic makes printed bandwidths "
-            f"{(exact / whole - 1) * 100:.1f} % too high.",
-            "Use a number of iterations that divides 1000000.",
-        )
-
-
-def sizes_lost(read: ExecutionOutput) -> str:
-    """Report in a sentence which sizes of the planned sweep have no row; empty: none known.
-
-    Rows of other sizes show that the options are not those of the table.
-    """
-    if not {row.size for row in read.rows} <= _planned(read):
-        return ""
-    return next((finding.meaning for finding in _missing(read)), "")
-
-
-def _planned(read: ExecutionOutput) -> set[int]:
-    options = read.preface.options
-    if options is None or not _by_blocks(read) or not read.rows:
-        return set()
-    low, high, factor = options.smallest, options.largest, options.factor
-    if not low or not high or not factor or factor < 2:
-        return set()
-    return {low * factor**power for power in range(64) if low * factor**power <= high}
-
-
-def _missing(read: ExecutionOutput) -> Iterator[Finding]:
-    planned = _planned(read)
-    if missing := planned - {row.size for row in read.rows}:
-        yield warning(
-            "sizes-missing",
-            f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}.",
-            "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
-        )
-
-
-def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
-    """Find sizes that fcollect of 3.3.9 prints incorrectly: its 32-bit block table begins at one element."""
-    options, ranks = read.preface.options, read.record.facts.get("ranks")
-    if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {V33}:
-        return
-    if collective(read.record.case) == "fcollect" and options.smallest > 4 * ranks:
-        yield warning(
-            "sizes-mislabelled",
-            "In NVSHMEM 3.3 fcollect_latency measures sizes other than its 32-bit block table "
-            f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
-            f"Begin with -b {4 * ranks} or less.",
-        )
-
-
-_SHAPES: Mapping[str, Sequence[BandwidthFormula]] = {
-    "reduction": (ALL_REDUCE,),
-    "bcast": (SAME,),
-    **dict.fromkeys(text.GATHERING, (GATHERING,)),
-}
-
-
-def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | None) -> Iterator[int]:
-    """Yield the positions of rows, each with its job, whose figures contradict each other.
-
-    `ranks`: the number of PEs, if all of them printed theirs.
-    """
-    checks: dict[str, RateCheck[int]] = {}
-    for at, (job, row) in enumerate(rows):
-        allowed = _ratios(row)
-        if not _is_ordered(row):
-            yield at
-        elif allowed is not None:
-            checks.setdefault(text.collective(job), RateCheck()).fits(at, (allowed,))
-    for kind, check in checks.items():
-        yield from check.settle(_SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
-
-
-def _ratios(row: NvshmemRow) -> Ratios | None:
-    cells = {figure.metric: printed(figure.token) for figure in row.figures if not figure.labels}
-    if not {"latency", "algbw", "busbw"} <= cells.keys():
-        return None
-    latency, algbw, busbw = cells["latency"], cells["algbw"].times(1e3), cells["busbw"].times(1e3)
-    # 1 GB/s is 1000 bytes per microsecond.
-    return ratios(row.size, latency if latency.value else ANYTHING, algbw, busbw)
-
-
-def _is_ordered(row: NvshmemRow) -> bool:
-    main = next((figure.metric for figure in row.figures), "")
-    stats: dict[str, Printed] = {}
-    for figure in row.figures:
-        stat = dict(figure.labels).get("stat", "")
-        if figure.metric == main and set(dict(figure.labels)) <= {"stat"}:
-            stats["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
-    return is_ordered(*(stats[stat] for stat in ("min", "mean", "max") if stat in stats))
+    low, high, step = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
+    planned = {low * step**power for power in range(64)} if low and step > 1 else set()
+    planned = {size for size in planned if size <= high}
+    if missing := planned - sizes:
+        meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
+        advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."
+        yield warning("sizes-missing", meaning, advice)
+        if sizes <= planned:  # other sizes show that the options are not those of the table
+            record.incomplete = record.incomplete or meaning

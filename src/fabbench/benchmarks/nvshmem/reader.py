@@ -1,192 +1,363 @@
-"""Reads the output of the perftests: which lines are titles, headers and rows of which table."""
+"""The tables of the perftests, by version, and the text around them: what each line means.
+
+All PEs print their options when they start, one PE prints tables, and the output of the others may arrive in the
+middle of them. Every column has a fixed number of decimals, which reveals truncated cells.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.nvshmem.execution import Executions, NvshmemTable
-from fabbench.benchmarks.nvshmem.layouts import (
-    ALL,
-    V31,
-    NvshmemLayout,
-    NvshmemRow,
-    PerfRow,
-    TableTitle,
-    Torn,
-    read_box_header,
-    read_header,
-    read_machine_row,
-    read_title,
+from fabbench.benchmarks.consistency import is_remains
+from fabbench.benchmarks.engine import (
+    COUNT,
+    NO_MEANING,
+    SIZE,
+    UNKNOWN,
+    Cells,
+    Column,
+    Execution,
+    Layout,
+    Note,
+    Row,
+    Statement,
+    Table,
+    cell_patterns,
+    is_ascending,
+    read_columns,
 )
-from fabbench.benchmarks.nvshmem.text import program, read_options, read_pes, read_statement
-from fabbench.model.compat import override
-from fabbench.model.log import Line
+from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
+from fabbench.benchmarks.nvshmem.text import (
+    PROGRAM,
+    UNSIZED,
+    case_of,
+    collective,
+    is_cut,
+    is_host_job,
+    is_job,
+    metric_of,
+)
+from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-_RULE = lazy(r"\+-[-+]*|#\s*-+")
-_FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
-_FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
-_ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
 _MAX_LINE = 4096  # characters of a line that are read; the longest lines of the programs are their options
-_NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
 
 
-class NvshmemReader(Reader):
-    """Reads one stream group."""
+def _real(decimals: str) -> str:
+    return rf"\d{{1,18}}\.\d{decimals}|-?inf|-?nan"
 
-    def __init__(self) -> None:
-        self._executions = Executions()
-        self._titles: dict[str, TableTitle] = {}
-        """By the rank of the stream, like the tables: usually one PE prints them."""
-        self._tables: dict[str, NvshmemTable] = {}
 
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        used = self._read(line)
-        out, self._executions.out = self._executions.out, []
-        return out if used or out else None
+_TIME = Column("latency", exponent=-6, cell=_real("{6}"))
+_RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))  # GB is 2^30 bytes in some versions: see figures.py
+_MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
+_THREADS = Column(label="threads", cell=COUNT)
+_WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
+_COLUMNS: Mapping[str, Column] = {
+    r"size\(b(?:ytes)?\)": SIZE,
+    "threads.*": _THREADS,
+    "count": Column(cell=COUNT),
+    # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
+    "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
+    "redop": Column(label="redop", cell=_WORD),
+    "scope": Column(label="scope", cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twb]"),
+    r"(?:algbw)\(gb/s\)": Column("algbw", exponent=9, cell=_real("{3}")),
+    r"(?:busbw)\(gb/s\)": Column("busbw", exponent=9, cell=_real("{3}")),
+    r"(min|max)_lat\(us\)": _TIME._replace(stat="{}", cell=_real("{3}")),
+    r"(thread|warp|block)\(us\)": _TIME._replace(stat="scope={}", cell=_real("{2}")),
+    r"[a-z_]+(?:us|\(us\)|\(usec\))": _TIME,
+    r"[a-z_]+(?:gb/sec|\(gb(?:/s|/sec)?\))": _RATE,
+    r"[a-z_]+(?:mmps|\(mmps\))": _MESSAGES,
+    r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
+    "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
+}
+"""Column name, in lower case and without blanks → column."""
+_NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
+_TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)  # below a title: the header that follows has not been read
+_HEADER = lazy(
+    r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
+    r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s.*?)\s*(?:\[\d+/\d+\])?"
+    r"|\|(?P<box>[^|\d][^|]*(?:\|[^|]*[a-z][^|]*)+)\|"
+)
+_GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
+_TITLE = lazy(
+    r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
+    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
+)
+_RULE = lazy(r"\+-[-+]*|#\s*-+")
+_FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set\. Using 1 values for bw\.\s*")
+_FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 
-    @override
-    def close(self) -> Sequence[Reading]:
-        cut = any(table.open_row for table in self._tables.values())
-        for rank in list(self._tables):
-            self._close_table(rank)
-        self._executions.close(cut=cut)
-        out, self._executions, self._titles = self._executions.out, Executions(), {}
-        return out
 
-    def _read(self, line: Line) -> bool:
-        line = line if len(line.text) <= _MAX_LINE else line._replace(text=line.text[:_MAX_LINE])
-        text = line.text
-        table = self._tables.get(line.stream.rank)
-        machine = read_machine_row(text, inside=self._executions.inside)
-        if machine is not None:
-            self._machine(line, machine)
-            return True
-        row = table.layout.read(text) if table is not None else None
-        if table is None or row is None:
-            return self._of_table(line) or self._headless(line) or self._around(line)
-        if isinstance(row, NvshmemRow):
-            self._executions.row(table, row, line)
-            # From 2.0 to 3.0 a rule follows each row.
-            table.open_row = table.layout.boxed and len(table.layout.columns) == 2
-        elif not self._of_table(line):
-            self._executions.add_torn_row(table, line)
+def _table_line(text: str, execution: Execution | None) -> Statement | None:
+    """Read a line of a table that is not a row."""
+    bare = text.strip()
+    header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
+    if header is not None and (not header["job"] or is_job(header["job"])):
+        names = header["box"].split("|") if header["box"] else _GAP.split(header["names"])
+        layout = read_columns(names, _COLUMNS)
+        if layout[0] in {SIZE, _THREADS} and UNKNOWN not in layout and any(each.exponent for each in layout):
+            return _header(header["job"] or "", layout, _eras(layout, bare), execution)
+        if execution is not None and not header["box"] and "elems" not in bare:
+            return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
+    if (title := _title(bare, execution)) is not None or execution is None:
+        return title
+    if _RULE.fullmatch(bare):
+        return Statement(notes=[Note("rule")])
+    if (match := _FACTOR.fullmatch(text)) is not None:
+        # 3.1 prints this before each row of a job that is not a collective.
+        layouts = _misprinted(match[1])
+        known = not layouts or execution.layouts == layouts
+        return NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
+    return Statement(notes=[Note("eras", V31)]) if _FOOTER.match(text) else None
+
+
+def _eras(layout: Layout, header: str) -> str:
+    """Return the versions that print such a header."""
+    metrics, stats = {column.metric for column in layout}, {column.stat.partition("=")[0] for column in layout}
+    if header[0] == "|" or header.startswith("Size("):
+        return V2 if header[0] == "|" and "scope" not in stats else V1
+    if layout[1].cell == COUNT or "rank" in stats:
+        return V33
+    if "busbw" in metrics:
+        return f"{V31} {V32}"
+    # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
+    return f"{V31} {V32} {V33}" if "latency" in metrics else f"{V32} {V33}"
+
+
+def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Statement | None:
+    """Return what the names of columns mean below a title: their own, or that of the line before."""
+    title = job or (execution.title if execution is not None and execution.layouts == _TITLED else "")
+    if is_cut(title) or (_RATE.metric in {each.metric for each in layout} and collective(title)):
+        return None  # the test of the rows is unknown, but there was a title
+    layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in UNSIZED else layout,)
+    if eras == f"{V31} {V32}" and (misprinted := _misprinted(title)):
+        layouts, eras = misprinted, V31
+    begins = _begins(job, execution) if job else execution is None
+    said = Statement(begins=begins, layouts=layouts, notes=[Note("header"), Note("eras", eras)])
+    if job or (not title and execution is not None):
+        return said._replace(title=job, labels=_NO_LABELS)
+    return said
+
+
+def _title(text: str, execution: Execution | None) -> Statement | None:
+    """Read a title. Captions of users (`# 3.5.21`) do not count."""
+    match = _TITLE.fullmatch(text)
+    if match is None:
+        return None
+    job = match["job"] or match["box"] or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else UNNAMED)
+    certain = bool(match["job"] or match["box"]) and (is_job(job) or (bool(match["hash"]) and is_cut(job)))
+    if (match["job"] or match["box"]) and not certain and (not is_host_job(job) or text == job):
+        return None
+    labels = {**_NO_LABELS, **_sub_job(match["sub"] or match["scope"] or match["dtype"] or "")}
+    if execution is None and not certain:
+        return Statement(above=True, title=job, labels=labels)
+    return Statement(
+        begins=_begins(job, execution), title=job, labels=labels, layouts=_TITLED, notes=[Note("title", job)]
+    )
+
+
+def _late(execution: Execution) -> list[Note]:
+    return [note for said in execution.late for note in said.notes]
+
+
+def _begins(job: str, execution: Execution | None) -> bool:
+    """Return whether a title is that of another program than the tables before it."""
+    if execution is None:
         return True
+    other = bool(execution.rows) and case_of(execution.title) != case_of(job)
+    return other and (not has_begun(execution.notes) or has_begun(_late(execution)))
 
-    def _headless(self, line: Line) -> bool:
-        """Read a line that looks like a row below a title whose header is missing."""
-        rank = line.stream.rank
-        table, title = self._tables.get(rank), self._titles.get(rank)
-        if _ROW.match(line.text) is None:
-            return False
-        if table is None and title is not None and title.certain and title.near(line.number):
-            table = self._tables[rank] = NvshmemTable(title.job, _NO_COLUMNS, rank, headless=True)
-        if table is None or not table.headless:
-            return False
-        self._executions.add_torn_row(table, line)
+
+def _another(execution: Execution, row: Row) -> bool:
+    """Return whether a table repeats a row: a program prints each only once."""
+    if any(note.kind == "copy" for note in execution.notes):
+        return False
+    if has_begun(execution.notes) and not has_begun(_late(execution)):
+        return False  # this program prints text when it starts, and no program has since
+    key = row.title, row.size, row.labels
+    return any((each.title, each.size, each.labels) == key for each in execution.rows)
+
+
+@lru_cache(maxsize=64)
+def _misprinted(job: str) -> Sequence[Layout]:
+    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`; empty: no such job."""
+    columns = {column.metric: column for column in (_TIME, _RATE, _MESSAGES)}
+    if collective(job) or metric_of(job) not in columns:
+        return ()
+    none, end = Column(cell="None"), (columns[metric_of(job)], *(Column(cell=r"1\.000"),) * 2)
+    return (SIZE, none, Column(cell=r"\S+"), *end), (SIZE, none, *end)  # the scope is not initialized
+
+
+_REDOPS = frozenset({"sum", "prod", "and", "or", "xor", "min", "max"})
+
+
+def _sub_job(text: str) -> dict[str, str]:
+    """Return the labels in a subtitle such as ``32-bit-block`` or ``int32-sum-t``."""
+    labels: dict[str, str] = {}
+    for word in re.findall(r"\d+-bit|[^-\s]+", text):
+        lower = word.lower()
+        scope = lower in {"thread", "warp", "block", "t", "w", "b"}
+        if lower not in {"none", "(null)", "null"}:
+            labels.setdefault("scope" if scope else "redop" if lower in _REDOPS else "dtype", word)
+    return labels
+
+
+# ---------------------------------------------------------------- machine-readable rows
+# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time option up to 2.11, and
+# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with
+# the statistics of repetitions, was added after 3.6.
+
+_SIGN = "&&&& PERF"
+_NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
+_PERF = lazy(
+    r"&&&& PERF(?P<stats>_STATS)? (?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
+    rf"(?(stats)| (?P<value>{_real('{6}')})) [+-](?P<unit>[A-Za-z/]+)(?(stats) mean=(?P<mean>{_NUMBER})"
+    rf" stddev=(?P<stdev>{_NUMBER}) min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) repetitions=\d+)\s*"
+)
+_PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
+
+
+def _perf(text: str) -> tuple[Statement, str]:
+    """Return what a machine-readable row means, and its cells."""
+    match = _PERF.fullmatch(text) if len(text) < 400 else None
+    (column,) = read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
+    if match is None or not column.exponent:
+        return Statement(layouts=_TITLED, row=True), text
+    names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
+    figures = [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
+    start = f"{match['job']} {match['sub']}"
+    size = SIZE if match["variable"].lower().startswith("size") else _THREADS
+    layout = (Column("perf", cell=re.escape(start)), size, *figures)
+    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, V33 if match["stats"] else " ".join(ALL)
+    said = Statement(title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True)
+    return said, " ".join((start, match["size"], *(match[name] for name in names)))
+
+
+def _machine(text: str, execution: Execution | None) -> Statement | None:
+    said, _ = _perf(text)
+    if execution is not None and execution.layouts == said.layouts:
+        return None
+    return said._replace(begins=_begins(said.title or "", execution) and (execution is None or bool(said.title)))
+
+
+def _cells(text: str) -> Cells:
+    if text.startswith(_SIGN):
+        return Cells(_perf(text)[1])
+    bare = text.strip()
+    return Cells(bare[1:-1].replace("|", " ") if len(bare) > 1 and bare[0] == bare[-1] == "|" else text)
+
+
+_ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
+
+
+def _remains(text: str, layout: Layout) -> bool:
+    cells = text.replace("|", " ").split()
+    if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
+        torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
+        return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
+    if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
+    return text[:1] not in {"#", "+"} and (
+        text.startswith("Job Name shmem_") or is_remains(cells, cell_patterns(layout))
+    )
 
-    def _of_table(self, line: Line) -> bool:
-        """Read a line that belongs to tables but is not a row."""
-        text, rank = line.text, line.stream.rank
-        if "ize" in text and (header := read_header(text)) is not None:
-            self._title(line._replace(text=header[0]))
-            self._open(line, header[1])
-            return True
-        if text.lstrip()[:1] == "|" and (layout := read_box_header(text)) is not None:
-            self._open(line, layout)
-            return True
-        if self._title(line):
-            return self._titles[rank].certain
-        table = self._tables.get(rank)
-        if table is None:
-            return False
-        if _RULE.fullmatch(text.strip()):
-            table.open_row = False
-        elif (factor := _FACTOR.match(text)) is not None:
-            # 3.1 prints this before each row of a job that is not a collective.
-            if table.job is None and not table.attached:
-                table.job = factor[1]
-                table.layout = table.layout.of_job(factor[1])
-            table.narrow(table.layout.eras)
-        elif _FOOTER.match(text):
-            table.narrow(frozenset({V31}))
-        else:
-            return False
+
+# ---------------------------------------------------------------- text around tables
+
+_MAY_MATTER = lazy(
+    r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
+    r"|sage|Selected provider|_latency|_bw|on_stream"
+)
+_COMMAND = lazy(
+    r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
+    rf"(?:(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|nvshmrun(?:\.hydra)?|env|timeout)\s(?:.*[\s/'\"])?"
+    rf"|\S*/)?(?P<program>{PROGRAM})(?:[\s'\";].*)?"
+)
+_MYPE = lazy(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
+# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first is printed once the transport works.
+# Transports print without NVSHMEM's prefix, to standard error (transport_common.h).
+_SHOWN = lazy(
+    r"\bNVSHMEM v(?P<version>\d{1,4}\.\d{1,4}\.\d{1,4})\b"
+    r"|NVSHMEM INFO Successfully initialized the transport: (?P<transport>[A-Za-z]\w*)"
+    r"|NVSHMEM INFO \w+ transport skipped in favor of: (?P<none>none)\b"
+    r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric (?P<fabric>\S+), nic \S+, hmem"
+)
+_SETTING = lazy(r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)")
+_FATAL = lazy(
+    r"This test requires exactly two processes|.*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
+    rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
+    rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAM}: (?:command not found|not found|No such file)"
+)
+_MESSAGE = lazy(
+    # Too common to begin an execution; the failure may also be that of a transport that was only tried.
+    r"(?P<error>.*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with ))"
+    r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)|(?P<usage>\s*[Uu]sage\s*:)"
+    r"|.*\bNVSHMEM (?:INFO|TRACE)\b|Note: (?:Above is full list of options|This test measures full round-trip)"
+)
+
+
+def _around(text: str, execution: Execution | None) -> Statement | None:
+    """Read a line of text from the program or NVSHMEM, or a command line."""
+    line, none = text.strip()[:LONGEST_QUOTE], execution is None
+    notes = [Note(name, value.lower(), line) for name, value in _SETTING.findall(text)]
+    words, said = " ".join(text.split())[:LONGEST_QUOTE], None
+    if line.startswith("min_size:"):
+        return Statement(late=True, begins=_differs(text, execution), notes=[Note("options", text)])
+    if pes := _MYPE.findall(text):
+        return _pes([Note("pe", *pe) for pe in pes], execution)
+    if (match := _COMMAND.fullmatch(text.strip())) is not None:
+        return Statement(above=True, ends=True, end=0, case=match["program"], notes=notes)
+    if (match := _SHOWN.search(text)) is not None:
+        named = match.groupdict().items()
+        notes += [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
+    if notes:
+        said = Statement(above=none, late=True, notes=notes)
+    elif _FATAL.match(text):
+        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}")
+    elif text.startswith("Runtime options after parsing"):
+        said = Statement(begins=none)
+    elif not none and (match := _MESSAGE.match(text)) is not None:
+        said = Statement(late=True, notes=[Note(match.lastgroup, words)]) if match.lastgroup else NO_MEANING
+    return said
+
+
+def _differs(text: str, execution: Execution | None) -> bool:
+    """Return whether any option differs from those of the open execution; a truncated line may lack some."""
+    if execution is None:
         return True
+    new = printed_options(text)
+    old = next((printed_options(note.value) for note in execution.notes if note.kind == "options"), new)
+    return any(new.get(name, value) != value for name, value in old.items())
 
-    def _around(self, line: Line) -> bool:
-        """Read a line of text from the program or NVSHMEM, or a command line."""
-        text, executions = line.text, self._executions
-        if (options := read_options(text)) is not None:
-            executions.add_options(options)
-        elif pes := read_pes(text):
-            executions.add_pes(pes)
-        elif name := program(text):
-            # It begins another execution.
-            if inside := executions.inside:
-                self._executions.out = [*self.close()]
-            self._executions.preface.program = name
-            read_statement(text, self._executions.preface, inside=False)
-            return inside
-        elif read_statement(text, executions.preface, inside=executions.inside):
-            executions.preface.started = True
-        else:
-            return False
-        return True
 
-    def _title(self, line: Line) -> bool:
-        """Read a title or a possible title; return whether the line is one."""
-        title, rank = read_title(line.text, line.number), line.stream.rank
-        if title is None:
-            return False
-        old = self._titles.get(rank)
-        if title.certain or old is None or not old.certain:
-            self._titles[rank] = title
-        if title.certain:
-            self._close_table(rank)
-            self._executions.preface.started = True
-        return True
+def _pes(new: Sequence[Note], execution: Execution | None) -> Statement:
+    """Read PEs that print their numbers: each does so once."""
+    if execution is None:
+        return Statement(begins=True, notes=new)
+    old = {note.value for note in (*execution.notes, *_late(execution)) if note.kind == "pe"}
+    pes = {note.value for note in new}
+    if old == pes == {"0"} and not execution.rows and not execution.record.failures:
+        return Statement(notes=[Note("copy")])
+    return Statement(begins=not old.isdisjoint(pes), late=True, notes=new)
 
-    def _open(self, line: Line, layout: NvshmemLayout) -> None:
-        rank = line.stream.rank
-        self._close_table(rank)
-        title = self._titles.pop(rank, None)
-        if title is not None and not layout.may_be_of(title.job):
-            # The test of the rows is unknown, but there was a title.
-            self._executions.preface.job, title = title.job, None
-        titled = title is not None and (title.certain or title.near(line.number))
-        if title is None or not titled:
-            title = TableTitle(line.number)
-        layout = replace(layout.of_job(title.job), labels=title.labels)
-        self._tables[rank] = NvshmemTable(title.job, layout, rank, titled)
-        self._executions.preface.started = True
 
-    def _machine(self, line: Line, reading: PerfRow | Torn) -> None:
-        """Read a machine-readable row: it needs no title and no header."""
-        rank = line.stream.rank
-        table = self._tables.get(rank)
-        other = table is None or bool(table.layout.columns)
-        if table is not None and not other and isinstance(reading, PerfRow):
-            other = table.job not in {None, reading.job}
-            other = other or (table.attached and self._executions.begins_another(table, reading.row))
-        if table is None or other:
-            self._close_table(rank)
-            table = self._tables[rank] = NvshmemTable(None, _NO_COLUMNS, rank)
-        if isinstance(reading, PerfRow):
-            table.job = reading.job
-            table.narrow(reading.eras)
-            self._executions.row(table, reading.row, line)
-            # The title above belongs to these rows: the next table has one of its own.
-            self._titles.pop(rank, None)
-        else:
-            self._executions.add_torn_row(table, line)
+def _statement(text: str, execution: Execution | None) -> Statement | None:
+    text = text[:_MAX_LINE]
+    if text.startswith(_SIGN):
+        return _machine(text, execution)
+    said = _table_line(text, execution)
+    return _around(text, execution) if said is None and _MAY_MATTER.search(text) else said
 
-    def _close_table(self, rank: str) -> None:
-        table = self._tables.pop(rank, None)
-        if table is not None and not table.attached:
-            preface = self._executions.preface
-            preface.empty_tables += 1
-            preface.job, preface.started = preface.job or table.job, True
+
+TABLE = Table(
+    benchmark="nvshmem",
+    program="NVSHMEM",
+    statement=_statement,
+    failed=lazy(r"(?!)"),
+    fits=is_ascending,
+    cells=_cells,
+    remains=_remains,
+    settle=settle,
+    another=_another,
+    over_mpi=False,
+)
