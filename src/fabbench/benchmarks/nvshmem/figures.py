@@ -66,11 +66,9 @@ class _Said:
         self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
     def all(self, kind: str) -> Sequence[Note]:
-        """Return the notes of a kind."""
         return self.notes.get(kind, ())
 
     def first(self, kind: str) -> Note:
-        """Return the first note of a kind; an empty one if there is none."""
         return next(iter(self.all(kind)), Note(""))
 
     def setting(self, name: str, shown: str = "") -> Note:

@@ -189,9 +189,8 @@ def _sub_job(text: str) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- machine-readable rows
-# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time option up to 2.11, and
-# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with
-# the statistics of repetitions, was added after 3.6.
+# A compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction
+# is better. PERF_STATS, with the statistics of repetitions, was added after 3.6.
 
 _SIGN = "&&&& PERF"
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"

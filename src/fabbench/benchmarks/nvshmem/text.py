@@ -1,8 +1,7 @@
 """The names of perftests, and what they mean. Pure.
 
-A title names the job: point-to-point ones are the program's name followed by the direction (`shmem_put_bw_uni`),
-device collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction` of
-`reduction_latency`).
+A title names the job: point-to-point ones are the program's name and the direction (`shmem_put_bw_uni`), device
+collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction`).
 """
 
 import re
