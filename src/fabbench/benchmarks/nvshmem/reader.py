@@ -293,14 +293,17 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
         notes += [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
-    if notes:
+    message = _MESSAGE.match(text) if not none else None
+    if _FATAL.match(text):
+        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
+    elif message is not None and message.lastgroup:
+        said = Statement(late=True, notes=[*notes, Note(message.lastgroup, words)])
+    elif notes:
         said = Statement(above=none, late=True, notes=notes)
-    elif _FATAL.match(text):
-        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}")
     elif text.startswith("Runtime options after parsing"):
         said = Statement(begins=none)
-    elif not none and (match := _MESSAGE.match(text)) is not None:
-        said = Statement(late=True, notes=[Note(match.lastgroup, words)]) if match.lastgroup else NO_MEANING
+    elif message is not None:
+        said = NO_MEANING
     return said
 
 
