@@ -34,10 +34,6 @@ _BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
 _TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
 _AMBIGUOUS = "ambiguous"  # of both
 _SCOPES = {"t": "thread", "w": "warp", "b": "block"}
-_COPIES = (
-    "The processes did not find each other: each one is PE 0 and measures alone. "
-    "Check that NVSHMEM_BOOTSTRAP fits the launcher."
-)
 _OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
 
 
@@ -70,11 +66,9 @@ class _Said:
         self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
     def all(self, kind: str) -> Sequence[Note]:
-        """Return the notes of a kind."""
         return self.notes.get(kind, ())
 
     def first(self, kind: str) -> Note:
-        """Return the first note of a kind; an empty one if there is none."""
         return next(iter(self.all(kind)), Note(""))
 
     def setting(self, name: str, shown: str = "") -> Note:
@@ -172,14 +166,10 @@ def _implied_ranks(rows: Sequence[Row]) -> int | None:
     """Return the only number of PEs that explains busbw / algbw; None: several, or none."""
     kind, found = _only(collective(row.title) for row in rows), [each for row in rows if (each := _ratios(row))]
     low, high = max((each.bus_low for each in found), default=0.0), min((each.bus_high for each in found), default=1e9)
-    unknown = not any(row.title for row in rows)
-    if kind == "reduction" or (unknown and low > 1):
-        shape = ALL_REDUCE
-    elif kind in text.GATHERING or (unknown and high < 1):
-        shape = GATHERING
-    else:
-        return None
-    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
+    if not any(row.title for row in rows):
+        kind = "reduction" if low > 1 else "alltoall" if high < 1 else ""
+    (shape, *_) = _SHAPES.get(kind, (SAME,))
+    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))} if shape is not SAME else set()
     return numbers.pop() if len(numbers) == 1 else None
 
 
@@ -223,20 +213,17 @@ def _add_network(record: Record, said: _Said) -> None:
     Debug text overrides settings. With PEs on two or more hosts, the transport that NVSHMEM reports as
     initialized carried the data; on one host without any, PEs access each other's memory directly.
     """
-    hosts = int(record.facts.get("hosts", 0))
     transport, provider = said.setting(TRANSPORT, "transport"), said.setting(PROVIDER, "provider")
-    found: dict[str, Note] = {}
-    if transport.value == "libfabric":
-        efa = provider.value in {"efa", "efa-direct"}
-        name = "efa" if efa else f"libfabric-{provider.value}" if provider.value else "libfabric"
-        found = {"network": transport._replace(value=name), "provider": provider, "fabric": said.first("fabric")}
-    elif transport.value not in {"", "none"}:
-        ib = transport.value in {"ibrc", "ibdevx", "ibgda"}
-        found = {"network": transport._replace(value="ib") if ib else transport}
-    if "transport" in said.notes and transport.value == "none" and hosts == 1:
+    name, shown, found = transport.value, "transport" in said.notes, dict[str, Note]()
+    if name == "libfabric":
+        found = {"provider": provider, "fabric": said.first("fabric")}
+        name = "efa" if provider.value in {"efa", "efa-direct"} else f"{name}-{provider.value}".strip("-")
+    name = "ib" if name in {"ibrc", "ibdevx", "ibgda"} else name
+    if name == "none" and shown and record.facts.get("hosts") == 1:
         found["transport"] = transport._replace(value="p2p")
-    elif "transport" in said.notes and transport.value != "none" and hosts > 1:
-        found["transport"] = found["network"]
+    elif name != "none":
+        found["network"] = transport._replace(value=name)
+        found |= {"transport": found["network"]} if shown and int(record.facts.get("hosts", 0)) > 1 else {}
     record.facts |= {name: each.value for name, each in found.items() if each.value}
     record.evidence |= {name: each.line for name, each in found.items() if each.value}
 
@@ -245,7 +232,7 @@ def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
     """Add how the execution ended."""
     errors = dict.fromkeys(each.value for each in said.all("error") if each.rows >= said.rows)
     if said.copies:
-        record.failures.insert(0, _COPIES)
+        record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
     record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
     if "usage" in said.notes and not said.rows and not record.failures:
         record.failures.append("The program printed its usage text instead of running.")
@@ -318,9 +305,8 @@ def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) ->
 def _settings(said: _Said) -> Iterator[Finding]:
     transport, provider = said.setting(TRANSPORT), said.setting(PROVIDER)
     if provider.value and transport.value != "libfabric":
-        seen = f"is {transport.value}" if transport.value else "is not shown (default: ibrc)"
-        meaning = f"{PROVIDER}={provider.value} applies to libfabric only, and {TRANSPORT} {seen}."
-        yield warning("provider-unused", meaning, f"Set {TRANSPORT}=libfabric too, for every PE.", line=provider.line)
+        meaning = f"{PROVIDER} applies to libfabric only, and {TRANSPORT} is {transport.value or 'not shown'}."
+        yield warning("provider-unused", meaning, f"Set {TRANSPORT}=libfabric for every PE.", line=provider.line)
     if transport.value == "libfabric" and not provider.value:
         meaning = f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi)."
         yield warning("provider-unset", meaning, f"Set {PROVIDER} too: efa for EFA.", line=transport.line)

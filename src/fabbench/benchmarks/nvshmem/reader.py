@@ -27,20 +27,9 @@ from fabbench.benchmarks.engine import (
     read_columns,
 )
 from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
-from fabbench.benchmarks.nvshmem.text import (
-    PROGRAM,
-    UNSIZED,
-    case_of,
-    collective,
-    is_cut,
-    is_host_job,
-    is_job,
-    metric_of,
-)
+from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective, metric_of
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
-
-_MAX_LINE = 4096  # characters of a line that are read; the longest lines of the programs are their options
 
 
 def _real(decimals: str) -> str:
@@ -76,7 +65,8 @@ _TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)  # below a title: the head
 _HEADER = lazy(
     r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
     r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s.*?)\s*(?:\[\d+/\d+\])?"
-    r"|\|(?P<box>[^|\d][^|]*(?:\|[^|]*[a-z][^|]*)+)\|"
+    r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) \(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
+    r"\s*\|"
 )
 _GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
 _TITLE = lazy(
@@ -92,11 +82,10 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     """Read a line of a table that is not a row."""
     bare = text.strip()
     header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
-    if header is not None and (not header["job"] or is_job(header["job"])):
-        names = header["box"].split("|") if header["box"] else _GAP.split(header["names"])
-        layout = read_columns(names, _COLUMNS)
+    if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
+        layout = _layout(header["box"] or header["names"])
         if layout[0] in {SIZE, _THREADS} and UNKNOWN not in layout and any(each.exponent for each in layout):
-            return _header(header["job"] or "", layout, _eras(layout, bare), execution)
+            return _header(header["job"] or "", layout, _eras(bare), execution)
         if execution is not None and not header["box"] and "elems" not in bare:
             return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
     if (title := _title(bare, execution)) is not None or execution is None:
@@ -111,32 +100,34 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     return Statement(notes=[Note("eras", V31)]) if _FOOTER.match(text) else None
 
 
-def _eras(layout: Layout, header: str) -> str:
+@lru_cache(maxsize=64)
+def _layout(names: str) -> Layout:
+    return read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
+
+
+def _eras(header: str) -> str:
     """Return the versions that print such a header."""
-    metrics, stats = {column.metric for column in layout}, {column.stat.partition("=")[0] for column in layout}
     if header[0] == "|" or header.startswith("Size("):
-        return V2 if header[0] == "|" and "scope" not in stats else V1
-    if layout[1].cell == COUNT or "rank" in stats:
+        return V2 if header[0] == "|" and "(us)" not in header else V1
+    if " count " in header or " -> " in header:
         return V33
-    if "busbw" in metrics:
+    if "busbw" in header:
         return f"{V31} {V32}"
     # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
-    return f"{V31} {V32} {V33}" if "latency" in metrics else f"{V32} {V33}"
+    return f"{V31} {V32} {V33}" if "latency" in header else f"{V32} {V33}"
 
 
 def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Statement | None:
     """Return what the names of columns mean below a title: their own, or that of the line before."""
     title = job or (execution.title if execution is not None and execution.layouts == _TITLED else "")
-    if is_cut(title) or (_RATE.metric in {each.metric for each in layout} and collective(title)):
+    if CUT_JOB.fullmatch(title) or (collective(title) and any(each.metric == _RATE.metric for each in layout)):
         return None  # the test of the rows is unknown, but there was a title
     layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in UNSIZED else layout,)
     if eras == f"{V31} {V32}" and (misprinted := _misprinted(title)):
         layouts, eras = misprinted, V31
     begins = _begins(job, execution) if job else execution is None
     said = Statement(begins=begins, layouts=layouts, notes=[Note("header"), Note("eras", eras)])
-    if job or (not title and execution is not None):
-        return said._replace(title=job, labels=_NO_LABELS)
-    return said
+    return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
 
 
 def _title(text: str, execution: Execution | None) -> Statement | None:
@@ -145,15 +136,14 @@ def _title(text: str, execution: Execution | None) -> Statement | None:
     if match is None:
         return None
     job = match["job"] or match["box"] or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else UNNAMED)
-    certain = bool(match["job"] or match["box"]) and (is_job(job) or (bool(match["hash"]) and is_cut(job)))
-    if (match["job"] or match["box"]) and not certain and (not is_host_job(job) or text == job):
+    certain = bool(JOB.fullmatch(job) or (match["hash"] and CUT_JOB.fullmatch(job)))
+    if match["dtype"] is None and not certain and (job.lower() not in HOST_TITLES or text == job):
         return None
     labels = {**_NO_LABELS, **_sub_job(match["sub"] or match["scope"] or match["dtype"] or "")}
     if execution is None and not certain:
         return Statement(above=True, title=job, labels=labels)
-    return Statement(
-        begins=_begins(job, execution), title=job, labels=labels, layouts=_TITLED, notes=[Note("title", job)]
-    )
+    said = Statement(title=job, labels=labels, layouts=_TITLED, notes=[Note("title", job)])
+    return said._replace(begins=_begins(job, execution))
 
 
 def _late(execution: Execution) -> list[Note]:
@@ -170,9 +160,8 @@ def _begins(job: str, execution: Execution | None) -> bool:
 
 def _another(execution: Execution, row: Row) -> bool:
     """Return whether a table repeats a row: a program prints each only once."""
-    if any(note.kind == "copy" for note in execution.notes):
-        return False
-    if has_begun(execution.notes) and not has_begun(_late(execution)):
+    copies = any(note.kind == "copy" for note in execution.notes)
+    if copies or (has_begun(execution.notes) and not has_begun(_late(execution))):
         return False  # this program prints text when it starts, and no program has since
     key = row.title, row.size, row.labels
     return any((each.title, each.size, each.labels) == key for each in execution.rows)
@@ -188,24 +177,20 @@ def _misprinted(job: str) -> Sequence[Layout]:
     return (SIZE, none, Column(cell=r"\S+"), *end), (SIZE, none, *end)  # the scope is not initialized
 
 
-_REDOPS = frozenset({"sum", "prod", "and", "or", "xor", "min", "max"})
+_KINDS = dict.fromkeys(["sum", "prod", "and", "or", "xor", "min", "max"], "redop") | dict.fromkeys(
+    ["thread", "warp", "block", "t", "w", "b"], "scope"
+)
 
 
 def _sub_job(text: str) -> dict[str, str]:
     """Return the labels in a subtitle such as ``32-bit-block`` or ``int32-sum-t``."""
-    labels: dict[str, str] = {}
-    for word in re.findall(r"\d+-bit|[^-\s]+", text):
-        lower = word.lower()
-        scope = lower in {"thread", "warp", "block", "t", "w", "b"}
-        if lower not in {"none", "(null)", "null"}:
-            labels.setdefault("scope" if scope else "redop" if lower in _REDOPS else "dtype", word)
-    return labels
+    words = re.findall(r"\d+-bit|[^-\s]+", text)
+    return {_KINDS.get(word.lower(), "dtype"): word for word in reversed(words)}
 
 
 # ---------------------------------------------------------------- machine-readable rows
-# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time option up to 2.11, and
-# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with
-# the statistics of repetitions, was added after 3.6.
+# A compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction
+# is better. PERF_STATS, with the statistics of repetitions, was added after 3.6.
 
 _SIGN = "&&&& PERF"
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
@@ -217,6 +202,7 @@ _PERF = lazy(
 _PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
 
 
+@lru_cache(maxsize=4)
 def _perf(text: str) -> tuple[Statement, str]:
     """Return what a machine-readable row means, and its cells."""
     match = _PERF.fullmatch(text) if len(text) < 400 else None
@@ -233,20 +219,15 @@ def _perf(text: str) -> tuple[Statement, str]:
     return said, " ".join((start, match["size"], *(match[name] for name in names)))
 
 
-def _machine(text: str, execution: Execution | None) -> Statement | None:
-    said, _ = _perf(text)
-    if execution is not None and execution.layouts == said.layouts:
-        return None
-    return said._replace(begins=_begins(said.title or "", execution) and (execution is None or bool(said.title)))
-
-
 def _cells(text: str) -> Cells:
     if text.startswith(_SIGN):
         return Cells(_perf(text)[1])
     bare = text.strip()
-    return Cells(bare[1:-1].replace("|", " ") if len(bare) > 1 and bare[0] == bare[-1] == "|" else text)
+    return Cells(bare[1:-1].replace("|", " ") if _BOXED.fullmatch(bare) else bare)
 
 
+_BOXED = lazy(r"\|(?:\s*[^\s|]+\s*\|)+")
+_TORN_BOX = lazy(r"\|\s*\d.*[^|]|\|\s*\d+\s*(?:\|.*)?|\|.*\.(?:\d\d|\d{6})\s*\|")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
@@ -255,6 +236,8 @@ def _remains(text: str, layout: Layout) -> bool:
     if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
         torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
+    if text[:1] == "|" and (len(layout) == 2 or "=" in layout[-1].stat):
+        return _TORN_BOX.fullmatch(text) is not None
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
     return text[:1] not in {"#", "+"} and (
@@ -310,14 +293,17 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
         notes += [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
-    if notes:
+    message = _MESSAGE.match(text) if not none else None
+    if _FATAL.match(text):
+        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
+    elif message is not None and message.lastgroup:
+        said = Statement(late=True, notes=[*notes, Note(message.lastgroup, words)])
+    elif notes:
         said = Statement(above=none, late=True, notes=notes)
-    elif _FATAL.match(text):
-        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}")
     elif text.startswith("Runtime options after parsing"):
         said = Statement(begins=none)
-    elif not none and (match := _MESSAGE.match(text)) is not None:
-        said = Statement(late=True, notes=[Note(match.lastgroup, words)]) if match.lastgroup else NO_MEANING
+    elif message is not None:
+        said = NO_MEANING
     return said
 
 
@@ -342,11 +328,14 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Statement:
 
 
 def _statement(text: str, execution: Execution | None) -> Statement | None:
-    text = text[:_MAX_LINE]
+    text = text[:4096]  # the longest lines of the programs are their options
     if text.startswith(_SIGN):
-        return _machine(text, execution)
-    said = _table_line(text, execution)
-    return _around(text, execution) if said is None and _MAY_MATTER.search(text) else said
+        said, _ = _perf(text)
+        known = execution is not None and execution.layouts == said.layouts
+        begins = execution is None or (bool(said.title) and _begins(said.title or "", execution))
+        return None if known else said._replace(begins=begins)
+    of_table = _table_line(text, execution)
+    return _around(text, execution) if of_table is None and _MAY_MATTER.search(text) else of_table
 
 
 TABLE = Table(

@@ -1,8 +1,7 @@
 """The names of perftests, and what they mean. Pure.
 
-A title names the job: point-to-point ones are the program's name followed by the direction (`shmem_put_bw_uni`),
-device collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction` of
-`reduction_latency`).
+A title names the job: point-to-point ones are the program's name and the direction (`shmem_put_bw_uni`), device
+collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction`).
 """
 
 import re
@@ -18,14 +17,15 @@ GATHERING = frozenset({"alltoall", "fcollect", "reducescatter"})
 UNSIZED = frozenset({"barrier", "sync"})
 """Collectives that send no data: the column `size(B)` contains the threads of a block."""
 
-_HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
-_DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
-_DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
-_JOB = lazy(
+HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
+"""Titles of host programs, which other programs may print as well, and the programs."""
+JOB = lazy(
     r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
     r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
 )
-_CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""Names that can only be those of an NVSHMEM job."""
+CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 PROGRAM = (
     r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
@@ -33,20 +33,9 @@ PROGRAM = (
 )
 """A pattern for the programs' names."""
 
-
-def is_job(name: str) -> bool:
-    """Return whether a name can only be that of an NVSHMEM job."""
-    return _JOB.fullmatch(name) is not None
-
-
-def is_host_job(name: str) -> bool:
-    """Return whether a name is the title of a host program, which other programs may print as well."""
-    return name.lower() in _HOST_TITLES
-
-
-def is_cut(job: str) -> bool:
-    """Return whether a job's suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
-    return _CUT_JOB.fullmatch(job) is not None
+_DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
+_PUT_LATENCY = lazy(r"(?:^|_)put_latency")
+_DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
 
 
 @cache
@@ -59,33 +48,23 @@ def collective(job: str | None) -> str:
 @cache
 def case_of(job: str) -> str:
     """Return the program that prints a title; empty: unknown."""
-    if is_host_job(job):
-        return _HOST_TITLES[job.lower()]
+    if job.lower() in HOST_TITLES:
+        return HOST_TITLES[job.lower()]
     if (match := _DEVICE.fullmatch(job)) is not None:
         return f"{collective(job) or match[1] or match[2]}_latency"
     return _DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
 @cache
-def metric_of(job: str | None) -> str:
+def metric_of(job: str) -> str:
     """Return the metric of a point-to-point job; empty: its name does not show it."""
-    name = (job or "").lower()
-    if "msgrate" in name or "message_rate" in name:
-        return "message_rate"
-    if re.search(r"_bw|^bw|bandwidth", name):
-        return "bandwidth"
-    return "latency" if re.search(r"lat|ping", name) else ""
+    signs = {"msgrate|message_rate": "message_rate", "_bw|^bw|bandwidth": "bandwidth", "lat|ping": "latency"}
+    return next((metric for sign, metric in signs.items() if re.search(sign, job.lower())), "")
 
 
-@cache
-def way_of(job: str | None) -> str:
+def way_of(job: str) -> str:
     """Return `one-way` or `round-trip` for a latency; empty: the program's source does not state it."""
-    name = (job or "").lower()
-    if metric_of(job) != "latency":
-        return ""
-    if "ping" in name:
-        return "round-trip"
-    return "one-way" if re.search(r"(?:^|_)put_latency", name) else ""
+    return "round-trip" if "ping" in job.lower() else "one-way" if _PUT_LATENCY.search(job.lower()) else ""
 
 
 def direction_of(job: str) -> str:
