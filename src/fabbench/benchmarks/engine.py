@@ -196,7 +196,7 @@ class TableReader(Reader):
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text
         if said is None and known and self._table.failed.fullmatch(text):
-            said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
+            said = self._failure(text)
         if said is not None:
             return self._apply(said)
         if cells is None or execution is None or not self._table.remains(cells.text, execution.layouts[0]):
@@ -221,12 +221,7 @@ class TableReader(Reader):
         if execution is None:
             return ()
         record, settle = execution.record, self._table.settle
-        for at in sorted(out_of_order([row.size for row in execution.rows]), reverse=True):
-            execution.damage(execution.rows.pop(at).line)
-            if settle is None:
-                del execution.points[at]
-        points = execution.points if settle is None else [row.points() for row in settle(execution)]
-        record.points = list(chain.from_iterable(points))
+        record.points = list(chain.from_iterable(self._points(execution)))
         record.damaged.sort()
         largest, end = max((point.size for point in record.points), default=0), execution.end or 0
         if settle is None and 0 < largest < end:
@@ -235,6 +230,18 @@ class TableReader(Reader):
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         return (record,) if settle is None else (*record.points, record)
+
+    def _points(self, execution: Execution) -> Sequence[list[Point]]:
+        """Return the points of each row that counts, once the table has ended."""
+        settle = self._table.settle
+        for at in sorted(out_of_order([row.size for row in execution.rows]), reverse=True):
+            execution.damage(execution.rows.pop(at).line)
+            if settle is None:
+                del execution.points[at]
+        return execution.points if settle is None else [row.points() for row in settle(execution)]
+
+    def _failure(self, text: str) -> Statement:
+        return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
 
     def _row(self, row: Row, execution: Execution) -> Sequence[Reading]:
         if row.final is False:
