@@ -75,12 +75,12 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
         what = "show the network" if known else "do not show the network"
         debug = f"NCCL's debug lines {what}; no benchmark is in the log."
-        yield Outcome.OBSERVED, "This is a report of NCCL's RAS." if record.facts.get("report") else debug
+        yield Outcome.OBSERVED, f"This is a report of {report}." if (report := record.facts.get("report")) else debug
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    return record.case == NCCL_DEBUG and ending is None
+    return ending is None and (record.case == NCCL_DEBUG or "tests_failed" in record.facts)
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:

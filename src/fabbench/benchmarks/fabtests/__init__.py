@@ -27,7 +27,10 @@ class Fabtests(LibfabricBenchmark):
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = (*("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:"), *(f"{digit}s" for digit in range(10)))
+    first_words = (
+        *("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total "),
+        *(f"{digit}s" for digit in range(10)),
+    )
     """A row without a header has a time, such as ``0.01s``."""
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"

@@ -12,7 +12,6 @@ from fabbench.benchmarks import Reading
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.engine import (
     COUNT,
-    NO_MEANING,
     Cells,
     Column,
     Execution,
@@ -23,11 +22,11 @@ from fabbench.benchmarks.engine import (
     cell_patterns,
     read_columns,
 )
-from fabbench.benchmarks.libfabric.facts import InfoBlock, logged_facts
+from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
 from fabbench.benchmarks.libfabric.reader import PairReader, Process, Syntax, cells, error_lines
 from fabbench.model.compat import override
-from fabbench.model.log import Line
+from fabbench.model.log import Facts, Line
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
@@ -60,6 +59,13 @@ _PROVIDER = lazy(r"\s*Provider: ([a-z][\w;-]*)\s*")
 _HEADER = lazy(
     r"\s*(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer(?:\s+Mxfers/sec)?\s*"
 )
+# What runfabtests.sh prints: one line per test, or with -vvv their commands and output, and at the end the totals.
+_RUNFABTESTS = "runfabtests"
+_RESULT = lazy(r"fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
+_TOTAL = lazy(r"# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
+_OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}
+_TEST = lazy(r"- name: +fi_")
+_TEST_COMMAND = lazy(r"\s*(?:server|client)_cmd: ")
 _FIGURE = r"(?:\d+\.\d{6}|-?inf|-?nan)"
 _MACHINE_ROW = lazy(
     rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "
@@ -97,26 +103,31 @@ def _fits(row: Row) -> bool:
 def _statement(text: str, execution: Execution | None) -> Statement | None:
     if "usec/xfer" in text and _HEADER.fullmatch(text):
         return Statement(begins=True, layouts=(read_columns(text.split(), COLUMNS),))
-    if isinstance(execution, Process) and (said := _inside(text, execution)) is not None:
-        return said
-    if "_" not in text and "fabtests:" not in text:
-        return None
-    if _ERROR.fullmatch(text):
+    if isinstance(execution, Process) and text.startswith("libfabric:"):
+        provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
+        return Statement(facts=dict(logged_facts(text, provider)))
+    if execution is not None and _WRONG.fullmatch(text):
+        return Statement(wrong=1)
+    return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None
+
+
+def _program(text: str) -> Statement | None:
+    """Read a line that names a program, or is from runfabtests.sh."""
+    if _ERROR.fullmatch(text.strip()):
         return Statement(failure=text)
     if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
         return _SYNTAX.read_arguments(match["program"], match["words"].split())
-    return _SYNTAX.read(text)
+    return _result(text) or _SYNTAX.read(_TEST_COMMAND.sub("$ ", text))
 
 
-def _inside(text: str, process: Process) -> Statement | None:
-    """Read a line that has a meaning only while an execution is open."""
-    if text.startswith("libfabric:"):
-        provider = process.step.facts.get("provider", "") if process.step is not None else ""
-        return Statement(facts=dict(logged_facts(text, provider)))
-    if text.strip() == "fi_info:":
-        process.info = InfoBlock()
-        return NO_MEANING
-    return Statement(wrong=1) if _WRONG.fullmatch(text) else None
+def _result(text: str) -> Statement | None:
+    """Read the result of a test of runfabtests.sh, or one of its totals."""
+    if match := _TOTAL.fullmatch(text):
+        count, failed = int(match[2]), match[1] == "Fail"
+        facts: Facts = {f"tests_{_OUTCOMES[match[1]]}": count, **({"report": _RUNFABTESTS} if failed else {})}
+        return Statement(case=_RUNFABTESTS, facts=facts, failure=text if failed and count else "")
+    match = _RESULT.fullmatch(text)
+    return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "") if match else None
 
 
 _TABLE = Table(
@@ -142,6 +153,8 @@ class FabtestsReader(PairReader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
+        if self._pair.is_open and _TEST.match(line.text):
+            return self.close()
         banner, readings = self._banner, super().feed(line)
         self._banner = match[1] if (match := _PROVIDER.fullmatch(line.text)) else ""
         if banner and _HEADER.fullmatch(line.text):

@@ -177,6 +177,9 @@ class PairReader(TableReader):
             before += self._apply(Statement(begins=True, layouts=layouts)) or ()
         self._open = self._pair.at(line.stream) if self._pair.is_open else None
         readings = super().feed(line)
+        if text.endswith("fi_info:") and self._pair.is_open:
+            self._pair.at(line.stream).info = InfoBlock()
+            return [*before, *(readings or ())]
         # A damaged tag does not identify the stream: the row may belong to any table.
         for other in self._pair.running if readings is None and not process.layouts else ():
             if other.layouts and self._table.remains(text, other.layouts[0]):
@@ -239,8 +242,10 @@ class PairReader(TableReader):
         pair.is_open = True
         pair.record.wrong += said.wrong
         for name, value in said.facts.items():
-            if name != "side":
-                pair.report(name, str(value), process.side)
+            if isinstance(value, int):
+                pair.record.facts[name] = value
+            elif name != "side":
+                pair.report(name, value, process.side)
         if said.failure:
             program = f"The {process.side}" if process.side else self._table.program or pair.record.case
             sentence = f"{program or 'The program'} said: {quoted(said.failure)}"
@@ -254,7 +259,7 @@ class PairReader(TableReader):
     def _begin(self, said: Statement, side: str) -> Sequence[Reading]:
         """Find the process that a command line, its own text or the beginning of its table is about."""
         before: Sequence[Reading] = ()
-        stream, process = self._stream, None
+        stream, process, program = self._stream, None, None if self._table.case else said.case
         waiting = [each for each in self._pair.running if each.stream == stream and not each.layouts]
         if said.begins:
             side, self._title = self._title, ""
@@ -263,11 +268,11 @@ class PairReader(TableReader):
                 each.side = ""  # which of them it is is not known
         elif "side" in said.facts and not said.above:
             process = next((each for each in waiting if each.side in {side, ""}), None)
-        elif not said.above:
+        elif not said.above and program in {None, self._pair.record.case}:
             process = self._pair.current.get(stream)
         if process is None or process not in self._pair.running:
             side = stream.side or side
-            if not self._pair.accepts(None if self._table.case else said.case, stream, side):
+            if not self._pair.accepts(program, stream, side):
                 before = self.close()
             process, step = self._pair.at(stream), self._pair.step
             if process in self._pair.running:

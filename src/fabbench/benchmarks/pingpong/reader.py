@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from fabbench.benchmarks.consistency import is_remains, warning
 from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, cell_patterns, read_columns
-from fabbench.benchmarks.libfabric.facts import InfoBlock
 from fabbench.benchmarks.libfabric.figures import COLUMNS, count_range
 from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process, Syntax, cells, error_lines
 from fabbench.model.compat import override
@@ -48,7 +47,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
         return Statement(begins=True, layouts=(_LAYOUT,))
     if "pingpong" in text:
         if (debug := _DEBUG.fullmatch(text)) is not None:
-            return _debug(debug[1], execution)
+            return _debug(debug[1])
         return Statement(failure=text) if _ERROR.fullmatch(text) else _SYNTAX.read(text)
     if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
         # Both sides of a step check the same data, so the network is at fault, not the command line.
@@ -57,15 +56,13 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     return Statement(above=True, facts={"side": title[1].lower()}) if title is not None else None
 
 
-def _debug(text: str, execution: Execution | None) -> Statement:
+def _debug(text: str) -> Statement:
     """Read a line that only ``-v`` prints."""
     facts: dict[str, str | int] = {}
     if text.lstrip().startswith("- dst_addr"):
         facts = {"side": "server" if "[None]" in text else "client"}
     elif text.startswith("Selected endpoint: "):
         facts = {"endpoint": text.removeprefix("Selected endpoint: ").strip().lower()}
-    elif text.startswith("Running pingpong test with fi_info") and isinstance(execution, Process):
-        execution.info = InfoBlock()
     return Statement(case=PROGRAM, facts=facts)
 
 
@@ -107,6 +104,9 @@ class PingpongReader(PairReader):
                 sent, sign, ack = row.cell("count"), row.cell("ack")[0], row.cell("ack")[1:]
                 messages = f"messages of {format_size(row.size)} were"
                 if sign == "+" and ack != "0":
+                    record.facts["unacknowledged"] = (
+                        int(record.facts.get("unacknowledged", 0)) + count_range(ack, None).low
+                    )
                     record.failures.append(f"{ack} of {sent} {messages} not acknowledged.")
                 elif sign == "-" and ack != "0":
                     record.failures.append(f"{ack} more {messages} acknowledged than the {sent} sent.")
