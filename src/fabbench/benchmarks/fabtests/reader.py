@@ -9,22 +9,19 @@ From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 from collections.abc import Sequence
 
 from fabbench.benchmarks import Reading
-from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import (
-    COUNT,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    cell_patterns,
-    read_columns,
-)
+from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, Row, Statement, Table, read_columns
 from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
-from fabbench.benchmarks.libfabric.reader import PairReader, Process, Syntax, cells, error_lines
+from fabbench.benchmarks.libfabric.reader import (
+    Options,
+    PairReader,
+    Process,
+    cells,
+    error_lines,
+    is_left,
+    read_arguments,
+    read_command,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import Facts, Line
 from fabbench.model.patterns import lazy
@@ -35,14 +32,12 @@ _PROGRAMS = (
 )
 """A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
 
-_SYNTAX = Syntax(
-    names=_PROGRAMS,
+_COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
+_OPTIONS = Options(
     short="B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:",
+    long="pin-core= timeout= debug-assert data-progress= control-progress= max-msg-size= use-fi-more threading= "
+    "no-rx-cq-data expect-error= sync-comp=",
     optional="bE",
-    long=(
-        *("pin-core=", "timeout=", "debug-assert", "data-progress=", "control-progress=", "max-msg-size="),
-        *("use-fi-more", "threading=", "no-rx-cq-data", "expect-error=", "sync-comp="),
-    ),
 )
 # The argument vector above machine-readable rows: ``fi_rdm_bw -m :``, or ``--- # fi_rdm_bw -m`` (2014).
 _ARGUMENTS = lazy(rf"(?P<begins>--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<words> .*?)(?P<ends> :)?\s*")
@@ -90,7 +85,7 @@ def _cells(text: str) -> Cells:
 def _remains(text: str, layout: Layout) -> bool:
     # A name alone could be any word: the size identifies a row.
     words, named = text.split(), layout[0].metric == "name"
-    rest = layout not in _MACHINE and (not named or len(words) > 1) and is_remains(words, cell_patterns(layout))
+    rest = layout not in _MACHINE and (not named or len(words) > 1) and is_left(text, layout)
     return rest or "xfer_size:" in text or _ROW_END.fullmatch(text) is not None
 
 
@@ -116,8 +111,8 @@ def _program(text: str) -> Statement | None:
     if _ERROR.fullmatch(text.strip()):
         return Statement(failure=text)
     if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
-        return _SYNTAX.read_arguments(match["program"], match["words"].split())
-    return _result(text) or _SYNTAX.read(_TEST_COMMAND.sub("$ ", text))
+        return read_arguments(match["program"], match["words"].split(), _OPTIONS)
+    return _result(text) or read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
 
 
 def _result(text: str) -> Statement | None:
