@@ -9,17 +9,9 @@ from collections.abc import Sequence
 
 from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.engine import Execution, Row, Statement, Table, read_columns
+from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.figures import COLUMNS, count_range
-from fabbench.benchmarks.libfabric.reader import (
-    Options,
-    Pair,
-    PairReader,
-    Process,
-    cells,
-    error_lines,
-    is_left,
-    read_command,
-)
+from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process
 from fabbench.model.compat import override
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
@@ -28,9 +20,10 @@ PROGRAM = "fi_pingpong"
 _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
 _HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 _LAYOUT = read_columns(_HEADER, _COLUMNS)
-_COMMAND, _OPTIONS = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)"), Options("B:P:d:p:f:e:s:I:S:m:chv6")
+_COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
+_OPTIONS = libfabric.Options("B:P:d:p:f:e:s:I:S:m:chv6")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
-_ERROR = error_lines(PROGRAM, r"pingpong\.c")
+_ERROR = libfabric.error_lines(PROGRAM, r"pingpong\.c")
 # Too common to begin an execution, but meaningful inside one.
 _ERROR_INSIDE = lazy(r"Unknown endpoint : .*|Unknown transmit mode.*|\d+s timeout expired.*|Usage:\s*")
 _WRONG = lazy(r"Error at iteration=\d+ size=\d+ byte=\d+.*")
@@ -57,7 +50,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     if "pingpong" in text:
         if (debug := _DEBUG.fullmatch(text)) is not None:
             return _debug(debug[1])
-        return Statement(failure=text) if _ERROR.fullmatch(text) else read_command(text, _COMMAND, _OPTIONS)
+        return Statement(failure=text) if _ERROR.fullmatch(text) else libfabric.read_command(text, _COMMAND, _OPTIONS)
     if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
         # Both sides of a step check the same data, so the network is at fault, not the command line.
         return Statement(failure=text, wrong=isinstance(execution, Process) and execution.step is not None)
@@ -88,8 +81,8 @@ _TABLE = Table(
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
     fits=_fits,
-    cells=cells,
-    remains=lambda text, layout: text.strip() != "0" and is_left(text, layout),
+    cells=libfabric.cells,
+    remains=lambda text, layout: text.strip() != "0" and libfabric.is_left(text, layout),
 )
 
 
