@@ -73,7 +73,7 @@ def is_left(text: str, layout: Layout) -> bool:
     return is_remains(text.split(), cell_patterns(layout))
 
 
-_GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=[kmg])(?=\d)|(?<=\.\d\ds)(?=\d)")
+_GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=\.\d\ds)(?=\d)")
 
 
 def cells(text: str) -> Cells:
