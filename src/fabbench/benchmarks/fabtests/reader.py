@@ -9,22 +9,11 @@ From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 from collections.abc import Sequence
 
 from fabbench.benchmarks import Reading
-from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import (
-    COUNT,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    cell_patterns,
-    read_columns,
-)
+from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, Row, Statement, Table, read_columns
+from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
-from fabbench.benchmarks.libfabric.reader import PairReader, Process, Syntax, cells, error_lines
+from fabbench.benchmarks.libfabric.reader import PairReader, Process
 from fabbench.model.compat import override
 from fabbench.model.log import Facts, Line
 from fabbench.model.patterns import lazy
@@ -35,19 +24,17 @@ _PROGRAMS = (
 )
 """A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
 
-_SYNTAX = Syntax(
-    names=_PROGRAMS,
+_COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
+_OPTIONS = libfabric.Options(
     short="B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:",
+    long="pin-core= timeout= debug-assert data-progress= control-progress= max-msg-size= use-fi-more threading= "
+    "no-rx-cq-data expect-error= sync-comp=",
     optional="bE",
-    long=(
-        *("pin-core=", "timeout=", "debug-assert", "data-progress=", "control-progress=", "max-msg-size="),
-        *("use-fi-more", "threading=", "no-rx-cq-data", "expect-error=", "sync-comp="),
-    ),
 )
 # The argument vector above machine-readable rows: ``fi_rdm_bw -m :``, or ``--- # fi_rdm_bw -m`` (2014).
 _ARGUMENTS = lazy(rf"(?P<begins>--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<words> .*?)(?P<ends> :)?\s*")
 # FT_ERR and FT_PRINTERR, by the directories of the sources; and messages of programs that cannot start.
-_ERROR = error_lines(_PROGRAMS, r"(?:common|benchmarks|functional|ubertest|simple|streaming|multinode)/\w+\.c")
+_ERROR = libfabric.error_lines(_PROGRAMS, r"(?:common|benchmarks|functional|ubertest|simple|streaming)/\w+\.c")
 # Too common to begin an execution, but meaningful inside one.
 _ERROR_INSIDE = lazy(
     r"Event queue read -?\d+.*|(?:fi|ft)_\w+(?:\(.*\))?:? (?:\S+\.c:\d+ ?, ret=)?-\d+(?: \(.*)?"
@@ -82,7 +69,7 @@ _ROW_END = lazy(r".*\s\d+\.\d\ds\s*\d+\.\d\d\s*\d+\.\d\d(?:\s*\d+\.\d\d)?\s*|.*u
 
 def _cells(text: str) -> Cells:
     if "xfer_size" not in text or (match := _MACHINE_ROW.fullmatch(text)) is None:
-        return cells(text)
+        return libfabric.cells(text)
     size, count, total, elapsed, unit, *figures = match.groups("")
     return Cells(" ".join((size, count, total, elapsed, *filter(None, figures), unit)))
 
@@ -90,7 +77,7 @@ def _cells(text: str) -> Cells:
 def _remains(text: str, layout: Layout) -> bool:
     # A name alone could be any word: the size identifies a row.
     words, named = text.split(), layout[0].metric == "name"
-    rest = layout not in _MACHINE and (not named or len(words) > 1) and is_remains(words, cell_patterns(layout))
+    rest = layout not in _MACHINE and (not named or len(words) > 1) and libfabric.is_left(text, layout)
     return rest or "xfer_size:" in text or _ROW_END.fullmatch(text) is not None
 
 
@@ -116,8 +103,8 @@ def _program(text: str) -> Statement | None:
     if _ERROR.fullmatch(text.strip()):
         return Statement(failure=text)
     if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
-        return _SYNTAX.read_arguments(match["program"], match["words"].split())
-    return _result(text) or _SYNTAX.read(_TEST_COMMAND.sub("$ ", text))
+        return libfabric.read_arguments(match["program"], match["words"].split(), _OPTIONS)
+    return _result(text) or libfabric.read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
 
 
 def _result(text: str) -> Statement | None:

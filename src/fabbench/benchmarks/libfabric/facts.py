@@ -1,51 +1,10 @@
 """What libfabric's tools report about themselves: ``fi_info`` blocks, and libfabric's own log."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
-
-
-@dataclass(slots=True)
-class ReportedFacts:
-    """Collects facts, which both sides report in every step."""
-
-    _values: dict[str, dict[str, str]] = field(default_factory=dict)  # fact → value → the side that first reported it
-
-    def add(self, fact: str, value: str, side: str) -> None:
-        """Add a fact."""
-        self._values.setdefault(fact, {}).setdefault(value, side)
-
-    def first(self, fact: str) -> str:
-        """Return the first value of a fact; empty: not reported."""
-        return next(iter(self._values.get(fact, {})), "")
-
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, value) for each fact: addresses as the client sees them, the provider as transport."""
-        for name, values in self._values.items():
-            if name in {"source_address", "dest_address"}:
-                yield (name, next((value for value, side in values.items() if side == "client"), self.first(name)))
-            else:
-                yield name, ", ".join(values)
-        providers = self._values.get("provider", {})
-        if providers:
-            yield "transport", "mixed" if len(providers) > 1 else self.first("provider")
-
-    def findings(self, facts: Iterable[str]) -> Iterator[Finding]:
-        """Yield a finding for each fact in which the processes differ: more than one fabric was measured."""
-        for fact in facts:
-            values = self._values.get(fact, {})
-            if len(values) > 1:
-                used = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())
-                yield Finding(
-                    code=f"mixed-{fact}",
-                    severity=Severity.ERROR if fact == "provider" else Severity.WARNING,
-                    meaning=f"The processes did not use one {fact}: {used}.",
-                    advice="Measure again with one provider and one domain on both sides.",
-                )
-
 
 _INFO_LINE = lazy(r"\s+(\w+):\s*(.*?)\s*")
 _SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")

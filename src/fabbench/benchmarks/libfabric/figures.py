@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fabbench.benchmarks.consistency import ANYTHING, Printed, c_float, printed, product
-from fabbench.benchmarks.engine import Column, Row
+from fabbench.benchmarks.engine import Column
 from fabbench.model.patterns import lazy
 
 _REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
@@ -77,42 +77,49 @@ def transfers(program: str) -> Sequence[Range]:
     return (_ONCE, _TWICE, *several) if program else (_TWICE, _ONCE, *several)
 
 
-def measure(row: Row, size: int | None, count: int | None, times: Range) -> tuple[int, bool] | None:
-    """Return the size that a row measured, and whether it is exact; None if its figures contradict each other.
+class Measured(NamedTuple):
+    """What a row measured."""
 
-    `size` and `count` are those of the command line, `times` is one of `transfers`.
-    The other columns narrow down a truncated size: total = count x size x times, and MB/sec x usec/xfer.
+    size: int
+    exact: bool
+    """Whether no other size prints like this."""
+    figures: Mapping[str, Printed]
+    """The metrics in base units, without those that are rounded to zero or not numbers."""
+
+
+def measure(cells: Mapping[str, str], size: int | None, count: int | None, program: str) -> Measured | None:
+    """Return what a row measured; None if its figures contradict each other.
+
+    `size` and `count` are those of the command line. The other columns narrow down a truncated size: total = count x
+    size x transfers, and MB/sec x usec/xfer.
     """
-    sizes, counts = size_range(row.cell("bytes"), size), count_range(row.cell("count"), count)
-    total, us = size_range(row.cell("total")), c_float(printed(row.cell("us")))
-    elapsed = printed(row.cell("elapsed").removesuffix("s"))
-    rate = printed(row.cell("rate") or "nan")
-    megabytes = printed(row.cell("megabytes") or row.cell("gigabits")).times(1.0 if row.cell("megabytes") else 125.0)
-    fewest, most = counts.low * times.low, counts.high * times.high
-    low, high = sizes
-    if fewest:
-        low, high = max(low, -(-total.low // most)), min(high, total.high // fewest)
-    if ANYTHING not in {megabytes, us} and math.isfinite(megabytes.value) and math.isfinite(us.value):
-        bytes_ = product(megabytes, us)
-        low, high = max(low, math.ceil(bytes_[0])), min(high, math.floor(bytes_[1]))
-    one = product(rate, us)
-    lasting = ANYTHING in {us, elapsed} or elapsed.overlaps(us.low * fewest * 1e-6, us.high * most * 1e-6)
-    if low > high or not one[0] <= 1 <= one[1] or not lasting:
+    sizes, total = size_range(cells["bytes"], size), size_range(cells["total"])
+    counts = count_range(cells["count"], count)
+    seconds, elapsed = printed(cells["us"], -6), printed(cells["elapsed"].removesuffix("s"))
+    bits, per_second = cells.get("gigabits"), printed(cells.get("rate", "nan"), 6)
+    bandwidth = printed(cells["megabytes"], 6) if bits is None else printed(bits, 9).times(0.125)
+    each, (low, high) = c_float(seconds), sizes
+    if ANYTHING not in {bandwidth, each} and math.isfinite(bandwidth.value) and math.isfinite(each.value):
+        product_low, product_high = product(bandwidth, each)
+        low, high = max(low, math.ceil(product_low)), min(high, math.floor(product_high))
+    one = product(per_second, each)
+    if not one[0] <= 1 <= one[1]:
+        return None
+    for times in transfers(program):
+        fewest, most = counts.low * times.low, counts.high * times.high
+        least, greatest = max(low, -(-total.low // max(most, 1))), min(high, total.high // fewest) if fewest else high
+        lasting = ANYTHING in {each, elapsed} or elapsed.overlaps(each.low * fewest, each.high * most)
+        if lasting and least <= greatest:
+            break
+    else:
         return None
     # ``64k``, or a half such as ``1.5m`` as in ``-S all``, is exact unless shown otherwise.
-    plain = low == sizes.low and row.cell("bytes").rstrip("kmg").partition(".")[2] in {"", "5"}
-    return low, plain or low == high
-
-
-def figures(row: Row, program: str, times: Range) -> Mapping[str, Printed]:
-    """Return the row's metrics in base units, without those that are rounded to zero or not numbers.
-
-    usec/xfer is the latency of one way, or the time per transfer of many.
-    """
+    plain = least == sizes.low and cells["bytes"].rstrip("kmg").partition(".")[2] in {"", "5"}
+    # usec/xfer is the latency of one way, or the time per transfer of many.
     time = "latency" if (_ONE_WAY.search(program) if program else times == _TWICE) else "time"
-    cells = ((time, "us", -6, 1.0), ("bandwidth", "megabytes", 6, 1.0), ("bandwidth", "gigabits", 9, 0.125))
-    return {
-        metric: printed(cell, exponent).times(factor)
-        for metric, name, exponent, factor in (*cells, ("message_rate", "rate", 6, 1.0))
-        if (cell := row.cell(name))[:1].isdigit() and cell.strip("0.")
-    }
+    named = (
+        *((time, cells["us"], seconds), ("bandwidth", bits or cells["megabytes"], bandwidth)),
+        ("message_rate", cells.get("rate", "nan"), per_second),
+    )
+    figures = {metric: value for metric, cell, value in named if cell[0].isdigit() and cell.strip("0.")}
+    return Measured(least, plain or least == greatest, figures)

@@ -7,17 +7,16 @@ import getopt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import unmeasured, warning
+from fabbench.benchmarks.consistency import is_remains, unmeasured, warning
 from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
-from fabbench.benchmarks.libfabric.facts import InfoBlock, ReportedFacts
-from fabbench.benchmarks.libfabric.figures import count_range, figures, measure, transfers
+from fabbench.benchmarks.libfabric.facts import InfoBlock
+from fabbench.benchmarks.libfabric.figures import count_range, measure
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Labels, Line, Marker, Record, Stream
+from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
@@ -32,33 +31,31 @@ _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Syntax:
-    """The command-line syntax of a program or a family of programs."""
+class Options(NamedTuple):
+    """The options that programs take, in getopt's notation."""
 
-    names: str  # a pattern for the programs' names
-    short: str  # single-letter options, in getopt's notation
-    long: tuple[str, ...] = ()
+    short: str
+    long: str = ""
     optional: str = ""  # letters of options whose value may be omitted (``-E`` and ``-E=4000``)
 
-    def read(self, text: str) -> Statement | None:
-        """Read a line that starts a program; None for a line that only names it."""
-        command = read_words(text, re.compile(rf"(?:^|(?<=[\s/]))(?:lt-)?({self.names})(?=\s|$)"))
-        return self.read_arguments(*command, above=True) if command else None
 
-    def read_arguments(self, program: str, words: list[str], *, above: bool = False) -> Statement | None:
-        """Read the arguments of a program: its side, endpoint, size and iterations. None if they are not valid."""
-        kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in self.optional)]
-        try:
-            options, operands = getopt.gnu_getopt(kept, self.short, list(self.long))
-        except getopt.GetoptError:
-            return None
-        if len(operands) > 1:
-            return None
-        given = dict(options)
-        side = "client" if operands else "server"
-        facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-        return Statement(above=above, case=program, facts=facts, size=_whole(given, "-S"), end=_whole(given, "-I"))
+def read_command(text: str, program: re.Pattern[str], known: Options) -> Statement | None:
+    """Read a line that starts a program; None for a line that only names it."""
+    command = read_words(text, program)
+    return read_arguments(*command, known, above=True) if command else None
+
+
+def read_arguments(program: str, words: list[str], known: Options, *, above: bool = False) -> Statement | None:
+    """Read the arguments of a program: its side, endpoint, size and iterations. None if they are not valid."""
+    kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in known.optional)]
+    try:
+        options, operands = getopt.gnu_getopt(kept, known.short, known.long.split())
+    except getopt.GetoptError:
+        return None
+    given, side = dict(options), "client" if operands else "server"
+    facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
+    said = Statement(above=above, case=program, facts=facts, size=_whole(given, "-S"), end=_whole(given, "-I"))
+    return said if len(operands) < 2 else None
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -71,7 +68,12 @@ def error_lines(programs: str, sources: str) -> re.Pattern[str]:
     )
 
 
-_GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=[kmg])(?=\d)|(?<=\.\d\ds)(?=\d)")
+def is_left(text: str, layout: Layout) -> bool:
+    """Return whether a line may be what is left of a row."""
+    return is_remains(text.split(), cell_patterns(layout))
+
+
+_GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=\.\d\ds)(?=\d)")
 
 
 def cells(text: str) -> Cells:
@@ -89,7 +91,7 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Process(Execution):
     """A process: its table, and with `size` and `end` the size and the iterations of its command line."""
 
@@ -97,6 +99,7 @@ class Process(Execution):
     stream: Stream = NO_STREAM
     side: str = ""  # `server` or `client`; empty: unknown
     info: InfoBlock | None = None
+    counts: set[str] = field(default_factory=set)  # the iterations of its rows, as printed
 
 
 @dataclass(slots=True)
@@ -110,8 +113,8 @@ class Pair:
     running: list[Process] = field(default_factory=list)  # those of the step
     ended: list[Process] = field(default_factory=list)
     current: dict[Stream, Process] = field(default_factory=dict)
-    reported: ReportedFacts = field(default_factory=ReportedFacts)
-    consequences: list[str] = field(default_factory=list)
+    reported: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Fact → value → the side that first reported it: both do, in every step."""
     has_domains: bool = False  # whether its steps state one each
 
     def begin(self, step: Marker | None) -> None:
@@ -137,10 +140,35 @@ class Pair:
     def report(self, fact: str, value: str, side: str) -> None:
         """Record a fact that a process reports about itself."""
         if value:
-            self.reported.add(fact, value, side)
+            self.reported.setdefault(fact, {}).setdefault(value, side)
         if fact == "domain" and self.step is not None:
             self.record.off_fabric = self.record.off_fabric or self.step.other("domain", value, side)
             self.has_domains = self.has_domains or "domain" in self.step.facts
+
+    def first(self, fact: str) -> str:
+        """Return the first value of a fact; empty: not reported."""
+        return next(iter(self.reported.get(fact, {})), "")
+
+    def finish(self) -> None:
+        """Add the facts to the record, and a finding for each in which processes that should agree differ."""
+        facts = self.record.facts
+        for name, values in self.reported.items():
+            clients = [value for value, side in values.items() if side == "client"]
+            # Addresses are as the client sees them.
+            facts[name] = (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
+            if len(values) < 2 or name not in {"provider", *(() if self.has_domains else ("domain",))}:
+                continue
+            used = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())
+            self.record.findings.append(
+                Finding(
+                    code=f"mixed-{name}",
+                    severity=Severity.ERROR if name == "provider" else Severity.WARNING,
+                    meaning=f"The processes did not use one {name}: {used}.",
+                    advice="Measure again with one provider and one domain on both sides.",
+                )
+            )
+        if providers := self.reported.get("provider"):
+            facts["transport"] = "mixed" if len(providers) > 1 else self.first("provider")
 
 
 class PairReader(TableReader):
@@ -215,12 +243,11 @@ class PairReader(TableReader):
         record.points = [point for _, row in sorted(points, key=lambda each: each[0].line.number) for point in row]
         record.damaged.sort()
         self.judge(pair, processes)
-        record.failures += pair.consequences
-        record.facts.update(pair.reported.facts())
-        counts = {count_range(row.cell("count"), process.end) for process in processes for row in process.rows}
+        record.failures.sort(key=lambda sentence: any(part in sentence for part in _MIRRORED))
+        pair.finish()
+        counts = {count_range(count, process.end) for process in processes for count in process.counts}
         if len(counts) == 1 and (only := counts.pop()).low == only.high:
             record.facts["iterations"] = only.low
-        record.findings += pair.reported.findings(("provider",) if pair.has_domains else ("provider", "domain"))
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 
@@ -252,8 +279,7 @@ class PairReader(TableReader):
             if _TIMED_OUT.fullmatch(said.failure):
                 pair.record.timed_out = pair.record.timed_out or sentence
             else:
-                mirrored = any(part in sentence for part in _MIRRORED)
-                (pair.consequences if mirrored else pair.record.failures).append(sentence)
+                pair.record.failures.append(sentence)
         return before
 
     def _begin(self, said: Statement, side: str) -> Sequence[Reading]:
@@ -298,30 +324,23 @@ class PairReader(TableReader):
     @override
     def _take(self, row: Row, execution: Execution) -> Sequence[Reading]:
         process, program = cast("Process", execution), execution.record.case or ""
-        for times in transfers(program):
-            if (measured := measure(row, process.size, process.end, times)) is not None:
-                break
-        else:
+        cells = {column.metric: cell for column, cell in zip(row.layout, row.cells, strict=True)}
+        measured = measure(cells, process.size, process.end, program)
+        if measured is None:
             process.damage(row.line)
             return ()
-        size, exact = measured
-        if not exact:
-            meaning = f"The program truncated the size to {row.cell('bytes')}; {size} bytes are assumed."
+        if not measured.exact:
+            meaning = f"The program truncated the size to {cells['bytes']}; {measured.size} bytes are assumed."
             found = warning("size-truncated", meaning, "Keep the command line, with -S, in the log.")
             process.record.findings.append(found)
-        marks = {
+        process.counts.add(cells["count"])
+        labels = {
             "side": process.side,
             "rank": process.stream.rank,
-            "endpoint": self._pair.reported.first("endpoint"),
+            "endpoint": self._pair.first("endpoint"),
             "way": "one-way" if "pingpong" in program and not self._table.case else "",
             **row.labels,
             "device": process.step.facts.get("device", "") if process.step is not None else "",
         }
-        labels = _labels(tuple((name, text) for name, text in marks.items() if text and not _NO_NAME.fullmatch(text)))
-        complete = row._replace(size=size, labels=labels, figures={"": figures(row, program, times)})
-        return super()._take(complete, process)
-
-
-@cache
-def _labels(pairs: tuple[tuple[str, str], ...]) -> Labels:
-    return dict(pairs)
+        labels = {name: text for name, text in labels.items() if text and not _NO_NAME.fullmatch(text)}
+        return super()._take(row._replace(size=measured.size, labels=labels, figures={"": measured.figures}), process)

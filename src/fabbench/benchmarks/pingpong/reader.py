@@ -7,10 +7,11 @@ usec/xfer is one-way.
 import re
 from collections.abc import Sequence
 
-from fabbench.benchmarks.consistency import is_remains, warning
-from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, cell_patterns, read_columns
+from fabbench.benchmarks.consistency import warning
+from fabbench.benchmarks.engine import Execution, Row, Statement, Table, read_columns
+from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.figures import COLUMNS, count_range
-from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process, Syntax, cells, error_lines
+from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process
 from fabbench.model.compat import override
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
@@ -19,9 +20,10 @@ PROGRAM = "fi_pingpong"
 _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
 _HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 _LAYOUT = read_columns(_HEADER, _COLUMNS)
-_SYNTAX = Syntax(names=PROGRAM, short="B:P:d:p:f:e:s:I:S:m:chv6")
+_COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
+_OPTIONS = libfabric.Options("B:P:d:p:f:e:s:I:S:m:chv6")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
-_ERROR = error_lines(PROGRAM, r"pingpong\.c")
+_ERROR = libfabric.error_lines(PROGRAM, r"pingpong\.c")
 # Too common to begin an execution, but meaningful inside one.
 _ERROR_INSIDE = lazy(r"Unknown endpoint : .*|Unknown transmit mode.*|\d+s timeout expired.*|Usage:\s*")
 _WRONG = lazy(r"Error at iteration=\d+ size=\d+ byte=\d+.*")
@@ -48,7 +50,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     if "pingpong" in text:
         if (debug := _DEBUG.fullmatch(text)) is not None:
             return _debug(debug[1])
-        return Statement(failure=text) if _ERROR.fullmatch(text) else _SYNTAX.read(text)
+        return Statement(failure=text) if _ERROR.fullmatch(text) else libfabric.read_command(text, _COMMAND, _OPTIONS)
     if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
         # Both sides of a step check the same data, so the network is at fault, not the command line.
         return Statement(failure=text, wrong=isinstance(execution, Process) and execution.step is not None)
@@ -66,12 +68,9 @@ def _debug(text: str) -> Statement:
     return Statement(case=PROGRAM, facts=facts)
 
 
-def _remains(text: str, layout: Layout) -> bool:
-    return is_remains(text.split(), cell_patterns(layout)) and text.strip() != "0"
-
-
 def _fits(row: Row) -> bool:
-    return row.cell("ack") == f"={row.cell('count')}" or row.cell("ack")[0] != "="
+    _, sent, ack, *_ = row.cells
+    return ack[0] != "=" or ack[1:] == sent
 
 
 _TABLE = Table(
@@ -82,8 +81,8 @@ _TABLE = Table(
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
     fits=_fits,
-    cells=cells,
-    remains=_remains,
+    cells=libfabric.cells,
+    remains=lambda text, layout: text.strip() != "0" and libfabric.is_left(text, layout),
 )
 
 
@@ -98,18 +97,18 @@ class PingpongReader(PairReader):
     @override
     def judge(self, pair: Pair, processes: Sequence[Process]) -> None:
         record, early = pair.record, dict[int, None]()
-        setup = setup_s(pair.reported.first("endpoint"), pair.reported.first("provider").partition(";")[0])
+        setup = setup_s(pair.first("endpoint"), pair.first("provider").partition(";")[0])
         for process in processes:
             for row in process.rows:
-                sent, sign, ack = row.cell("count"), row.cell("ack")[0], row.cell("ack")[1:]
-                messages = f"messages of {format_size(row.size)} were"
-                if sign == "+" and ack != "0":
-                    record.facts["unacknowledged"] = (
-                        int(record.facts.get("unacknowledged", 0)) + count_range(ack, None).low
-                    )
-                    record.failures.append(f"{ack} of {sent} {messages} not acknowledged.")
-                elif sign == "-" and ack != "0":
-                    record.failures.append(f"{ack} more {messages} acknowledged than the {sent} sent.")
+                _, sent, ack, *_ = row.cells
+                if ack[0] == "=" or ack[1:] == "0":
+                    continue
+                number, messages = count_range(ack[1:], None).low, f"messages of {format_size(row.size)} were"
+                if ack[0] == "+":
+                    record.facts["unacknowledged"] = number + int(record.facts.get("unacknowledged", 0))
+                    record.failures.append(f"{ack[1:]} of {sent} {messages} not acknowledged.")
+                else:
+                    record.failures.append(f"{ack[1:]} more {messages} acknowledged than the {sent} sent.")
             # Only the first row can include the set-up.
             for row in process.rows[:1]:
                 latency, fewest = row.main("latency"), count_range(row.cell("count"), process.end).low
