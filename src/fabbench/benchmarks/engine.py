@@ -37,6 +37,8 @@ class Column(NamedTuple):
     """The label whose value the cell is."""
     decimals: int | None = None
     """How many decimals the program rounds to, where it omits trailing zeros."""
+    joined: bool = False
+    """Whether the blank before it may be missing: the patterns of both cells show where one ends."""
 
 
 SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
@@ -46,8 +48,9 @@ Layout: TypeAlias = tuple[Column, ...]
 
 @lru_cache(maxsize=256)
 def _row_pattern(layout: Layout) -> re.Pattern[str]:
-    cells = r"\s+".join(f"({column.cell})" for column in layout)
-    return re.compile(rf"\s*{cells}\s*", re.ASCII)
+    blanks = (r"\s*" if column.joined or not at else r"\s+" for at, column in enumerate(layout))
+    cells = "".join(f"{blank}({column.cell})" for blank, column in zip(blanks, layout, strict=True))
+    return re.compile(rf"{cells}\s*", re.ASCII)
 
 
 @lru_cache(maxsize=256)
@@ -106,6 +109,8 @@ class Statement(NamedTuple):
 
     begins: bool = False
     """Whether it begins an execution."""
+    execution: "Execution | None" = None
+    """The execution that begins, where the benchmark keeps more of it."""
     above: bool = False
     """Whether it is about the execution that begins next: a command line, the output of a server."""
     case: str | None = None
@@ -166,6 +171,8 @@ class Table:
     """Return the cells of a line that may be a row."""
     remains: Callable[[str, Layout], bool] = lambda text, layout: is_remains(text.split(), cell_patterns(layout))
     """Return whether a line that is not a row may be what is left of one."""
+    points: Callable[[Row], list[Point]] = Row.points
+    """Return the points of a row that counts as soon as it is read."""
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
     finished: bool | None = None
@@ -246,7 +253,7 @@ class TableReader(Reader):
         execution.rows.append(row)
         if self._table.settle is not None:
             return ()
-        execution.points.append(row.points())
+        execution.points.append(self._table.points(row))
         return execution.points[-1]
 
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
@@ -258,7 +265,7 @@ class TableReader(Reader):
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
             before = self.close() if self._open is not None else ()
-            self._open = self._new(self._marked_facts)
+            self._open = said.execution or self._new(self._marked_facts)
             for each in self._above:
                 _add(self._open, each)
             self._above.clear()
@@ -295,7 +302,7 @@ def _add(execution: Execution, said: Statement) -> None:
 def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
     size, wrong, labels = execution.size or 0, False, execution.labels
     figures: dict[str, dict[str, Printed]] = {}
-    for (metric, factor, stat, _, label, decimals), cell in zip(layout, values, strict=True):
+    for (metric, factor, stat, _, label, decimals, _), cell in zip(layout, values, strict=True):
         if metric == "size":
             size = int(cell)
         elif label:
@@ -330,7 +337,10 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
     return unknown if UNKNOWN in layout else None
 
 
-_ASCENDING = (("min", "", "max"), ("min-comm", "max-comm"), ("p25", "p50", "p90", "p95", "p99"))
+_ASCENDING = (
+    *(("min", "", "max"), ("min-comm", "max-comm")),
+    *(("p25", "p50", "p90", "p95", "p99"), ("min", "median", "p99", "p99.9", "max")),
+)
 
 
 def is_ascending(row: Row) -> bool:
