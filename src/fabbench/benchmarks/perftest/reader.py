@@ -1,21 +1,15 @@
-"""Splits the lines of a log into perftest processes, and groups them into executions of server and client."""
+"""Groups perftest's processes into executions of server and client."""
 
-import re
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
-from fabbench.benchmarks.perftest import findings, process_output
-from fabbench.benchmarks.perftest import text as perftest_text
-from fabbench.benchmarks.perftest.process_output import ProcessOutput
-from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
-from fabbench.benchmarks.perftest.text import PerftestStatement, Stage, read_command
+from fabbench.benchmarks.perftest.process import Process, Terminal
+from fabbench.benchmarks.perftest.tables import AMBIGUOUS_WAY, CYCLES
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, Point, Record, Stream
+from fabbench.model.log import Line, Marker, Record, Stream
 from fabbench.model.patterns import lazy
 
-_NUMBERS = frozenset({"qps", "mtu", "gid_index", "iterations", "status"})
 EFA_DATAGRAMS = "EFA UD"
 """The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -25,285 +19,149 @@ _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
 class PerftestExecution:
     """One execution: what its server and its client print."""
 
-    def __init__(self, execution: str = "") -> None:
-        self.execution = execution
-        self.processes: list[ProcessOutput] = []
-        self.step: Marker | None = None
-        self._together = ""
-
-    def begin(self, marker: Marker) -> None:
-        """Begin a step of an execution that fabbench started."""
-        self.step = marker
-        self._together = self._together or marker.facts.get("together", "")
+    def __init__(self, name: str = "") -> None:
+        self.name = name  # as fabbench's markers name it
+        self.step: Marker | None = None  # the last one
+        self.together = ""
+        self.processes: list[Process] = []
 
     def finish(self) -> Record:
         """Return the record."""
         for process in self.processes:
-            process.end()
-        results = [process.results for process in self.processes]
-        case = next((process.case for process in self.processes if process.case), None)
-        record = Record(benchmark="perftest", case=case, finished=self._finished())
-        numbered = sorted((entry for each in results for entry in each.points), key=lambda entry: entry[0])
-        record.points = [point for _, point in numbered]
-        record.damaged = sorted(row for each in results for row in each.damaged)
-        failures = sorted((entry for each in results for entry in each.failures), key=lambda entry: entry[0])
+            process.finish()
+        records = [process.record for process in self.processes]
+        record = Record(benchmark="perftest", facts=self._facts(), finished=self._finished())
+        printed = [each for process in self.processes for each in zip(process.rows, process.points, strict=True)]
+        printed.sort(key=lambda each: each[0].line.number)
+        record.points = [point for _, points in printed for point in points]
+        record.damaged = sorted(row for each in records for row in each.damaged)
+        failures = sorted(each for process in self.processes for each in process.failures)
         record.failures = list(dict.fromkeys(sentence for _, sentence in failures))
-        record.findings = list({finding: None for each in results for finding in each.findings})
-        if findings.CYCLES not in record.findings:
-            record.findings += unmeasured(point.size for point in record.points if not point.metrics)
-        if record.points and record.case is None and findings.AMBIGUOUS_WAY not in record.findings:
-            record.findings.append(UNKNOWN_TEST)
-        record.incomplete = next((process.incomplete for process in self.processes if process.incomplete), "")
-        record.wrong = sum(each.wrong for each in results)
-        record.off_fabric = next((process.off_fabric for process in self.processes if process.off_fabric), "")
-        record.facts = dict(self._facts())
-        if self._together:
-            record.facts["together"] = self._together
-        if record.facts.get("transport") == "UD" and _EFA_DEVICES.fullmatch(str(record.facts.get("device"))):
-            record.facts["transport"] = EFA_DATAGRAMS
+        record.findings = list(dict.fromkeys(finding for each in records for finding in each.findings))
+        record.incomplete = next((each.incomplete for each in records if each.incomplete), "")
+        record.off_fabric = next((each.off_fabric for each in self.processes if each.off_fabric), "")
+        record.wrong = sum(each.wrong for each in records)
+        record.case = next((each.case for each in records if each.case), None)
         if record.facts.get("transport") == "RawEth" and record.case:
             record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
+        summaries = {process.summary for process in self.processes} - {""}
+        if "Total" in summaries:
+            record.benchmark = "fabtests"
+        if any("latency" in point.metrics and "way" not in point.labels for point in record.points):
+            record.facts["way"] = "ambiguous"
+            record.findings.append(AMBIGUOUS_WAY)
+        elif record.points and record.case is None and not summaries:
+            record.findings.append(UNKNOWN_TEST)
+        if CYCLES not in record.findings:
+            record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return record
 
     def _finished(self) -> bool | None:
         # A process whose end is missing has finished if the other end of its connection has, with the same sizes.
+        ended = [each for each in self.processes if each.finished]
         verdicts = {
-            process.finished is not False
-            or any(
-                other.finished and other.is_other_end(process) and _sizes(other) == _sizes(process)
-                for other in self.processes
-            )
-            for process in self.processes
-            if process.results.points and process.finished is not None
+            each.finished or any(other.is_other_end(each) and other.sizes == each.sizes for other in ended)
+            for each in self.processes
+            if each.rows and each.finished is not None
         }
         return all(verdicts) if verdicts else None
 
-    def _facts(self) -> Iterator[tuple[str, str | int]]:
-        values: dict[str, dict[str, None]] = {}
+    def _facts(self) -> dict[str, str | int]:
+        values: dict[str, dict[str | int, None]] = {"together": {self.together: None}} if self.together else {}
         for process in self.processes:
-            for name, value in process.results.facts:
+            for name, value in process.record.facts.items():
                 values.setdefault(name, {})[value] = None
-        for name, each in values.items():
-            value = ", ".join(each)
-            if len(each) > 1 and name in {"iterations", "cpu_util"}:
-                continue  # they make sense only with a single value
-            if name in _NUMBERS and value.isascii() and value.isdigit():
-                yield name, int(value[:18])
-            else:
-                yield name, value
-
-
-def _sizes(process: ProcessOutput) -> set[int]:
-    return {point.size for _, point in process.results.points}
-
-
-_MEAN = lazy(r"\s*Mean BW peak: (\d+\.\d+) Gb/s, Mean BW avg: (\d+\.\d+) Gb/s\s*", re.ASCII)
-_TOTAL = lazy(r"\s*Total BW: (\d+(?:\.\d+)?) ?GB/s\s*", re.ASCII)
-
-
-class ScriptSummary:
-    """Reads summary lines of scripts that run a benchmark on every device and print one figure.
-
-    `Mean BW peak: 734.26 Gb/s, Mean BW avg: 733.92 Gb/s` is the mean of `ib_write_bw` over all devices, in
-    bits; `Total BW: 278GB/s` is the sum of `fi_rma_bw` over all EFA domains, in bytes, both directions added
-    (both from modal-labs/multinode-training-guide: health-checks/modal_bw_ib.py and modal_bw_efa.py). The
-    size is not stated, and is given as 0.
-    """
-
-    def __init__(self, benchmark: str) -> None:
-        self.record = Record(benchmark=benchmark, finished=None, facts={"size": "unknown"})
-
-    def add(self, line: Line) -> list[Point]:
-        """Return the points of a line that `summarized_benchmark` recognizes."""
-        mean, total = _MEAN.fullmatch(line.text), _TOTAL.fullmatch(line.text)
-        if mean is not None:
-            results = [
-                Number("bandwidth", stat, "", exact(text, Decimal(125_000_000)))
-                for stat, text in zip(("peak", ""), mean.groups(), strict=True)
-            ]
-            new = points(0, results, RowContext(rank=line.stream.rank))
-            reason = "A script's summary: the mean over all devices."
-        elif total is not None:
-            results = [Number("bandwidth", "", "", exact(total[1], Decimal(1_000_000_000)))]
-            new = points(0, results, RowContext(rank=line.stream.rank, direction="bi"))
-            reason = "A script's summary: the sum over all devices, both directions added."
-        else:
-            return []
-        finding = findings.no_size(reason, line.text.strip())
-        if not any(known.meaning == finding.meaning for known in self.record.findings):
-            self.record.findings.append(finding)
-        self.record.points += new
-        return new
-
-
-def summarized_benchmark(text: str) -> str:
-    """Return the benchmark whose figure a summary line states; empty for any other line."""
-    if _MEAN.fullmatch(text):
-        return "perftest"
-    return "fabtests" if _TOTAL.fullmatch(text) else ""
-
-
-_HEADER = PerftestStatement("header", Stage.TABLE)
-_COMMAND = PerftestStatement("command", Stage.START)
+        facts = {
+            name: ", ".join(map(str, each)) if len(each) > 1 else next(iter(each)) for name, each in values.items()
+        }
+        rows = [row for process in self.processes for row in process.rows]
+        # They make sense only with a single value.
+        for name in ("iterations", "cpu_util"):
+            if len(cells := {row.cell(name) for row in rows} - {""}) == 1:
+                facts[name] = int(*cells) if name == "iterations" else cells.pop()
+        if facts.get("transport") == "UD" and _EFA_DEVICES.fullmatch(str(facts.get("device"))):
+            facts["transport"] = EFA_DATAGRAMS
+        return facts
 
 
 class PerftestReader(Reader):
     """Reads all stream groups together."""
 
     def __init__(self) -> None:
+        self._terminals: dict[Stream, Terminal] = {}
         self._executions: list[PerftestExecution] = []
-        self._processes: dict[Stream, ProcessOutput] = {}
         self._execution_of: dict[Stream, PerftestExecution] = {}
-        self._step: PerftestExecution | None = None
-        self._summary: ScriptSummary | None = None
-        self._side_title = ""
-        self._version = ""
-        self._rules: set[Stream] = set()  # streams whose last unread line was a rule
-        self._readings: list[Reading] = []
+        self._running: PerftestExecution | None = None  # the one whose steps fabbench marked
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        inside = bool(self._executions) or self._summary is not None
-        matters = perftest_text.may_matter(line.text) if inside else perftest_text.may_begin(line.text)
-        process = self._processes.get(line.stream)
-        matters = matters or (process is not None and process.stage is Stage.TABLE)
-        if not matters:
-            self._note_outside(line)
-            return None
-        line = line._replace(text=plain(line.text))
-        if not self._read(line):
-            self._note_outside(line)
-            return None
-        self._rules.discard(line.stream)
-        return self._take_readings()
+        terminal, stream = self._terminals.get(line.stream), line.stream
+        if terminal is None:
+            step = self._running.step if self._running is not None else None
+            terminal = self._terminals[stream] = Terminal(stream, step)
+        before = terminal.process
+        points = terminal.feed(line)
+        if (process := terminal.process) is not None and process is not before:
+            execution = self._execution_of[stream] = self._choose_execution(stream)
+            execution.processes.append(process)
+        if process is None or not terminal.known or self._running is not None:
+            return points
+        return [*(points or ()), *self._settle(process)]
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         # All steps of an execution form one record.
-        step = self._step
-        if marker.kind == "begin":
-            ours = marker.facts.get("benchmark") == "perftest"
-            if not (ours and step is not None and step.execution == marker.execution):
-                self._finish()
-                step = PerftestExecution(marker.execution) if ours else None
-                self._executions = [step] if step is not None else []
-            self._step = step
-            self._processes, self._execution_of = {}, {}
-            if step is not None:
-                step.begin(marker)
-        elif step is not None and step.execution == marker.execution:
-            step.step = None
-        return self._take_readings()
+        running, ours = self._running, marker.facts.get("benchmark") == "perftest"
+        if marker.kind != "begin":
+            return ()
+        same = ours and running is not None and running.name == marker.execution
+        before = () if same else self.close()
+        self._close_terminals()
+        if not same and ours:
+            running = self._running = PerftestExecution(marker.execution)
+            self._executions = [running]
+        if ours and running is not None:
+            running.step, running.together = marker, running.together or marker.facts.get("together", "")
+        return before
 
     @override
     def close(self) -> Sequence[Reading]:
-        self._finish()
-        self._side_title, self._version = "", ""
-        self._rules.clear()
-        return self._take_readings()
+        self._close_terminals()
+        executions, self._executions, self._running = self._executions, [], None
+        return [each.finish() for each in executions if each.processes or each.name]
 
-    def _read(self, line: Line) -> bool:
-        """Read one line; return whether it comes from perftest."""
-        text, stream = line.text, line.stream
-        process = self._processes.get(stream)
-        if process is not None:
-            results = process.json(line)
-            results = process.row(line) if results is None else results
-            if results is not None:
-                self._readings += results
-                return True
-        layout = read_header(text)
-        if layout is not None:
-            self._process(_HEADER, stream).begin_table(layout, line, ruled=stream in self._rules)
-            self._settle_execution(stream)
-        elif (statement := perftest_text.read(text)) is not None:
-            self._state(statement, line)
-        elif process_output.begins(text):
-            process = self._process(PerftestStatement("json", Stage.START), stream)
-            process.begin_json(line)
-            self._readings += process.json(line) or ()
-        elif (command := read_command(text)) is not None:
-            self._process(_COMMAND, stream, new=True).set_command(command)
-        elif (summarized := summarized_benchmark(text)) != "":
-            if self._summary is not None and self._summary.record.benchmark != summarized:
-                self._finish()
-            self._summary = self._summary or ScriptSummary(summarized)
-            self._readings += self._summary.add(line)
-        elif process is not None and (statement := perftest_text.read_in_execution(text)) is not None:
-            self._state(statement, line)
-        else:
-            return False
-        return True
+    def _close_terminals(self) -> None:
+        for terminal in self._terminals.values():
+            terminal.close()
+        self._terminals, self._execution_of = {}, {}
 
-    def _state(self, statement: PerftestStatement, line: Line) -> None:
-        self._process(statement, line.stream).add_statement(statement, line)
-        if statement.context in {"failure", "status", "at"}:
-            self._settle_execution(line.stream)
-
-    def _note_outside(self, line: Line) -> None:
-        """Record what a line outside of processes states about the output that follows."""
-        self._side_title = perftest_text.side_title(line.text) or self._side_title
-        self._version = perftest_text.read_version(line.text) or self._version
-        if perftest_text.is_rule(line.text):
-            self._rules.add(line.stream)
-        elif line.text.strip():
-            self._rules.discard(line.stream)
-
-    def _process(self, statement: PerftestStatement, stream: Stream, *, new: bool = False) -> ProcessOutput:
-        """Return the process that a statement belongs to: that of the stream, or a new one."""
-        process = self._processes.get(stream)
-        if process is not None and not new and (process.announced_only or not process.ended_by(statement)):
-            return process
-        step = self._step.step if self._step is not None else None
-        fresh = ProcessOutput(stream, side=stream.side or self._side_title, step=step)
-        fresh.has_preamble = process is not None or (stream in self._rules and statement.begins_setup)
-        self._side_title = ""
-        execution = self._choose_execution(stream, first=process is None)
-        if self._version:
-            fresh.results.add_fact("perftest", self._version)
-        execution.processes.append(fresh)
-        self._processes[stream], self._execution_of[stream] = fresh, execution
-        return fresh
-
-    def _choose_execution(self, stream: Stream, *, first: bool) -> PerftestExecution:
+    def _choose_execution(self, stream: Stream) -> PerftestExecution:
         """Return the execution of a stream's next process: the k-th processes of all streams form one.
 
         A process without a tag may turn out to be the other side.
         """
-        if self._step is not None:
-            return self._step
-        if first and self._executions:
-            return self._executions[-1]
-        old = self._execution_of.get(stream)
-        at = self._executions.index(old) + 1 if old in self._executions else len(self._executions)
-        if at == len(self._executions):
-            self._executions.append(PerftestExecution())
-        return self._executions[at]
+        if self._running is not None:
+            return self._running
+        old, known = self._execution_of.get(stream), self._executions
+        if old is None and known:
+            return known[-1]
+        at = known.index(old) + 1 if old in known else len(known)
+        if at == len(known):
+            known.append(PerftestExecution())
+        return known[at]
 
-    def _settle_execution(self, stream: Stream) -> None:
-        """Assign a process to an execution now that its side is known; finish executions that have ended."""
-        if self._step is not None:
-            return
-        execution = self._execution_of[stream]
-        at = self._executions.index(execution)
-        if at and execution.processes == [self._processes[stream]] and not (stream.rank or stream.side):
-            before = self._executions[at - 1]
-            others = [process for process in before.processes if process.stream == stream]
-            if len(others) == 1 and others[0].is_peer(execution.processes[0]):
-                before.processes += execution.processes
+    def _settle(self, process: Process) -> Sequence[Record]:
+        """Assign a process to an execution now that its side is known; return the executions that have ended."""
+        stream, executions = process.stream, self._executions
+        at = executions.index(self._execution_of[stream])
+        if at and executions[at].processes == [process] and not (stream.rank or stream.side):
+            before = executions[at - 1]
+            others = [each for each in before.processes if each.stream == stream]
+            if len(others) == 1 and others[0].is_peer(process):
+                before.processes.append(process)
                 self._execution_of[stream] = before
-                del self._executions[at]
-        while len(self._executions) > 1 and self._executions[0] not in self._execution_of.values():
-            self._readings.append(self._executions.pop(0).finish())
-
-    def _finish(self) -> None:
-        executions, self._executions = self._executions, []
-        self._readings += [execution.finish() for execution in executions if execution.processes or execution.execution]
-        self._processes, self._execution_of, self._step = {}, {}, None
-        if self._summary is not None:
-            self._readings.append(self._summary.record)
-            self._summary = None
-
-    def _take_readings(self) -> Sequence[Reading]:
-        out, self._readings = self._readings, []
-        return out
+                del executions[at]
+        ended = list[Record]()
+        while len(executions) > 1 and executions[0] not in self._execution_of.values():
+            ended.append(executions.pop(0).finish())
+        return ended

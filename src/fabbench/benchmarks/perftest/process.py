@@ -1,0 +1,335 @@
+"""The output of one perftest process, from its banner to the rule below its rows, and of a terminal's processes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fabbench.benchmarks import Reading
+from fabbench.benchmarks.consistency import rows_after_restart, warning
+from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader
+from fabbench.benchmarks.perftest import tables
+from fabbench.benchmarks.perftest.json_output import JsonOutput
+from fabbench.benchmarks.perftest.text import (
+    ANYWHERE,
+    DISTINCT_SETUP,
+    FACTS,
+    INSIDE,
+    MEANINGS,
+    RULE,
+    SETUP,
+    SIDE,
+    STAGES,
+    TABLE,
+    VERSION,
+    read_command,
+)
+from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+_OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
+_KNOWN = frozenset({"header", "sum", "at", "status", "failure", "error"})
+"""Kinds of lines above which everything stands that shows the side of a process."""
+
+
+@dataclass(slots=True)
+class Process(Execution):
+    """What one process printed. Two processes that share a terminal without tags may print into one."""
+
+    stream: Stream = NO_STREAM
+    stage: int = 0
+    preamble: bool = False  # whether perftest, or the program that started it, printed anything above the set-up
+    titled: bool = False
+    headed: bool = False
+    both: bool = False
+    cycles: bool = False
+    copies: int = 1  # number of processes that print into this text, as far as their titles and headers show
+    sides: list[str] = field(default_factory=list)  # those that the command line, banners and headings name
+    setup: set[str] = field(default_factory=set)
+    addresses: set[tuple[str, str]] = field(default_factory=set)
+    share: str = ""  # `local` or `remote`: the table below is what one side sent
+    rules: int = 0  # rules below rows
+    json: JsonOutput | None = None  # that is being read
+    summary: str = ""  # the first word of a script's line with one figure
+    failed_side: str = ""
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    off_fabric: str = ""  # a sentence if the device is not that of the step
+
+    @property
+    def case(self) -> str:
+        """The program; empty if it is not known."""
+        return self.record.case or ""
+
+    @property
+    def sizes(self) -> set[int]:
+        """The sizes of its rows."""
+        return {row.size for row in self.rows}
+
+    @property
+    def finished(self) -> bool | None:
+        """Whether the rule below its rows was read; None: not expected, as in excerpts or endless runs."""
+        endless = len(self.rows) > 1 and len(self.sizes) == 1 and self.copies == 1
+        return None if not self.record.finished and endless else self.record.finished
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether rows that follow belong to another table, whose heading is missing."""
+        return self.rules > 0 and self.copies == 1
+
+    @property
+    def side(self) -> str:
+        """`server` or `client`; empty if the text names neither or both."""
+        sides = {*self.sides, self.stream.side} - {""}
+        if self.copies > 1 or len(sides) > 1:
+            return ""
+        shown = self._side_by_setup()
+        # A truncated command line has no server address, and looks like that of the server.
+        return "" if sides == {"server"} and shown == "client" else next(iter(sides), "") or shown
+
+    def _side_by_setup(self) -> str:
+        """Infer the side from the depths: TX is the sender's, RX the receiver's, both if both send."""
+        depths = self.setup & {"TX depth", "RX depth"}
+        if self.both or not self.case or not self.titled or len(depths) > 1:
+            return ""
+        if depths:
+            return "client" if "TX depth" in depths else "server"
+        # The lines before and after the missing line show that it was not removed.
+        whole = {"Number of qps", "Connection type", "Mtu", "Link type"} <= self.setup
+        return "server" if whole and "send" not in self.case else ""
+
+    def is_other_end(self, other: "Process") -> bool:
+        """Return whether the printed addresses are the two ends of the same queue pairs."""
+        return self.has_both_ends() and other.addresses == {(_OTHER[end], pair) for end, pair in self.addresses}
+
+    def has_both_ends(self) -> bool:
+        """Return whether addresses of both ends are printed."""
+        return len({end for end, _ in self.addresses}) > 1
+
+    def is_announced_only(self) -> bool:
+        """Return whether it has nothing but its command line, or a line that announces it."""
+        return not self.stage and not self.failures
+
+    def is_peer(self, other: "Process") -> bool:
+        """Return whether these two are the server and the client of one run."""
+        if self.case != other.case and self.case and other.case:
+            return False
+        if self.has_both_ends() and other.has_both_ends():
+            return self.is_other_end(other)
+        if self.is_announced_only() or other.is_announced_only():
+            # All output of a background server may be below the client's command.
+            return {*self.sides[:1], *other.sides[:1]} == {"server", "client"}
+        return {self.side, other.side} == {"server", "client"}
+
+    def ends_before(self, kind: str) -> bool:
+        """Return whether a kind of line can only belong to a later process."""
+        stage = STAGES.get(kind)
+        if kind == "command" or stage is None or self.is_announced_only():
+            return kind == "command"
+        if kind == "header":
+            return self.headed and bool(self.rows) and self.copies == 1
+        if self.stage == TABLE:
+            return kind != "address" or self.copies == 1
+        return bool(self.failures) if kind == "title" and self.titled else not stage and self.stage > 0
+
+    def finish(self) -> None:
+        """End the text: below a title are the rows of one process, and others are of a table that lost its header."""
+        if self.json is not None:
+            self.damage(self.json.first)
+        lost = rows_after_restart([row.size for row in self.rows]) if self.titled and self.copies == 1 else ()
+        for at in sorted(lost, reverse=True):
+            self.damage(self.rows.pop(at).line)
+            del self.points[at]
+        if self.rows and not self.titled and self.preamble and self.setup & {"Number of qps", "Connection type"}:
+            self.record.incomplete = "The title above perftest's set-up is missing."
+
+
+class Terminal:
+    """Reads what the processes of one stream print, one after another."""
+
+    def __init__(self, stream: Stream, step: Marker | None) -> None:
+        self.process: Process | None = None
+        self.known = False  # whether the last line shows which side the process is
+        self._stream, self._step = stream, step
+        self._reader = TableReader(
+            Table(
+                benchmark="perftest",
+                program="perftest",
+                statement=self._statement,
+                failed=lazy("(?!)"),
+                fits=self._fits,
+                remains=self._remains,
+                points=tables.points,
+            )
+        )
+        self._line = Line(0, "")
+        self._indent = ""
+        self._ruled = False  # whether the last line was a rule, and not below rows
+        self._heading = self._version = ""
+
+    def feed(self, line: Line) -> Sequence[Point] | None:
+        """Read a line."""
+        line = line._replace(text=tables.plain(line.text))
+        readings = self._feed(line) if self.process is None or self.process.json is None else []
+        if self.process is not None and (output := self.process.json) is not None and output.feed(line.text):
+            self.process.json = None
+            readings = [each for text in output.lines() for each in self._feed(line._replace(text=text)) or ()]
+            if output.size is None:
+                finding = tables.no_size("perftest's JSON has no row (--output was given).", line.text)
+                self.process.record.findings.append(finding)
+        return None if readings is None else [each for each in readings if isinstance(each, Point)]
+
+    def close(self) -> None:
+        """End the text."""
+        self._reader.close()
+
+    def _feed(self, line: Line) -> Sequence[Reading] | None:
+        self._line, self.known = line, False
+        readings = self._reader.feed(line)
+        if self.known and self.process is not None and self.process.summary:
+            readings = self._reader.feed(line)  # the line that says what its figures are
+        if text := line.text.strip():
+            self._ruled = RULE.fullmatch(text) is not None and not (self.process and self.process.rules)
+        if readings is None and (heading := SIDE.fullmatch(text)) is not None:
+            self._heading = heading[1].lower()
+        elif readings is None and (version := VERSION.fullmatch(text)) is not None:
+            self._version = version[1]
+        return readings
+
+    def _fits(self, row: Row) -> bool:
+        process, self._indent = self.process, _indent(row.line.text)
+        if process is None or process.is_closed:
+            return False
+        if not tables.fits(row):
+            process.record.findings += tables.mismatch(row)
+            return False
+        if process.copies > 1 and any(row.cells == other.cells for other in process.rows):
+            process.record.findings.append(tables.BOTH_SIDES)
+        return True
+
+    def _remains(self, text: str, layout: Layout) -> bool:
+        cells = text.split()
+        # Whole numbers alone may be those of another program.
+        other = all(map(str.isdigit, cells)) and _indent(text) != self._indent
+        return not other and not (self.process and self.process.is_closed) and tables.is_remains_of_row(cells, layout)
+
+    def _statement(self, text: str, _: Execution | None) -> Statement | None:
+        process, match, setup = self.process, None, dict[str, str]()
+        command, layouts = None, tables.read_header(text, cycles=process is not None and process.cycles)
+        if layouts:
+            kind = "header"
+        elif (match := (INSIDE if process else ANYWHERE).fullmatch(text)) is not None:
+            kind = match.lastgroup or ""
+        elif "_" in text and (command := read_command(text)) is not None:
+            kind = "command"
+        elif ": " in text and (process or DISTINCT_SETUP.search(text)) and (found := SETUP.findall(text)):
+            kind, setup = "setup", dict(found)
+        else:
+            return None
+        begins = process is None or process.ends_before(kind)
+        if process is None or begins:
+            preamble = process is not None or kind in {"command", "json"} or self._ruled
+            record, sides = Record(benchmark="perftest"), [self._heading] if self._heading else []
+            record.facts |= {"perftest": self._version} if self._version else {}
+            process = self.process = Process(record, stream=self._stream, sides=sides, preamble=preamble)
+            self._heading = ""
+        process.stage = max(process.stage, STAGES.get(kind, 0))
+        self.known = kind in _KNOWN
+        if layouts:
+            said = self._header(process, layouts)
+        elif command is not None:
+            process.sides, process.both, process.cycles = [command.side], command.both_directions, command.cycles
+            said = Statement(case=command.program)
+        else:
+            said = self._other(process, kind, match) if match is not None else self._setup(process, setup)
+        return said._replace(begins=begins, execution=process)
+
+    def _header(self, process: Process, layouts: Sequence[Layout]) -> Statement:
+        if process.headed:
+            process.copies = 2
+        process.headed, process.rules, process.record.finished = True, 0, False if self._ruled else None
+        self._indent = _indent(self._line.text)
+        timed = any(column.metric in {"latency", "cycles"} for column in layouts[0])
+        side, direction = process.side, ""
+        if process.share:
+            # What one side sent, in a test of both directions. Which side depends on who printed it.
+            side, direction = (_OTHER.get(side, "") if process.share == "remote" else side) or process.share, "uni"
+        elif process.case.endswith("_bw"):
+            direction = "bi" if process.both else "uni" if process.titled else ""
+        labels = {
+            "way": tables.way_of_program(process.case) if timed else "",
+            "direction": "" if timed else direction,
+            "side": side,
+            "rank": self._stream.rank,
+            "device": self._step.facts.get("device", "") if self._step is not None else "",
+        }
+        return Statement(layouts=layouts, labels=labels, finding=tables.header_finding(layouts[0]))
+
+    def _setup(self, process: Process, setup: Mapping[str, str]) -> Statement:
+        process.setup |= setup.keys()
+        if self._step is not None and (device := setup.get("Device")):
+            process.off_fabric = process.off_fabric or self._step.other("device", device, self._stream.side)
+        facts: dict[str, str | int] = {}
+        for name in setup.keys() & FACTS.keys():
+            value = setup[name].partition("[")[0]
+            facts[FACTS[name]] = int(value[:18]) if value.isascii() and value.isdigit() else value
+        if "iWARP" in {setup.get("Transport type", "").replace("IW", "iWARP"), process.record.facts.get("transport")}:
+            facts["transport"] = "iWARP"  # its connections are named as InfiniBand's are
+        return Statement(facts=facts, finding=tables.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None)
+
+    def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
+        """Return the meaning of a line that is neither a header nor a command nor of the set-up."""
+        line, said = match[0].strip(), Statement()
+        if kind == "title":
+            process.copies += process.titled
+            process.titled, process.both = True, match["both"] is not None
+            program = f"ib_{match['verb'].lower().removeprefix('rdma_')}_{'bw' if match['figure'] == 'BW' else 'lat'}"
+            said = Statement(case=None if process.case.startswith("raw_ethernet") else program)
+        elif kind in {"banner", "waiting"} and "server" not in process.sides:
+            process.sides.append("server")
+        elif kind == "address":
+            process.addresses.add((match["end"], match["pair"]))
+        elif kind == "results":
+            process.share, process.headed, process.rules = match["of"].lower(), False, 0
+        elif kind == "rule" and process.headed and process.rows:
+            process.rules += 1
+            said = Statement(finished=process.rules >= process.copies)
+        elif kind == "sum":
+            process.summary = line.split()[0]
+            layout, meaning = tables.SUMMARIES[process.summary]
+            labels = {"rank": self._stream.rank, "direction": "bi" if process.summary == "Total" else ""}
+            finding, facts = tables.no_size(meaning, line), {"size": "unknown"}
+            said = Statement(layouts=(layout,), labels=labels, size=0, finished=None, finding=finding, facts=facts)
+        elif kind == "json":
+            process.json = JsonOutput(self._line)
+        elif kind == "cpu" and all(each.code != "cpu-frequency" for each in process.record.findings):
+            said = Statement(finding=tables.cpu_frequency(line))
+        elif kind == "warning" and "BW peak won't be measured" not in line:
+            meaning = f"perftest warned: {match['message'][:LONGEST_QUOTE]}"
+            said = Statement(finding=warning("perftest-warning", meaning, line=line[:LONGEST_QUOTE]))
+        elif kind == "wrong":
+            said = Statement(wrong=max(int(match["errors"][:9]), 1))
+        elif kind in {"at", "status", "failure", "error"}:
+            said = self._failure(process, kind, match)
+        return said
+
+    def _failure(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
+        facts, process.failed_side = dict[str, str | int](), match["failed"] or process.failed_side
+        at, said = process.failed_side, " ".join(match[0].split())[:LONGEST_QUOTE]
+        if kind == "status":
+            number, syndrome = int(match["number"]), match["syndrome"]
+            facts = {"status": number, "syndrome": syndrome}
+            # It is more specific than the line above it.
+            process.failures = [each for each in process.failures if not each[1].endswith(f" with error at {at}.")]
+            meaning = MEANINGS.get(number, "see ibv_wc_status")
+            said = f"completion with status {number} ({meaning}), syndrome {syndrome}"
+        if kind in {"at", "status"}:
+            sentence = f"{f'The {at}' if at else 'perftest'} reported: {said}."
+        else:
+            sentence = f"{f'The {process.side}' if process.side else 'perftest'} said: {said}"
+        if all(sentence != known for _, known in process.failures):
+            process.failures.append((self._line.number, sentence))
+        return Statement(facts=facts)
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
