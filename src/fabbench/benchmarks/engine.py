@@ -161,7 +161,7 @@ class Table:
     """The case, unless a statement names it."""
     statement: Callable[[str, Execution | None], Statement | None]
     """Return what a line means, given the open execution; None for a line of another program."""
-    failed: re.Pattern[str]
+    failed: re.Pattern[str] = re.compile("(?!)")
     """Lines that report an error."""
     failing: str = ""
     """An error counts outside of executions and of fabbench's own steps only if it has this word."""
@@ -206,7 +206,8 @@ class TableReader(Reader):
             said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
         if said is not None:
             return self._apply(said)
-        if cells is None or execution is None or not self._table.remains(cells.text, execution.layouts[0]):
+        layouts = execution.layouts if execution is not None else ()
+        if execution is None or cells is None or not any(self._table.remains(cells.text, each) for each in layouts):
             return None
         if cells.final is not False:
             execution.damage(line)

@@ -5,29 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reading
-from fabbench.benchmarks.consistency import rows_after_restart, warning
-from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader
+from fabbench.benchmarks.consistency import is_remains, rows_after_restart, warning
+from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
 from fabbench.benchmarks.perftest import tables
-from fabbench.benchmarks.perftest.json_output import JsonOutput
-from fabbench.benchmarks.perftest.text import (
-    ANYWHERE,
-    DISTINCT_SETUP,
-    FACTS,
-    INSIDE,
-    MEANINGS,
-    RULE,
-    SETUP,
-    SIDE,
-    STAGES,
-    TABLE,
-    VERSION,
-    read_command,
-)
+from fabbench.benchmarks.perftest import text as perftest_text
+from fabbench.benchmarks.perftest.text import FACTS, STAGES, TABLE, read_command
 from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
 
 _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
+_LONGEST = 200  # lines of JSON
 _KNOWN = frozenset({"header", "sum", "at", "status", "failure", "error"})
 """Kinds of lines above which everything stands that shows the side of a process."""
 
@@ -49,7 +36,7 @@ class Process(Execution):
     addresses: set[tuple[str, str]] = field(default_factory=set)
     share: str = ""  # `local` or `remote`: the table below is what one side sent
     rules: int = 0  # rules below rows
-    json: JsonOutput | None = None  # that is being read
+    json: list[Line] = field(default_factory=list)  # the file that is being read
     summary: str = ""  # the first word of a script's line with one figure
     failed_side: str = ""
     failures: list[tuple[int, str]] = field(default_factory=list)
@@ -79,23 +66,18 @@ class Process(Execution):
     @property
     def side(self) -> str:
         """`server` or `client`; empty if the text names neither or both."""
-        sides = {*self.sides, self.stream.side} - {""}
+        sides, shown = {*self.sides, self.stream.side} - {""}, ""
         if self.copies > 1 or len(sides) > 1:
             return ""
-        shown = self._side_by_setup()
-        # A truncated command line has no server address, and looks like that of the server.
-        return "" if sides == {"server"} and shown == "client" else next(iter(sides), "") or shown
-
-    def _side_by_setup(self) -> str:
-        """Infer the side from the depths: TX is the sender's, RX the receiver's, both if both send."""
+        # TX is the sender's, RX the receiver's, both if both send.
         depths = self.setup & {"TX depth", "RX depth"}
-        if self.both or not self.case or not self.titled or len(depths) > 1:
-            return ""
-        if depths:
-            return "client" if "TX depth" in depths else "server"
-        # The lines before and after the missing line show that it was not removed.
-        whole = {"Number of qps", "Connection type", "Mtu", "Link type"} <= self.setup
-        return "server" if whole and "send" not in self.case else ""
+        if self.case and self.titled and not self.both and len(depths) == 1:
+            shown = "client" if "TX depth" in depths else "server"
+        elif self.case and self.titled and not self.both and not depths and "send" not in self.case:
+            # The lines before and after the missing line show that it was not removed.
+            shown = "server" if {"Number of qps", "Connection type", "Mtu", "Link type"} <= self.setup else ""
+        # A truncated command line has no server address, and looks like that of the server.
+        return "" if sides == {"server"} and shown == "client" else next(iter(sides), shown)
 
     def is_other_end(self, other: "Process") -> bool:
         """Return whether the printed addresses are the two ends of the same queue pairs."""
@@ -105,36 +87,32 @@ class Process(Execution):
         """Return whether addresses of both ends are printed."""
         return len({end for end, _ in self.addresses}) > 1
 
-    def is_announced_only(self) -> bool:
-        """Return whether it has nothing but its command line, or a line that announces it."""
-        return not self.stage and not self.failures
-
     def is_peer(self, other: "Process") -> bool:
         """Return whether these two are the server and the client of one run."""
         if self.case != other.case and self.case and other.case:
             return False
         if self.has_both_ends() and other.has_both_ends():
             return self.is_other_end(other)
-        if self.is_announced_only() or other.is_announced_only():
-            # All output of a background server may be below the client's command.
-            return {*self.sides[:1], *other.sides[:1]} == {"server", "client"}
         return {self.side, other.side} == {"server", "client"}
 
-    def ends_before(self, kind: str) -> bool:
-        """Return whether a kind of line can only belong to a later process."""
+    def ends_before(self, kind: str, side: str = "") -> bool:
+        """Return whether a kind of line can only belong to a later process; `side`: that of a command."""
         stage = STAGES.get(kind)
-        if kind == "command" or stage is None or self.is_announced_only():
-            return kind == "command"
+        if kind == "command":
+            # All output of a background server may be below the client's command.
+            return bool(self.stage or self.failures) or self.sides[:1] == [side]
+        if stage is None or not (self.stage or self.failures):
+            return False
         if kind == "header":
             return self.headed and bool(self.rows) and self.copies == 1
         if self.stage == TABLE:
             return kind != "address" or self.copies == 1
-        return bool(self.failures) if kind == "title" and self.titled else not stage and self.stage > 0
+        return bool(self.failures) if kind == "title" and self.titled else not stage
 
     def finish(self) -> None:
         """End the text: below a title are the rows of one process, and others are of a table that lost its header."""
-        if self.json is not None:
-            self.damage(self.json.first)
+        if self.json:
+            self.damage(self.json[0])
         lost = rows_after_restart([row.size for row in self.rows]) if self.titled and self.copies == 1 else ()
         for at in sorted(lost, reverse=True):
             self.damage(self.rows.pop(at).line)
@@ -155,7 +133,6 @@ class Terminal:
                 benchmark="perftest",
                 program="perftest",
                 statement=self._statement,
-                failed=lazy("(?!)"),
                 fits=self._fits,
                 remains=self._remains,
                 points=tables.points,
@@ -169,14 +146,22 @@ class Terminal:
     def feed(self, line: Line) -> Sequence[Point] | None:
         """Read a line."""
         line = line._replace(text=tables.plain(line.text))
-        readings = self._feed(line) if self.process is None or self.process.json is None else []
-        if self.process is not None and (output := self.process.json) is not None and output.feed(line.text):
-            self.process.json = None
-            readings = [each for text in output.lines() for each in self._feed(line._replace(text=text)) or ()]
-            if output.size is None:
-                finding = tables.no_size("perftest's JSON has no row (--output was given).", line.text)
-                self.process.record.findings.append(finding)
+        readings: Sequence[Reading] | None = ()
+        if self.process is not None and self.process.json:
+            self.process.json.append(line)
+        else:
+            readings = self._feed(line)
+        if self.process is not None and self.process.json and ("}" in line.text or len(self.process.json) > _LONGEST):
+            readings = self._feed_json(self.process, line)
         return None if readings is None else [each for each in readings if isinstance(each, Point)]
+
+    def _feed_json(self, process: Process, line: Line) -> Sequence[Reading]:
+        texts = [*tables.lines_of("\n".join(each.text for each in process.json))]
+        if not texts and len(process.json) > _LONGEST:
+            process.damage(process.json[0])
+        if texts or len(process.json) > _LONGEST:
+            process.json.clear()
+        return [each for text in texts for each in self._feed(line._replace(text=text)) or ()]
 
     def close(self) -> None:
         """End the text."""
@@ -188,44 +173,44 @@ class Terminal:
         if self.known and self.process is not None and self.process.summary:
             readings = self._reader.feed(line)  # the line that says what its figures are
         if text := line.text.strip():
-            self._ruled = RULE.fullmatch(text) is not None and not (self.process and self.process.rules)
-        if readings is None and (heading := SIDE.fullmatch(text)) is not None:
+            self._ruled = perftest_text.RULE.fullmatch(text) is not None and not (self.process and self.process.rules)
+        if readings is None and (heading := perftest_text.SIDE.fullmatch(text)) is not None:
             self._heading = heading[1].lower()
-        elif readings is None and (version := VERSION.fullmatch(text)) is not None:
+        elif readings is None and (version := perftest_text.VERSION.fullmatch(text)) is not None:
             self._version = version[1]
         return readings
 
     def _fits(self, row: Row) -> bool:
-        process, self._indent = self.process, _indent(row.line.text)
-        if process is None or process.is_closed:
+        process, indent, known = self.process, _indent(row.line.text), self._indent
+        # The second half of a row that was torn within its size has no indent.
+        if process is None or process.is_closed or (known and not indent):
             return False
-        if not tables.fits(row):
-            process.record.findings += tables.mismatch(row)
-            return False
+        self._indent = indent
         if process.copies > 1 and any(row.cells == other.cells for other in process.rows):
             process.record.findings.append(tables.BOTH_SIDES)
-        return True
+        return tables.fits(row)
 
     def _remains(self, text: str, layout: Layout) -> bool:
         cells = text.split()
         # Whole numbers alone may be those of another program.
         other = all(map(str.isdigit, cells)) and _indent(text) != self._indent
-        return not other and not (self.process and self.process.is_closed) and tables.is_remains_of_row(cells, layout)
+        return not other and not (self.process and self.process.is_closed) and is_remains(cells, cell_patterns(layout))
 
     def _statement(self, text: str, _: Execution | None) -> Statement | None:
-        process, match, setup = self.process, None, dict[str, str]()
-        command, layouts = None, tables.read_header(text, cycles=process is not None and process.cycles)
-        if layouts:
+        process, match, command = self.process, None, None
+        layouts: Sequence[Layout] = ()
+        setup: Mapping[str, str] = {}
+        if "#bytes" in text and (layouts := tables.read_header(text, cycles=bool(process and process.cycles))):
             kind = "header"
-        elif (match := (INSIDE if process else ANYWHERE).fullmatch(text)) is not None:
+        elif (match := (perftest_text.INSIDE if process else perftest_text.ANYWHERE).fullmatch(text)) is not None:
             kind = match.lastgroup or ""
         elif "_" in text and (command := read_command(text)) is not None:
             kind = "command"
-        elif ": " in text and (process or DISTINCT_SETUP.search(text)) and (found := SETUP.findall(text)):
-            kind, setup = "setup", dict(found)
+        elif setup := perftest_text.read_setup(text, inside=process is not None):
+            kind = "setup"
         else:
             return None
-        begins = process is None or process.ends_before(kind)
+        begins = process is None or process.ends_before(kind, command.side if command is not None else "")
         if process is None or begins:
             preamble = process is not None or kind in {"command", "json"} or self._ruled
             record, sides = Record(benchmark="perftest"), [self._heading] if self._heading else []
@@ -237,7 +222,8 @@ class Terminal:
         if layouts:
             said = self._header(process, layouts)
         elif command is not None:
-            process.sides, process.both, process.cycles = [command.side], command.both_directions, command.cycles
+            process.sides, process.both = [command.side], not command.flags.isdisjoint({"b", "bidirectional"})
+            process.cycles = not command.flags.isdisjoint({"C", "report-cycles"})
             said = Statement(case=command.program)
         else:
             said = self._other(process, kind, match) if match is not None else self._setup(process, setup)
@@ -255,14 +241,13 @@ class Terminal:
             side, direction = (_OTHER.get(side, "") if process.share == "remote" else side) or process.share, "uni"
         elif process.case.endswith("_bw"):
             direction = "bi" if process.both else "uni" if process.titled else ""
-        labels = {
-            "way": tables.way_of_program(process.case) if timed else "",
-            "direction": "" if timed else direction,
-            "side": side,
-            "rank": self._stream.rank,
-            "device": self._step.facts.get("device", "") if self._step is not None else "",
-        }
-        return Statement(layouts=layouts, labels=labels, finding=tables.header_finding(layouts[0]))
+        # It prints half of the round trip, or all of it (`rtt_factor` in the source).
+        way = "round-trip" if {"read", "atomic"} & {*process.case.split("_")} else "one-way" if process.case else ""
+        device = self._step.facts.get("device", "") if self._step is not None else ""
+        measured = {"way": way} if timed else {"direction": direction}
+        labels = {**measured, "side": side, "rank": self._stream.rank, "device": device}
+        process.labels = {label: value for label, value in labels.items() if value}
+        return Statement(layouts=layouts, finding=tables.header_finding(layouts[0]))
 
     def _setup(self, process: Process, setup: Mapping[str, str]) -> Statement:
         process.setup |= setup.keys()
@@ -272,9 +257,12 @@ class Terminal:
         for name in setup.keys() & FACTS.keys():
             value = setup[name].partition("[")[0]
             facts[FACTS[name]] = int(value[:18]) if value.isascii() and value.isdigit() else value
-        if "iWARP" in {setup.get("Transport type", "").replace("IW", "iWARP"), process.record.facts.get("transport")}:
+        if setup.get("Transport type") == "IW" or process.record.facts.get("transport") == "iWARP":
             facts["transport"] = "iWARP"  # its connections are named as InfiniBand's are
-        return Statement(facts=facts, finding=tables.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None)
+        finding = tables.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None
+        if "size" in facts:
+            finding = tables.no_size("perftest's JSON has no row (--output was given).", "")
+        return Statement(facts=facts, finding=finding)
 
     def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
         """Return the meaning of a line that is neither a header nor a command nor of the set-up."""
@@ -296,11 +284,12 @@ class Terminal:
         elif kind == "sum":
             process.summary = line.split()[0]
             layout, meaning = tables.SUMMARIES[process.summary]
-            labels = {"rank": self._stream.rank, "direction": "bi" if process.summary == "Total" else ""}
+            labels = {"direction": "bi"} if process.summary == "Total" else {}
+            labels |= {"rank": self._stream.rank} if self._stream.rank else {}
             finding, facts = tables.no_size(meaning, line), {"size": "unknown"}
             said = Statement(layouts=(layout,), labels=labels, size=0, finished=None, finding=finding, facts=facts)
         elif kind == "json":
-            process.json = JsonOutput(self._line)
+            process.json.append(self._line)
         elif kind == "cpu" and all(each.code != "cpu-frequency" for each in process.record.findings):
             said = Statement(finding=tables.cpu_frequency(line))
         elif kind == "warning" and "BW peak won't be measured" not in line:
@@ -320,7 +309,7 @@ class Terminal:
             facts = {"status": number, "syndrome": syndrome}
             # It is more specific than the line above it.
             process.failures = [each for each in process.failures if not each[1].endswith(f" with error at {at}.")]
-            meaning = MEANINGS.get(number, "see ibv_wc_status")
+            meaning = perftest_text.MEANINGS.get(number, "see ibv_wc_status")
             said = f"completion with status {number} ({meaning}), syndrome {syndrome}"
         if kind in {"at", "status"}:
             sentence = f"{f'The {at}' if at else 'perftest'} reported: {said}."

@@ -1,4 +1,4 @@
-"""Headers and rows of perftest's tables, as the engine reads them, and whether the figures of a row are consistent.
+"""Headers and rows of perftest's tables, as the engine reads them, and its JSON as the text that says the same.
 
 The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
 REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that lost the tab between them can be
@@ -7,24 +7,14 @@ separated. Bandwidth is size times message rate, also for sums of two directions
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from fabbench.benchmarks.consistency import Printed, is_remains, note, product, warning
-from fabbench.benchmarks.engine import (
-    COUNT,
-    SIZE,
-    UNKNOWN,
-    Column,
-    Layout,
-    Row,
-    cell_patterns,
-    is_ascending,
-    read_columns,
-)
+from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
+from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
 from fabbench.model.log import Finding, Point
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
-from fabbench.model.units import format_size
 
 UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
 """Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
@@ -34,8 +24,6 @@ _TWO, _SIX = (rf"(?:0|[1-9]\d{{0,17}})\.\d{{{decimals}}}|-?nan|-?inf" for decima
 _BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
 _TIME = Column("latency", 1e-6, cell=_TWO)
 _ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell=_TWO), Column("sl", cell=r"\d{1,3}")
-_EITHER = Column(cell=rf"{_TWO}|{_SIX}")
-_CUT = Column(cell="(?!)")  # a header that is cut off: no row below it can be read
 _COLUMNS: Mapping[str, Column] = {
     "#bytes": SIZE,
     "#sl": SL,
@@ -59,24 +47,20 @@ _HEADER = lazy(r"\s*#bytes\s+(?:#sl\s+)?#iterations(?:\s.*)?", re.DOTALL)
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
 _MARKS = lazy(r"^#(?=\s)|\*\*|`")
 
+_PEAK, _AVERAGE, _SUM = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6), Column("bandwidth", 1e9)
 SUMMARIES: Mapping[str, tuple[Layout, str]] = {
     "Mean": (
-        (
-            *(Column(cell="Mean BW peak:"), _BANDWIDTH._replace(stat="peak", factor=UNITS["Gb/sec"])),
-            *(Column(cell="Gb/s, Mean BW avg:"), _BANDWIDTH._replace(factor=UNITS["Gb/sec"]), Column(cell="Gb/s")),
-        ),
+        (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
         "A script's summary: the mean over all devices.",
     ),
     "Total": (
-        (Column(cell="Total BW:"), Column("bandwidth", 1e9), Column(cell="GB/s")),
+        (Column(cell="Total BW:"), _SUM, Column(cell="GB/s")),
         "A script's summary: the sum over all devices, both directions added.",
     ),
 }
-"""First word → layout and meaning of a line of scripts that run a benchmark on every device and print one figure.
+"""First word → layout and meaning of a line of a script that prints one figure for all devices.
 
-`Mean BW peak: 734.26 Gb/s, Mean BW avg: 733.92 Gb/s` is the mean of `ib_write_bw` over all devices, in bits;
-`Total BW: 278GB/s` is the sum of `fi_rma_bw` over all EFA domains, in bytes, both directions added (both from
-modal-labs/multinode-training-guide: health-checks/modal_bw_ib.py and modal_bw_efa.py).
+Of ib_write_bw and of fi_rma_bw (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py, modal_bw_efa.py).
 """
 
 
@@ -89,48 +73,32 @@ def plain(text: str) -> str:
     return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
 
 
+@lru_cache(maxsize=256)
 def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
     """Return the layouts of the rows below a header; empty for any other line. `cycles`: they are not usec (-C)."""
-    if "#bytes" not in text or _HEADER.fullmatch(text) is None:
+    if _HEADER.fullmatch(text) is None:
         return ()
-    layout = read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)
-    if UNKNOWN in layout:
-        return ((SIZE, _ITERATIONS, _CUT),)
-    if cycles:
-        layout = tuple(each._replace(metric="cycles") if each.metric == "latency" else each for each in layout)
-    if not any(column.metric == "latency" and not column.stat for column in layout):
+    layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
+    first = layout.index(_ITERATIONS) + 1
+    main = any(column.metric == "latency" and not column.stat for column in layout)
+    for at, column in enumerate(layout[first:], first):
+        if column is UNKNOWN:
+            return ((*layout[:first], Column(cell="(?!)")),)  # it is cut off: no row below it can be read
         # Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
-        layout = tuple(column._replace(stat="") if column.stat == "median" else column for column in layout)
-    figures = layout.index(_ITERATIONS) + 1
-    layout = (*layout[: figures + 1], *(column._replace(joined=True) for column in layout[figures + 1 :]))
-    if text[0].isspace():  # the second half of a row that was torn within its size has no indent
-        layout = (SIZE._replace(cell=r"(?<=\s)\d{1,18}"), *layout[1:])
+        stat = "" if column.stat == "median" and not main else column.stat
+        metric = "cycles" if cycles and column.metric == "latency" else column.metric
+        layout[at] = column._replace(metric=metric, stat=stat, joined=at > first)
     # Gb/sec below 0.1 have six decimals.
-    six = (each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout)
-    return (layout, tuple(six)) if any(each.factor == UNITS["Gb/sec"] for each in layout) else (layout,)
-
-
-def is_remains_of_row(cells: Sequence[str], layout: Layout) -> bool:
-    """Return whether these are what is left of a row, with either number of decimals."""
-    counts = [column for column in layout if column.metric in {"size", "sl", "iterations"}]
-    return is_remains(cells, cell_patterns((*(SIZE for _ in counts), *(_EITHER for _ in layout[len(counts) :]))))
+    six = tuple(each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout)
+    return tuple(dict.fromkeys((tuple(layout), six)))
 
 
 def header_finding(layout: Layout) -> Finding | None:
     """Return what a reader should know about all rows of a table."""
+    stats = {column.stat for column in layout if column.metric == "latency"}
     if any(column.metric == "cycles" for column in layout):
         return CYCLES
-    stats = [column.stat for column in layout if column.metric == "latency"]
     return OLD_LAYOUT if "min" in stats and "median" not in stats else None
-
-
-def way_of_program(case: str | None) -> str:
-    """Return `one-way` or `round-trip`: what a program prints as latency; empty: unknown.
-
-    It prints half of the round trip, or all of it (`rtt_factor` in the source).
-    """
-    verb = (case or "").split("_")[1:2]
-    return {"read": "round-trip", "atomic": "round-trip"}.get(verb[0], "one-way") if verb else ""
 
 
 def _ways(row: Row) -> Sequence[str]:
@@ -174,7 +142,7 @@ def points(row: Row) -> list[Point]:
         measured = {metric: round(each.value, 12) for metric, each in figures.items() if 0 < each.value < math.inf}
         if not measured and stat:
             continue
-        labels = {label: value for label, value in row.labels.items() if value}
+        labels = dict(row.labels)
         if "latency" in figures and len(ways) == 1:
             labels["way"] = ways[0]
         if stat == "tps":
@@ -187,19 +155,6 @@ def points(row: Row) -> list[Point]:
             labels["name"] = f"sl {name}"
         out.append(Point(row.size, labels, tuple(measured), tuple(measured.values())))
     return out
-
-
-def mismatch(row: Row) -> Sequence[Finding]:
-    """Return a finding if a bandwidth is size times message rate in a unit other than the header's."""
-    bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
-    factor = next((each.factor for each in row.layout if each.metric == "bandwidth"), 0.0)
-    unit = true_unit(bandwidth.times(1 / factor), rate, row.size) if bandwidth and rate else ""
-    if not unit or UNITS[unit] == factor:
-        return ()
-    stated = next(each for each in UNITS if each != unit)
-    meaning = f"At {format_size(row.size)} the printed bandwidth fits size and message rate in {unit}, not in {stated}."
-    advice = "Such rows are left out as damaged; check what changed the header."
-    return (warning("unit-mismatch", meaning, advice, line=row.line.text.strip()[:LONGEST_QUOTE]),)
 
 
 def no_size(reason: str, text: str) -> Finding:
@@ -217,8 +172,7 @@ def cpu_frequency(text: str) -> Finding:
 
 AMBIGUOUS_WAY = note(
     "way-ambiguous",
-    "The log has neither title nor command line: write and send tests print half of a round trip, "
-    "read and atomic tests all of it.",
+    "Neither title nor command line says whether times are of half a round trip (write, send) or of all of it.",
     "Keep perftest's title (or the command line) in the log.",
 )
 AMBIGUOUS_UNIT = warning(
@@ -226,12 +180,61 @@ AMBIGUOUS_UNIT = warning(
     "perftest's JSON records no unit, and size, bandwidth and message rate do not imply it: the bandwidth is left out.",
     "Keep the printed table, whose header states the unit.",
 )
-CYCLES = warning(
-    "unit-cycles",
-    "Times were printed in CPU cycles, and the log does not show how long one is: they are left out.",
-    "Run without -C.",
-)
+CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
 BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
-OLD_LAYOUT = note(
-    "median-only", "This perftest (before 2016) prints no average: the main figure is t_typical, the median."
-)
+OLD_LAYOUT = note("median-only", "perftest before 2016 prints no average: the main figure is t_typical, the median.")
+
+
+# --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS, --output=bandwidth or
+# until 2023 (no quotes) it is not valid JSON, and a truncated file can end anywhere.
+_WHOLE = lazy(r'(?s)(.*?)\bresults"?\s*:\s*\{([^}]*)\}.*')
+_WORD = r'"([^"]*)"|(-?\d+(?:\.\d*)?|[A-Z]\w*)(?=\s*[,}\s]|$)'
+_PAIR = lazy(rf'"?([A-Za-z_][\w. *]{{0,40}})"?\s{{0,9}}:\s{{0,9}}(?:{_WORD})', re.ASCII)
+_JSON_COLUMNS: Mapping[str, str] = {
+    "MsgSize": "#bytes",
+    "sl": "#sl",
+    "n_iterations": "#iterations",
+    "BW_peak": "BW peak[{}]",
+    "BW_average": "BW average[{}]",
+    "MsgRate": "MsgRate[Mpps]",
+    **{key: f"{key}[usec]" for key in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")},
+    **{f"percentile_{each}": f"{each}% percentile[usec]" for each in ("99", "99.9")},
+    "tps_average": "tps average",
+}
+"""Key in `results` → column of the table."""
+
+
+def lines_of(json: str) -> Iterator[str]:
+    """Yield the lines of text that say the same as a whole file; none for one that is not whole."""
+    if (match := _WHOLE.fullmatch(json)) is None:
+        return
+    info, results = (
+        {key.strip(): word or number for key, word, number in _PAIR.findall(each)} for each in match.groups()
+    )
+    yield info.pop("test", "")
+    yield from (f" {key.replace('_', ' ')} : {value}" for key, value in info.items() if value)
+    average = results.get("BW_average", "")
+    # Six decimals are printed for Gb/s only (REPORT_FMT_EXT_JSON).
+    six = len(average.partition(".")[2]) == 6
+    unit = "Gb/sec" if six else _unit(average, results.get("MsgRate", ""), results.get("MsgSize", ""))
+    if average or not results.keys().isdisjoint(("bw_avg", "msgRate_avg")):
+        yield f" JSON unit : {unit or 'ambiguous'}"
+    if "MsgSize" not in results:  # --output
+        yield " JSON size : unknown"
+        return
+    columns = dict[str, str]()
+    for key, name in _JSON_COLUMNS.items():
+        if key in results and (unit or not key.startswith("BW")):
+            # JSON leaves zeros out.
+            whole, _, decimals = results[key].partition(".")
+            wanted = 6 if key == "MsgRate" or (six and key.startswith("BW")) else 2
+            columns[name.format(unit)] = whole if name[0] == "#" else f"{whole}.{decimals.ljust(wanted, '0')}"
+    yield from ("-" * 20, f" {'  '.join(columns)}", f" {'  '.join(columns.values())}", "-" * 20)
+
+
+def _unit(average: str, rate: str, size: str) -> str:
+    """Return the unit of bandwidth, by arithmetic; empty: it cannot be determined."""
+    try:
+        return true_unit(printed(average), printed(rate).times(1e6), int(size))
+    except ValueError:
+        return ""

@@ -61,13 +61,11 @@ _INSIDE = (
 ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
 
-SETUP = lazy(
-    r"(Device|Number of qps|Transport type|Connection type|Mtu|Link type|GID index|TX depth|RX depth"
-    r"|Using SRQ|Dual-port|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method"
-    r"|Max inline data|Outstand reads|Post List|JSON unit)\s*: ?(\S+)"
+_SETUP = lazy(
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+)\s*: ?(\S+)"
 )
 # Nothing else prints these in this form.
-DISTINCT_SETUP = lazy(
+_DISTINCT_SETUP = lazy(
     r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
@@ -79,52 +77,46 @@ FACTS: Mapping[str, str] = {
     "Mtu": "mtu",
     "GID index": "gid_index",
     "JSON unit": "unit",
+    "JSON size": "size",
 }
 """Name in the set-up text → fact."""
+
+
+def read_setup(text: str, *, inside: bool) -> Mapping[str, str]:
+    """Return what a line of the set-up states; empty for any other line. `inside`: below others of perftest."""
+    if ": " not in text or not (inside or _DISTINCT_SETUP.search(text)):
+        return {}
+    return dict(_SETUP.findall(text))
+
+
 RULE, VERSION = lazy(r"\s*-{20,}\s*"), lazy(r"\s*Version: (\d+\.\d\S*)\s*")
 SIDE = lazy(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
 """A heading that names the side whose output follows."""
 
-MEANINGS: Mapping[int, str] = {
-    1: "local length error: a message is longer than the receive buffer",
-    2: "local queue pair operation error",
-    4: "local protection error: the memory registration does not cover the buffer",
-    5: "work request flushed: the queue pair was already in error, or the other side has exited",
-    6: "memory window bind error",
-    7: "bad response",
-    8: "local access error",
-    9: "remote invalid request: the other side refuses the operation or its size",
-    10: "remote access error: the other side's memory or key does not allow it",
-    11: "remote operation error",
-    12: "transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)",
-    13: "receiver-not-ready retry counter exceeded: the other side posted no receive",
-    15: "remote invalid read request",
-    16: "remote aborted",
-    19: "fatal error",
-    20: "response timeout",
-    21: "general error",
-}
+_STATUSES = (
+    "|local length error: a message is longer than the receive buffer|local queue pair operation error|"
+    "|local protection error: the memory registration does not cover the buffer"
+    "|work request flushed: the queue pair was already in error, or the other side has exited"
+    "|memory window bind error|bad response|local access error"
+    "|remote invalid request: the other side refuses the operation or its size"
+    "|remote access error: the other side's memory or key does not allow it|remote operation error"
+    "|transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)"
+    "|receiver-not-ready retry counter exceeded: the other side posted no receive|"
+    "|remote invalid read request|remote aborted|||fatal error|response timeout|general error"
+)
+MEANINGS: Mapping[int, str] = {number: text for number, text in enumerate(_STATUSES.split("|")) if text}
 """ibv_wc_status → meaning."""
 
-_PROGRAM = lazy(r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
+_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
-
-# Options that take a value: getopt's string, and long_options[] (perftest_parameters.c).
-_SHORT = frozenset("wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW")
-_LONG = tuple(
-    """
-    MGID atomic_type bind_source_ip burst_size congest_type connection cpu_id cq-mod cqe_poll
-    cuda_mem_type dest_ip dest_mac dest_port dlid duration ethertype flow_label flows flows_burst force-
-    link gid-index gpu_touch hop_limit ib-dev ib-port inline_size iters latency_gap limit_bw
-    limit_msgrate local_ip local_mac local_port log_active_dci_streams log_dci_streams margin mmap mmap-
-    offset mtu numa_node opencl_platform_id out_json_file output outs payload_file_path ph pin_cores
-    pkey_index port post_list qp qp-timeout rate_limit rate_limit_type rate_units recv_post_list
-    remote_ip remote_mac remote_port reply_every report-counters retry_count rx-depth size sl source_ip
-    source_mac source_port tclass tos tph_mem tx-depth typical_pkt_size use_cuda use_cuda_bus_id use_hl
-    use_ib_dm_dmabuf use_mlu use_musa use_musa_bus_id use_neuron use_opencl use_rocm vector vlan_pcp
-    wait_destroy
-    """.split()  # noqa: SIM905 - eighty quoted words would add nothing
+# Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
+_SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")
+_FLAGS = lazy(
+    r"all|bidirectional|(?:comm_)?rdma_cm|CPU-freq|cpu_util|data_validation|dont_xchg_versions|dualport|events|ipv6|no_lock"
+    r"|no_peak|odp|out_json|perform_warm_up|report(?:-both|-cycles|-histogram|-unsorted|_gbits|_per_port)"
+    r"|run_infinitely|srq|use_(?:cuda|rocm)_dmabuf|use_old_post_send|use-srq"
 )
+"""Long options without a value."""
 
 
 class PerftestCommand(NamedTuple):
@@ -132,8 +124,7 @@ class PerftestCommand(NamedTuple):
 
     program: str
     side: str  # `client` with a server's address, else `server`
-    both_directions: bool = False
-    cycles: bool = False  # whether times are printed in CPU cycles (`-C`), under a header that states usec
+    flags: frozenset[str]
 
 
 def read_command(text: str) -> PerftestCommand | None:
@@ -141,36 +132,17 @@ def read_command(text: str) -> PerftestCommand | None:
     command = read_words(text, _PROGRAM, _STOP)
     if command is None:
         return None
-    operands, flags = _arguments(command.words)
-    if len(operands) > 1:
-        return None
-    return PerftestCommand(
-        program=command.program,
-        side="client" if operands else "server",
-        both_directions=bool({"b", "bidirectional"} & flags),
-        cycles=bool({"C", "report-cycles"} & flags),
-    )
-
-
-def _arguments(words: list[str]) -> tuple[list[str], set[str]]:
-    """Return the operands, and the names of the options without a value."""
-    operands: list[str] = []
-    flags: set[str] = set()
-    rest = iter(words)
+    operands, flags, rest = 0, set[str](), iter(command.words)
     for word in rest:
         if word.startswith("--"):
-            name = word[2:]
-            if name != "out_json" and name and any(known.startswith(name) for known in _LONG):
+            flags.add(word[2:])
+            if "=" not in word and not _FLAGS.fullmatch(word[2:]):
                 next(rest, None)
-            else:
-                flags.add(name.partition("=")[0])
-        elif word.startswith("-") and len(word) > 1:
-            for at, letter in enumerate(word[1:], start=1):
-                if letter in _SHORT:
-                    if at == len(word) - 1:
-                        next(rest, None)
-                    break
-                flags.add(letter)
+        elif len(word) > 1 and (match := _SHORT.fullmatch(word)) is not None:
+            flags.update(match[1])
+            if match[2] and not match[3]:
+                next(rest, None)
         else:
-            operands.append(word)
-    return operands, flags
+            operands += 1
+    side = "client" if operands else "server"
+    return PerftestCommand(command.program, side, frozenset(flags)) if operands < 2 else None
