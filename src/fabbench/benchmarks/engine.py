@@ -222,8 +222,8 @@ class Table:
     """The tables of one benchmark."""
 
     benchmark: str
-    program: str
-    """Its name in sentences."""
+    program: str = ""
+    """Its name in sentences about errors."""
     case: str | None = None
     """The case, unless a statement names it."""
     statement: Callable[[str, Execution | None], Statement | None]

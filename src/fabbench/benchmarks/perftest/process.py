@@ -10,12 +10,14 @@ from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table,
 from fabbench.benchmarks.perftest import tables
 from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.text import FACTS, STAGES, TABLE, read_command
-from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
+from fabbench.model.compat import override
+from fabbench.model.log import NO_STREAM, Line, Marker, Record, Stream
 from fabbench.model.messages import LONGEST_QUOTE
 
 _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
-_LONGEST = 200  # lines of JSON
-_KNOWN = frozenset({"header", "sum", "at", "status", "failure", "error"})
+_UPPER_HALF = frozenset({"Device", "Number of qps", "Connection type"})  # of the set-up: no rule is above the lower one
+_LONGEST = 20_000  # characters of JSON
+KNOWN = frozenset({"header", "sum", "at", "status", "failure", "error"})
 """Kinds of lines above which everything stands that shows the side of a process."""
 
 
@@ -33,14 +35,10 @@ class Process(Execution):
     copies: int = 1  # number of processes that print into this text, as far as their titles and headers show
     sides: list[str] = field(default_factory=list)  # those that the command line, banners and headings name
     setup: set[str] = field(default_factory=set)
-    addresses: set[tuple[str, str]] = field(default_factory=set)
+    addresses: dict[str, set[str]] = field(default_factory=dict)  # `local` or `remote` → queue pairs
     share: str = ""  # `local` or `remote`: the table below is what one side sent
     rules: int = 0  # rules below rows
-    json: list[Line] = field(default_factory=list)  # the file that is being read
-    summary: str = ""  # the first word of a script's line with one figure
     failed_side: str = ""
-    failures: list[tuple[int, str]] = field(default_factory=list)
-    off_fabric: str = ""  # a sentence if the device is not that of the step
 
     @property
     def case(self) -> str:
@@ -81,17 +79,14 @@ class Process(Execution):
 
     def is_other_end(self, other: "Process") -> bool:
         """Return whether the printed addresses are the two ends of the same queue pairs."""
-        return self.has_both_ends() and other.addresses == {(_OTHER[end], pair) for end, pair in self.addresses}
-
-    def has_both_ends(self) -> bool:
-        """Return whether addresses of both ends are printed."""
-        return len({end for end, _ in self.addresses}) > 1
+        ends = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
+        return len(ends) > 1 and ends == other.addresses
 
     def is_peer(self, other: "Process") -> bool:
         """Return whether these two are the server and the client of one run."""
         if self.case != other.case and self.case and other.case:
             return False
-        if self.has_both_ends() and other.has_both_ends():
+        if len(self.addresses) == len(other.addresses) == len(("local", "remote")):
             return self.is_other_end(other)
         return {self.side, other.side} == {"server", "client"}
 
@@ -100,83 +95,67 @@ class Process(Execution):
         stage = STAGES.get(kind)
         if kind == "command":
             # All output of a background server may be below the client's command.
-            return bool(self.stage or self.failures) or self.sides[:1] == [side]
-        if stage is None or not (self.stage or self.failures):
+            return bool(self.stage or self.record.failures) or self.sides[:1] == [side]
+        if stage is None or not (self.stage or self.record.failures):
             return False
         if kind == "header":
-            return self.headed and bool(self.rows) and self.copies == 1
+            return self.headed and bool(self.rows or self.record.damaged) and self.copies == 1
         if self.stage == TABLE:
             return kind != "address" or self.copies == 1
-        return bool(self.failures) if kind == "title" and self.titled else not stage
+        return bool(self.record.failures) if kind == "title" and self.titled else stage == 0 < self.stage
 
     def finish(self) -> None:
         """End the text: below a title are the rows of one process, and others are of a table that lost its header."""
-        if self.json:
-            self.damage(self.json[0])
         lost = rows_after_restart([row.size for row in self.rows]) if self.titled and self.copies == 1 else ()
         for at in sorted(lost, reverse=True):
             self.damage(self.rows.pop(at).line)
             del self.points[at]
-        if self.rows and not self.titled and self.preamble and self.setup & {"Number of qps", "Connection type"}:
+        if self.copies > 1 and len({row.cells for row in self.rows}) < len(self.rows):
+            self.record.findings.append(tables.BOTH_SIDES)
+        if self.rows and not self.titled and self.preamble and self.setup:
             self.record.incomplete = "The title above perftest's set-up is missing."
 
 
-class Terminal:
+class Terminal(TableReader):
     """Reads what the processes of one stream print, one after another."""
 
     def __init__(self, stream: Stream, step: Marker | None) -> None:
-        self.process: Process | None = None
-        self.known = False  # whether the last line shows which side the process is
-        self._stream, self._step = stream, step
-        self._reader = TableReader(
+        super().__init__(
             Table(
-                benchmark="perftest",
-                program="perftest",
-                statement=self._statement,
-                fits=self._fits,
-                remains=self._remains,
-                points=tables.points,
+                benchmark="perftest", statement=self._say, fits=self._fits, remains=self._remains, points=tables.points
             )
         )
+        self.process: Process | None = None
+        self.kind = ""  # of the last line
+        self._stream, self._step = stream, step
         self._line = Line(0, "")
         self._indent = ""
         self._ruled = False  # whether the last line was a rule, and not below rows
-        self._heading = self._version = ""
+        self._repeats = False  # whether the line that says what its figures are is to be read again, as a row
+        self._json = self._version = ""
 
-    def feed(self, line: Line) -> Sequence[Point] | None:
-        """Read a line."""
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
         line = line._replace(text=tables.plain(line.text))
-        readings: Sequence[Reading] | None = ()
-        if self.process is not None and self.process.json:
-            self.process.json.append(line)
-        else:
-            readings = self._feed(line)
-        if self.process is not None and self.process.json and ("}" in line.text or len(self.process.json) > _LONGEST):
-            readings = self._feed_json(self.process, line)
-        return None if readings is None else [each for each in readings if isinstance(each, Point)]
-
-    def _feed_json(self, process: Process, line: Line) -> Sequence[Reading]:
-        texts = [*tables.lines_of("\n".join(each.text for each in process.json))]
-        if not texts and len(process.json) > _LONGEST:
-            process.damage(process.json[0])
-        if texts or len(process.json) > _LONGEST:
-            process.json.clear()
-        return [each for text in texts for each in self._feed(line._replace(text=text)) or ()]
-
-    def close(self) -> None:
-        """End the text."""
-        self._reader.close()
+        readings = () if self._json else self._feed(line)
+        if self._json and self.process is not None:
+            self._json += f"{line.text}\n"
+            lines = [line._replace(text=text) for text in tables.lines_of(self._json)] if "}" in line.text else []
+            if lines:
+                self.process.record.damaged.pop()
+            if lines or len(self._json) > _LONGEST:
+                self._json, readings = "", [reading for each in lines for reading in self._feed(each) or ()]
+                self.process.stage = TABLE
+        return readings
 
     def _feed(self, line: Line) -> Sequence[Reading] | None:
-        self._line, self.known = line, False
-        readings = self._reader.feed(line)
-        if self.known and self.process is not None and self.process.summary:
-            readings = self._reader.feed(line)  # the line that says what its figures are
-        if text := line.text.strip():
+        self._line, self.kind = line, ""
+        readings = super().feed(line)
+        if self._repeats:
+            self._repeats, readings = False, super().feed(line)
+        if (text := line.text.strip()) and self.kind not in {"cpu", "warning"}:
             self._ruled = perftest_text.RULE.fullmatch(text) is not None and not (self.process and self.process.rules)
-        if readings is None and (heading := perftest_text.SIDE.fullmatch(text)) is not None:
-            self._heading = heading[1].lower()
-        elif readings is None and (version := perftest_text.VERSION.fullmatch(text)) is not None:
+        if readings is None and (version := perftest_text.VERSION.fullmatch(text)) is not None:
             self._version = version[1]
         return readings
 
@@ -186,17 +165,16 @@ class Terminal:
         if process is None or process.is_closed or (known and not indent):
             return False
         self._indent = indent
-        if process.copies > 1 and any(row.cells == other.cells for other in process.rows):
-            process.record.findings.append(tables.BOTH_SIDES)
         return tables.fits(row)
 
     def _remains(self, text: str, layout: Layout) -> bool:
         cells = text.split()
         # Whole numbers alone may be those of another program.
         other = all(map(str.isdigit, cells)) and _indent(text) != self._indent
-        return not other and not (self.process and self.process.is_closed) and is_remains(cells, cell_patterns(layout))
+        columns = tuple(tables.FIGURE if "." in column.cell else column for column in layout)
+        return not other and not (self.process and self.process.is_closed) and is_remains(cells, cell_patterns(columns))
 
-    def _statement(self, text: str, _: Execution | None) -> Statement | None:
+    def _say(self, text: str, _: Execution | None) -> Statement | None:
         process, match, command = self.process, None, None
         layouts: Sequence[Layout] = ()
         setup: Mapping[str, str] = {}
@@ -212,13 +190,13 @@ class Terminal:
             return None
         begins = process is None or process.ends_before(kind, command.side if command is not None else "")
         if process is None or begins:
-            preamble = process is not None or kind in {"command", "json"} or self._ruled
-            record, sides = Record(benchmark="perftest"), [self._heading] if self._heading else []
-            record.facts |= {"perftest": self._version} if self._version else {}
-            process = self.process = Process(record, stream=self._stream, sides=sides, preamble=preamble)
-            self._heading = ""
+            preamble = process is not None or kind in {"command", "json"}
+            preamble |= self._ruled and not _UPPER_HALF.isdisjoint(setup)
+            process = self.process = Process(Record(benchmark="perftest"), stream=self._stream, preamble=preamble)
+            facts = {"perftest": self._version, "together": self._step.facts.get("together") if self._step else ""}
+            process.record.facts |= {name: value for name, value in facts.items() if value}
         process.stage = max(process.stage, STAGES.get(kind, 0))
-        self.known = kind in _KNOWN
+        self.kind = kind
         if layouts:
             said = self._header(process, layouts)
         elif command is not None:
@@ -232,9 +210,12 @@ class Terminal:
     def _header(self, process: Process, layouts: Sequence[Layout]) -> Statement:
         if process.headed:
             process.copies = 2
-        process.headed, process.rules, process.record.finished = True, 0, False if self._ruled else None
+        if not process.headed or self._ruled:
+            process.record.finished = False if self._ruled else None
+        process.headed, process.rules = True, 0
         self._indent = _indent(self._line.text)
-        timed = any(column.metric in {"latency", "cycles"} for column in layouts[0])
+        cycles = any(column.metric == "cycles" for column in layouts[0])
+        timed = cycles or any(column.metric == "latency" for column in layouts[0])
         side, direction = process.side, ""
         if process.share:
             # What one side sent, in a test of both directions. Which side depends on who printed it.
@@ -247,12 +228,13 @@ class Terminal:
         measured = {"way": way} if timed else {"direction": direction}
         labels = {**measured, "side": side, "rank": self._stream.rank, "device": device}
         process.labels = {label: value for label, value in labels.items() if value}
-        return Statement(layouts=layouts, finding=tables.header_finding(layouts[0]))
+        return Statement(layouts=layouts, finding=tables.CYCLES if cycles else None)
 
     def _setup(self, process: Process, setup: Mapping[str, str]) -> Statement:
         process.setup |= setup.keys()
         if self._step is not None and (device := setup.get("Device")):
-            process.off_fabric = process.off_fabric or self._step.other("device", device, self._stream.side)
+            other = self._step.other("device", device, self._stream.side)
+            process.record.off_fabric = process.record.off_fabric or other
         facts: dict[str, str | int] = {}
         for name in setup.keys() & FACTS.keys():
             value = setup[name].partition("[")[0]
@@ -275,21 +257,21 @@ class Terminal:
         elif kind in {"banner", "waiting"} and "server" not in process.sides:
             process.sides.append("server")
         elif kind == "address":
-            process.addresses.add((match["end"], match["pair"]))
+            process.addresses.setdefault(match["end"], set()).add(match["pair"])
         elif kind == "results":
             process.share, process.headed, process.rules = match["of"].lower(), False, 0
         elif kind == "rule" and process.headed and process.rows:
             process.rules += 1
             said = Statement(finished=process.rules >= process.copies)
         elif kind == "sum":
-            process.summary = line.split()[0]
-            layout, meaning = tables.SUMMARIES[process.summary]
-            labels = {"direction": "bi"} if process.summary == "Total" else {}
-            labels |= {"rank": self._stream.rank} if self._stream.rank else {}
+            layout, process.record.benchmark, direction, meaning = tables.SUMMARIES[line.split()[0]]
+            labels = {"direction": direction, "rank": self._stream.rank}
+            process.labels, self._repeats = {label: value for label, value in labels.items() if value}, True
             finding, facts = tables.no_size(meaning, line), {"size": "unknown"}
-            said = Statement(layouts=(layout,), labels=labels, size=0, finished=None, finding=finding, facts=facts)
+            said = Statement(layouts=(layout,), finished=None, finding=finding, facts=facts)
         elif kind == "json":
-            process.json.append(self._line)
+            process.damage(self._line)  # until it has been read to its end
+            self._json = "\n"
         elif kind == "cpu" and all(each.code != "cpu-frequency" for each in process.record.findings):
             said = Statement(finding=tables.cpu_frequency(line))
         elif kind == "warning" and "BW peak won't be measured" not in line:
@@ -302,22 +284,20 @@ class Terminal:
         return said
 
     def _failure(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
-        facts, process.failed_side = dict[str, str | int](), match["failed"] or process.failed_side
-        at, said = process.failed_side, " ".join(match[0].split())[:LONGEST_QUOTE]
+        process.failed_side = match["failed"] or process.failed_side
+        facts, said = dict[str, str | int](), " ".join(match[0].split())[:LONGEST_QUOTE]
+        side = process.failed_side if kind in {"at", "status"} else process.side
+        who = f"The {side}" if side else "perftest"
         if kind == "status":
             number, syndrome = int(match["number"]), match["syndrome"]
             facts = {"status": number, "syndrome": syndrome}
             # It is more specific than the line above it.
-            process.failures = [each for each in process.failures if not each[1].endswith(f" with error at {at}.")]
+            general = f" with error at {side}."
+            process.record.failures = [each for each in process.record.failures if not each.endswith(general)]
             meaning = perftest_text.MEANINGS.get(number, "see ibv_wc_status")
             said = f"completion with status {number} ({meaning}), syndrome {syndrome}"
-        if kind in {"at", "status"}:
-            sentence = f"{f'The {at}' if at else 'perftest'} reported: {said}."
-        else:
-            sentence = f"{f'The {process.side}' if process.side else 'perftest'} said: {said}"
-        if all(sentence != known for _, known in process.failures):
-            process.failures.append((self._line.number, sentence))
-        return Statement(facts=facts)
+        sentence = f"{who} reported: {said}." if kind in {"at", "status"} else f"{who} said: {said}"
+        return Statement(facts=facts, failure=sentence)
 
 
 def _indent(text: str) -> str:

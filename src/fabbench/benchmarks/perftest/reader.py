@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
-from fabbench.benchmarks.perftest.process import Process, Terminal
+from fabbench.benchmarks.perftest.process import KNOWN, Process, Terminal
 from fabbench.benchmarks.perftest.tables import AMBIGUOUS_WAY, CYCLES
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, Record, Stream
+from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 
 EFA_DATAGRAMS = "EFA UD"
@@ -21,8 +21,6 @@ class PerftestExecution:
 
     def __init__(self, name: str = "") -> None:
         self.name = name  # as fabbench's markers name it
-        self.step: Marker | None = None  # the last one
-        self.together = ""
         self.processes: list[Process] = []
 
     def finish(self) -> Record:
@@ -30,27 +28,24 @@ class PerftestExecution:
         for process in self.processes:
             process.finish()
         records = [process.record for process in self.processes]
-        record = Record(benchmark="perftest", facts=self._facts(), finished=self._finished())
+        benchmark = records[0].benchmark if records else "perftest"
+        record = Record(benchmark=benchmark, facts=self._facts(), finished=self._finished())
         printed = [each for process in self.processes for each in zip(process.rows, process.points, strict=True)]
         printed.sort(key=lambda each: each[0].line.number)
         record.points = [point for _, points in printed for point in points]
         record.damaged = sorted(row for each in records for row in each.damaged)
-        failures = sorted(each for process in self.processes for each in process.failures)
-        record.failures = list(dict.fromkeys(sentence for _, sentence in failures))
+        record.failures = list(dict.fromkeys(sentence for each in records for sentence in each.failures))
         record.findings = list(dict.fromkeys(finding for each in records for finding in each.findings))
         record.incomplete = next((each.incomplete for each in records if each.incomplete), "")
-        record.off_fabric = next((each.off_fabric for each in self.processes if each.off_fabric), "")
+        record.off_fabric = next((each.off_fabric for each in records if each.off_fabric), "")
         record.wrong = sum(each.wrong for each in records)
         record.case = next((each.case for each in records if each.case), None)
         if record.facts.get("transport") == "RawEth" and record.case:
             record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
-        summaries = {process.summary for process in self.processes} - {""}
-        if "Total" in summaries:
-            record.benchmark = "fabtests"
         if any("latency" in point.metrics and "way" not in point.labels for point in record.points):
             record.facts["way"] = "ambiguous"
             record.findings.append(AMBIGUOUS_WAY)
-        elif record.points and record.case is None and not summaries:
+        elif record.points and record.case is None and "size" not in record.facts:
             record.findings.append(UNKNOWN_TEST)
         if CYCLES not in record.findings:
             record.findings += unmeasured(point.size for point in record.points if not point.metrics)
@@ -67,7 +62,7 @@ class PerftestExecution:
         return all(verdicts) if verdicts else None
 
     def _facts(self) -> dict[str, str | int]:
-        values: dict[str, dict[str | int, None]] = {"together": {self.together: None}} if self.together else {}
+        values: dict[str, dict[str | int, None]] = {}
         for process in self.processes:
             for name, value in process.record.facts.items():
                 values.setdefault(name, {})[value] = None
@@ -92,42 +87,41 @@ class PerftestReader(Reader):
         self._executions: list[PerftestExecution] = []
         self._execution_of: dict[Stream, PerftestExecution] = {}
         self._running: PerftestExecution | None = None  # the one whose steps fabbench marked
+        self._step: Marker | None = None  # the last one
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         terminal, stream = self._terminals.get(line.stream), line.stream
         if terminal is None:
-            step = self._running.step if self._running is not None else None
-            terminal = self._terminals[stream] = Terminal(stream, step)
+            terminal = self._terminals[stream] = Terminal(stream, self._step)
         before = terminal.process
-        points = terminal.feed(line)
+        readings = terminal.feed(line)
+        points = None if readings is None else [reading for reading in readings if isinstance(reading, Point)]
         if (process := terminal.process) is not None and process is not before:
             execution = self._execution_of[stream] = self._choose_execution(stream)
             execution.processes.append(process)
-        if process is None or not terminal.known or self._running is not None:
+        if process is None or terminal.kind not in KNOWN or self._running is not None:
             return points
         return [*(points or ()), *self._settle(process)]
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         # All steps of an execution form one record.
-        running, ours = self._running, marker.facts.get("benchmark") == "perftest"
         if marker.kind != "begin":
             return ()
+        running, ours = self._running, marker.facts.get("benchmark") == "perftest"
         same = ours and running is not None and running.name == marker.execution
         before = () if same else self.close()
         self._close_terminals()
-        if not same and ours:
-            running = self._running = PerftestExecution(marker.execution)
-            self._executions = [running]
-        if ours and running is not None:
-            running.step, running.together = marker, running.together or marker.facts.get("together", "")
+        if ours:
+            running = running if running is not None and same else PerftestExecution(marker.execution)
+            self._running, self._step, self._executions = running, marker, [running]
         return before
 
     @override
     def close(self) -> Sequence[Reading]:
         self._close_terminals()
-        executions, self._executions, self._running = self._executions, [], None
+        executions, self._executions, self._running, self._step = self._executions, [], None, None
         return [each.finish() for each in executions if each.processes or each.name]
 
     def _close_terminals(self) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
+from fabbench.benchmarks.consistency import note, printed, product, warning
 from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
 from fabbench.model.log import Finding, Point
 from fabbench.model.messages import LONGEST_QUOTE
@@ -21,6 +21,7 @@ UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
 
 # No leading zero and a fixed end, so that joined numbers can be split in only one way.
 _TWO, _SIX = (rf"(?:0|[1-9]\d{{0,17}})\.\d{{{decimals}}}|-?nan|-?inf" for decimals in (2, 6))
+FIGURE = Column(cell=rf"{_TWO}|{_SIX}")
 _BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
 _TIME = Column("latency", 1e-6, cell=_TWO)
 _ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell=_TWO), Column("sl", cell=r"\d{1,3}")
@@ -48,17 +49,17 @@ _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s
 _MARKS = lazy(r"^#(?=\s)|\*\*|`")
 
 _PEAK, _AVERAGE, _SUM = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6), Column("bandwidth", 1e9)
-SUMMARIES: Mapping[str, tuple[Layout, str]] = {
+SUMMARIES: Mapping[str, tuple[Layout, str, str, str]] = {
     "Mean": (
         (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
-        "A script's summary: the mean over all devices.",
+        *("perftest", "", "A script's summary: the mean over all devices."),
     ),
     "Total": (
         (Column(cell="Total BW:"), _SUM, Column(cell="GB/s")),
-        "A script's summary: the sum over all devices, both directions added.",
+        *("fabtests", "bi", "A script's summary: the sum over all devices, both directions added."),
     ),
 }
-"""First word → layout and meaning of a line of a script that prints one figure for all devices.
+"""First word → layout, benchmark, direction and meaning of a line of a script that prints one figure for all devices.
 
 Of ib_write_bw and of fi_rma_bw (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py, modal_bw_efa.py).
 """
@@ -80,25 +81,14 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
         return ()
     layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
     first = layout.index(_ITERATIONS) + 1
-    main = any(column.metric == "latency" and not column.stat for column in layout)
     for at, column in enumerate(layout[first:], first):
         if column is UNKNOWN:
             return ((*layout[:first], Column(cell="(?!)")),)  # it is cut off: no row below it can be read
-        # Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
-        stat = "" if column.stat == "median" and not main else column.stat
         metric = "cycles" if cycles and column.metric == "latency" else column.metric
-        layout[at] = column._replace(metric=metric, stat=stat, joined=at > first)
+        layout[at] = column._replace(metric=metric, joined=at > first)
     # Gb/sec below 0.1 have six decimals.
     six = tuple(each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout)
     return tuple(dict.fromkeys((tuple(layout), six)))
-
-
-def header_finding(layout: Layout) -> Finding | None:
-    """Return what a reader should know about all rows of a table."""
-    stats = {column.stat for column in layout if column.metric == "latency"}
-    if any(column.metric == "cycles" for column in layout):
-        return CYCLES
-    return OLD_LAYOUT if "min" in stats and "median" not in stats else None
 
 
 def _ways(row: Row) -> Sequence[str]:
@@ -122,37 +112,22 @@ def fits(row: Row) -> bool:
     return bool(_ways(row)) and is_ascending(row)
 
 
-def true_unit(bandwidth: Printed, rate: Printed, size: int) -> str:
-    """Return the only unit in which a bandwidth is size times message rate; empty: none, or not known."""
-    if bandwidth.high > 2 * bandwidth.low or rate.high > 2 * rate.low:
-        return ""
-    low, high = rate.low * size, rate.high * size
-    units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
-    return units[0] if len(units) == 1 else ""
-
-
 def points(row: Row) -> list[Point]:
     """Return the points of a row: one for all figures with the same labels.
 
     Times are multiples of 1e-8 s, which rounding makes exact again.
     perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
     """
-    out, ways, name = [], _ways(row), row.cell("sl")
+    out, ways, name = [], _ways(row), f"sl {level}" if (level := row.cell("sl")) else ""
     for stat, figures in (row.figures if not row.cell("cycles") else {"": {}, **row.figures}).items():
         measured = {metric: round(each.value, 12) for metric, each in figures.items() if 0 < each.value < math.inf}
         if not measured and stat:
             continue
-        labels = dict(row.labels)
-        if "latency" in figures and len(ways) == 1:
-            labels["way"] = ways[0]
-        if stat == "tps":
-            labels["way"] = "round-trip"
-        elif stat.startswith("port"):
-            labels["name"] = stat
-        elif stat:
-            labels["stat"] = stat
-        if name and "name" not in labels:
-            labels["name"] = f"sl {name}"
+        way = "round-trip" if stat == "tps" else ways[0] if "latency" in figures and len(ways) == 1 else ""
+        own = {"way": way, "name": name, "stat": stat}
+        if stat.startswith("port"):
+            own |= {"name": stat, "stat": ""}
+        labels = {**row.labels, **{label: value for label, value in own.items() if value and value != "tps"}}
         out.append(Point(row.size, labels, tuple(measured), tuple(measured.values())))
     return out
 
@@ -182,8 +157,6 @@ AMBIGUOUS_UNIT = warning(
 )
 CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
 BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
-OLD_LAYOUT = note("median-only", "perftest before 2016 prints no average: the main figure is t_typical, the median.")
-
 
 # --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS, --output=bandwidth or
 # until 2023 (no quotes) it is not valid JSON, and a truncated file can end anywhere.
@@ -233,8 +206,10 @@ def lines_of(json: str) -> Iterator[str]:
 
 
 def _unit(average: str, rate: str, size: str) -> str:
-    """Return the unit of bandwidth, by arithmetic; empty: it cannot be determined."""
+    """Return the only unit in which a bandwidth is size times message rate; empty: none, or not known."""
     try:
-        return true_unit(printed(average), printed(rate).times(1e6), int(size))
+        bandwidth, (_, low, high) = printed(average), printed(rate).times(1e6 * int(size))
     except ValueError:
         return ""
+    units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
+    return units[0] if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low else ""

@@ -3,7 +3,6 @@
 The wording is from the source (perftest_parameters.c, `ctx_print_test_info`; perftest_resources.h).
 """
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ _ANYWHERE = (
     r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*)"
     r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client rdma_cm QP to connect)"
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
-    r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ GB/s)"
+    r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ +GB/s)"
     r"|(?P<status>Failed status[- ](?:(?:.*) \()?(?P<number>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+))"
     r"|(?P<at>Completion with (?:error|wc_flags mismatch) at (?P<failed>client|server))"
     r"|(?P<failure>Failed to complete run_iter_\w+ function successfully|Did not detect devices"
@@ -62,7 +61,8 @@ ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_I
 """A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
 
 _SETUP = lazy(
-    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+)\s*: ?(\S+)"
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
 )
 # Nothing else prints these in this form.
 _DISTINCT_SETUP = lazy(
@@ -90,8 +90,6 @@ def read_setup(text: str, *, inside: bool) -> Mapping[str, str]:
 
 
 RULE, VERSION = lazy(r"\s*-{20,}\s*"), lazy(r"\s*Version: (\d+\.\d\S*)\s*")
-SIDE = lazy(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
-"""A heading that names the side whose output follows."""
 
 _STATUSES = (
     "|local length error: a message is longer than the receive buffer|local queue pair operation error|"
