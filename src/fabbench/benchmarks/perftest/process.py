@@ -280,10 +280,10 @@ class Terminal(TableReader):
         elif kind == "wrong":
             said = Statement(wrong=max(int(match["errors"][:9]), 1))
         elif kind in {"at", "status", "failure", "error"}:
-            said = self._failure(process, kind, match)
+            said = self._failed(process, kind, match)
         return said
 
-    def _failure(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
+    def _failed(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
         process.failed_side = match["failed"] or process.failed_side
         facts, said = dict[str, str | int](), " ".join(match[0].split())[:LONGEST_QUOTE]
         side = process.failed_side if kind in {"at", "status"} else process.side
