@@ -22,15 +22,11 @@ class Image:
         del name, options
         return cls()
 
-    def entrypoint(self, words: list[str]) -> Self:
+    def apt_install(self, *words: str | list[str]) -> Self:
         del words
         return self
 
-    def apt_install(self, *packages: str) -> Self:
-        del packages
-        return self
-
-    uv_pip_install = apt_install
+    entrypoint = uv_pip_install = apt_install
 
 
 class Secret:
