@@ -168,6 +168,7 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
         ("gb300-roce", "roce", 4),
         ("standard_nd96isr_h100_v5", "ib", 8),
         ("BM.GPU.H100.8", "roce", 8),
+        ("gpu-b200-sxm", "ib", 8),
     ],
 )
 def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str, gpus: int) -> None:
