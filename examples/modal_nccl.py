@@ -46,14 +46,14 @@ SCRIPT = r"""#!/usr/bin/env bash
 # fabbench parse and compare read what this prints. FABRIC=LABEL runs one configuration alone.
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 set -um; exec 2>&1 # errors belong to the log
-read -ra hosts <<<"$HOSTS"
+read -ra hosts <<<"${HOSTS:-}"
 env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
 # Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
 ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
 printf '%s\n' 'Port 2222' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
 sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
-if [ "$NUMBER" != 0 ]; then # the first one's key may log in to the others
+if [ "${NUMBER:-0}" != 0 ]; then # the first one's key may log in to the others
     scan() { ssh-keyscan -p 2222 -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
     until scan >authorized_keys; do sleep 1; done 2>/dev/null
     echo $BASHPID >pid && exec "${sshd[@]}" -D

@@ -26,7 +26,7 @@ _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
-read -ra hosts <<<"$HOSTS"
+read -ra hosts <<<"${HOSTS:-}"
 env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
 @LOG_IN@interface=@INTERFACE@
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
@@ -54,7 +54,7 @@ class ModalRendering(Rendering):
         packages = benchmark.python_packages if image == DEFAULT else ()
         if not packages:
             benchmark.require_image(image)
-        start = _START.replace("@LOG_IN@", log_in("$NUMBER", port=2222, sshd="-qf /dev/null"))
+        start = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
         start = start.replace("@INTERFACE@", quote(named) if (named := source.request.target.interface) else _FOUND)
         opening, at_exit = (start, "complete") if source.plan.hosts > 1 else ("", "")
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
