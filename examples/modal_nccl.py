@@ -9,8 +9,6 @@ runs every configuration; --fabric efa runs that one alone. fabbench parse and f
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import modal
 
@@ -19,7 +17,6 @@ NODES = 2
 GPU = "H100!:8"
 RDMA = True
 TIMEOUT_S = 11580
-INTERFACE = ""  # between the containers; empty: the one with their addresses
 
 image = (
     modal.Image.from_registry(IMAGE, add_python="3.12")
@@ -29,85 +26,47 @@ image = (
 app = modal.App("fabbench-nccl", image=image)
 
 
-def note(board: modal.Dict, name: str, seconds: float) -> str:
-    """Wait for a note of another container."""
-    deadline = time.monotonic() + seconds
-    while (text := board.get(name)) is None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
-        time.sleep(1)
-    return text
-
-
 @app.function(gpu=GPU, cloud="aws", experimental_options={"efa_enabled": True}, timeout=TIMEOUT_S)
 @modal.clustered(size=NODES, rdma=RDMA)
-def measure(fabric: str, board: modal.Dict) -> int:
-    """Run in every container at once: the first one measures, and reaches the others by ssh.
-
-    Return the script's exit status. Containers exchange public keys through `board`; private ones stay.
-    """
+def measure(fabric: str) -> int:
+    """Run the script in every container at once, with their addresses; return its exit status."""
     cluster = modal.Cluster.from_context()
-    rank, addresses = cluster.container_rank(), cluster.container_ips(family="ipv4")
-    here = cluster.object_id  # Preempted containers start again as another cluster.
-    # Variables that modal sets for NCCL in its own process; ranks started by ssh would lack them.
-    names = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
-    settings = (f"{name}={os.environ[name]}\n" for name in names if name in os.environ)
-    (Path.home() / ".nccl.conf").write_text("".join(settings))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
-    environment |= {"HOSTS": " ".join(addresses), "FABRIC": fabric}
-    if NODES > 1:
-        # A key is what its container logs in with, and its host key.
-        folder, key = Path.home() / ".ssh", Path.home() / ".ssh/id_ed25519"
-        subprocess.run(["mkdir", "-p", "-m", "700", folder, "/run/sshd"], check=True)
-        key.unlink(missing_ok=True)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key], check=True)
-        board[f"{here} {rank}"] = key.with_suffix(".pub").read_text()
-        keys = [note(board, f"{here} {number}", 900) for number in range(NODES)]
-        (folder / "authorized_keys").write_text(keys[0])
-        known = (f"[{address}]:2222 {each}" for address, each in zip(addresses, keys, strict=True))
-        (folder / "known_hosts").write_text("".join(known))
-        (folder / "config").write_text("Host *\nPort 2222\nUser root\nBatchMode yes\n")
-        options = ("StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", "MaxStartups=200", "PidFile=none")
-        words = ["/usr/sbin/sshd", "-f", "/dev/null", "-p", "2222", "-h", key, "-o", f"ListenAddress={addresses[rank]}"]
-        subprocess.run([*words, *(word for option in options for word in ("-o", option))], check=True)
-        # Some of the other interfaces lead nowhere, and NCCL or MPI might choose one of them.
-        words = ["ip", "-brief", "address", "show", "to", addresses[rank]]
-        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-        interface = INTERFACE or found[0].partition("@")[0]
-        names = ("FABBENCH_INTERFACE", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
-        environment |= dict.fromkeys(names, interface)
-    if rank > 0:
-        note(board, f"{here} over", TIMEOUT_S)
-        return 0
-    try:
-        for address in addresses if NODES > 1 else ():  # until it listens
-            while subprocess.run(["ssh", address, "true"], capture_output=True, check=False).returncode:
-                time.sleep(1)
-        (script := Path.home() / "fabbench.sh").write_text(SCRIPT)
-        return subprocess.run(["bash", script], env=environment, stderr=subprocess.STDOUT, check=False).returncode
-    finally:
-        board[f"{here} over"] = "yes"
+    settings = {"HOSTS": " ".join(cluster.container_ips(family="ipv4")), "NUMBER": str(cluster.container_rank())}
+    environment = {**os.environ, **settings, "FABRIC": fabric}
+    return subprocess.run(["bash", "-c", SCRIPT], env=environment, check=False).returncode
 
 
 @app.local_entrypoint()
 def main(fabric: str = "all") -> None:
     """Run all configurations, or one of them."""
-    with modal.Dict.ephemeral() as board:
-        sys.exit(measure.remote(fabric, board))
+    sys.exit(measure.remote(fabric))
 
 
 SCRIPT = r"""#!/usr/bin/env bash
 # fabbench parse and compare read what this prints. FABRIC=LABEL runs one configuration alone.
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
-set -um
-exec 2>&1 # errors belong to the log
-read -ra hosts <<<"${*:-${HOSTS:-}}"
-[ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
+set -um; exec 2>&1 # errors belong to the log
+read -ra hosts <<<"${HOSTS:-}"
+env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
+# Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
+mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
+printf '%s\n' 'Port 2222' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
+sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
+if [ "${NUMBER:-0}" != 0 ]; then # the first one's key may log in to the others
+    scan() { ssh-keyscan -p 2222 -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
+    until scan >authorized_keys; do sleep 1; done 2>/dev/null
+    echo $BASHPID >pid && exec "${sshd[@]}" -D
+fi
+"${sshd[@]}" && for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
+complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; } # the others
+interface=$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may lead nowhere
+export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 ranks=$((8 * ${#hosts[@]})) where=$(printf ',%s:8' "${hosts[@]}") where=${where:1} # 8 per node
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-to none -H "${where}" -N 8
-    --mca pml '^cm,ucx' --mca btl tcp,self --mca coll_hcoll_enable 0 --mca btl_tcp_if_include
-    "${FABBENCH_INTERFACE}" -x PATH -x LD_LIBRARY_PATH)
+    --mca pml '^cm,ucx' --mca btl tcp,self --mca coll_hcoll_enable 0 --mca btl_tcp_if_include "${interface}"
+    -x PATH -x LD_LIBRARY_PATH)
 # What an image or a profile sets must not change what is measured.
 # NCCL_NET: fails where NCCL would fall back to another network.
 # NCCL_TUNER_PLUGIN: EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later).
@@ -117,12 +76,10 @@ mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-t
 # NCCL_DEBUG: the log has to show the network that was used.
 clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK
     -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE NCCL_MNNVL_ENABLE=0
-    "NCCL_SOCKET_IFNAME==${FABBENCH_INTERFACE}" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
+    "NCCL_SOCKET_IFNAME==${interface}" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
 
-end() { kill $(jobs -p); wait; } 2>/dev/null
-trap end EXIT
+trap '{ kill $(jobs -p); wait; } 2>/dev/null; complete' EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
-
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
     "${@:3}" </dev/null &
@@ -153,16 +110,15 @@ for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-
     case $label in
     efa) facts='fabric=efa expected=32 among=all'
         env=(env -u FI_EFA_USE_DEVICE_RDMA -u FI_EFA_IFACE 'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa) ;;
-    tcp) facts='fabric=tcp among=all'
+    tcp) facts='fabric=tcp '"'"'chosen='"${interface}"''"'"' among=all'
         env=(bash -c 'unset "${!FI_EFA_@}"; exec "$@"' - env -u FI_PROVIDER -u NCCL_BUFFSIZE
             -u NCCL_P2P_NET_CHUNKSIZE -u NCCL_TOPO_FILE NCCL_NET=Socket NCCL_NET_PLUGIN=none
             NCCL_TUNER_PLUGIN=none) ;;
     esac
     nics before
-    step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" timeout --foreground \
-        -k 10 1800 "${mpirun[@]}" -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf \
-        -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1 -d float \
-        -o sum -r 0
+    step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" timeout --foreground -k 10 1800 \
+        "${mpirun[@]}" -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf \
+        -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
     nics after
 done
 exit "$status"

@@ -2,8 +2,7 @@
 # fabbench render nccl --ab --as script --instance-type p5.48xlarge
 # fabbench parse and compare read what this prints. FABRIC=LABEL runs one configuration alone.
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
-set -um
-exec 2>&1 # errors belong to the log
+set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
 ranks=$((8 * ${#hosts[@]})) where=$(printf ',%s:8' "${hosts[@]}") where=${where:1} # 8 per node
@@ -22,10 +21,8 @@ clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL
     -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE NCCL_MNNVL_ENABLE=0
     'NCCL_SOCKET_IFNAME=^docker,lo,veth' NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
 
-end() { kill $(jobs -p); wait; } 2>/dev/null
-trap end EXIT
+trap '{ kill $(jobs -p); wait; } 2>/dev/null' EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
-
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
     "${@:3}" </dev/null &
@@ -62,10 +59,9 @@ for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-
             NCCL_TUNER_PLUGIN=none) ;;
     esac
     nics before
-    step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" timeout --foreground \
-        -k 10 1800 "${mpirun[@]}" -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf \
-        -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1 -d float \
-        -o sum -r 0
+    step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" timeout --foreground -k 10 1800 \
+        "${mpirun[@]}" -np "${ranks}" "${clean[@]}" "${env[@]}" stdbuf \
+        -oL /opt/nccl-tests/build/all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0
     nics after
 done
 exit "$status"

@@ -71,7 +71,7 @@ def test_files_are_short_clean_and_say_how_they_were_made(
         most = {"kubernetes": MANIFEST, "mpijob": MANIFEST, "skypilot": 140}.get(form, LONGEST)
         assert len(lines) <= most, (form, words)
         if words == BENCHMARKS[0]:
-            assert len(lines) <= {"script": 75, "slurm": 75, "skypilot": 95}.get(form, 125)
+            assert len(lines) <= {"script": 75, "slurm": 75, "skypilot": 95}.get(form, LONGEST)
         command = lines[1] if lines[0].startswith("#!") else lines[0]
         assert command.startswith(f"# fabbench render {' '.join(words)} --as {form} --instance-type p5.48xlarge")
         assert "PRIVATE KEY" not in text
@@ -162,21 +162,24 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["script", "slurm", "skypilot"])
 @pytest.mark.parametrize(
-    ("system", "fabric", "gpus"),
-    [
-        ("h100-ib", "ib", 8),
-        ("gb300-roce", "roce", 4),
-        ("standard_nd96isr_h100_v5", "ib", 8),
-        ("BM.GPU.H100.8", "roce", 8),
-    ],
+    ("system", "fabric"),
+    [("standard_nd96isr_h100_v5", "ib"), ("gb300-roce", "roce"), ("BM.GPU.H100.8", "roce"), ("gpu-b200-sxm", "ib")],
 )
-def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str, gpus: int) -> None:
+def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str) -> None:
     done = runner().invoke(cli, ["render", "nccl", "--ab", "--instance-type", system, "--as", form])
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"000-{fabric}-r1 001-tcp-r1" in done.stdout
     assert "NCCL_NET=IB" in done.stdout
-    assert f"ranks=$(({gpus} * " in done.stdout
+    assert f"ranks=$(({4 if system == 'gb300-roce' else 8} * " in done.stdout
     assert ("amazon" in done.stdout) == (form == "skypilot")  # in the folders of its default image
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "torch"])
+def test_nics_describe_machines_that_the_catalog_does_not_know(benchmark: str) -> None:
+    words = ("render", benchmark, "--fabric", "roce", "--gpus", "8", "--as", "script")
+    without, with_nics = (runner().invoke(cli, [*words, *more]) for more in ((), ("--nics", "4")))
+    assert (without.exit_code, with_nics.exit_code) == (3, 0)
+    assert "facts='fabric=roce expected=4 among=all'" in with_nics.stdout
 
 
 FOUR = ("a", "b", "c", "d")
@@ -255,3 +258,14 @@ def test_each_variant_has_its_container(tmp_path: Path) -> None:
 
 def test_pairs_on_one_host_need_no_ssh() -> None:
     assert "ssh" not in rendered("script", "pingpong", "--fabric", "tcp", "--nodes", "1")
+
+
+@pytest.mark.parametrize("words", [("--ab", "ofi-tcp:efa"), ("--ab=ofi-tcp:efa",)])
+def test_ab_takes_two_fabrics(words: tuple[str, ...]) -> None:
+    text = rendered("script", "nccl", *words, "--no-efa", "--repeat", "1")
+    assert re.findall(r"\d{3}-([\w-]+)-r1", text) == ["ofi-tcp", "efa", "tcp"]
+
+
+@pytest.mark.parametrize("words", [("efa:tcp",), ("--ab", "efa:tcp:shm"), ("--ab", "efa:"), ("--ab", "efa: x")])
+def test_ab_takes_nothing_else(words: tuple[str, ...]) -> None:
+    assert runner().invoke(cli, ["render", "nccl", *words, "--as", "script", *P5]).exit_code == 2

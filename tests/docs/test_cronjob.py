@@ -16,6 +16,7 @@ from tests.support.paths import EXAMPLES, LOGS
 
 pytestmark = pytest.mark.local
 FILE = "/metrics/fabbench-rendered.prom"
+END = "trap '{ kill $(jobs -p); wait; } 2>/dev/null; complete"
 TEXT = (EXAMPLES / "nccl_cronjob.yaml").read_text("utf-8")
 
 
@@ -49,11 +50,11 @@ def test_it_runs_what_render_prints() -> None:
         'mapfile -t hosts < <(seq -f "$JOB_NAME-%g.fabbench-rendered" 0 $((nodes - 1)))',
         f'[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f {FILE} # from a run in which this node was first',
         "exec > >(tee /results/log) 2>&1 && tee=$! # for the container that writes metrics",
-        """trap 'end; complete; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
+        f"""{END}; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
     ]
     assert [line for line in printed if line not in ours] == [
         "mapfile -t hosts < <(seq -f 'fabbench-rendered-%g.fabbench-rendered' 0 $((nodes - 1)))",
-        "trap 'end; complete' EXIT",
+        f"{END}' EXIT",
     ]
 
 

@@ -39,6 +39,7 @@ def constants(app: str) -> dict[str, object]:
 
 def test_the_example_is_what_render_prints() -> None:
     done = render("nccl", "--ab", *TYPE)
+    assert len(done.output.splitlines()) <= 150
     assert done.output == EXAMPLE.read_text("utf-8"), (
         f"To update it: fabbench render nccl --ab --instance-type p5.48xlarge --as modal >{EXAMPLE}"
     )
@@ -66,13 +67,22 @@ def test_the_script_in_an_app_is_a_script(benchmark: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "found"),
+    [((), [1, 1, 1]), (("--interface", "eth1"), [1, 0, 1]), (("--nodes", "1", "--fabric", "p2p"), [0, 0, 0])],
+)
+def test_containers_meet_over_one_interface_if_there_are_several(words: Sequence[str], found: list[int]) -> None:
+    text = str(constants(render("nccl", *TYPE, *words).output)["SCRIPT"])
+    assert [each in text for each in ("sshd", "ip -brief", "export OMPI_")] == found
+    assert ("\ninterface=eth1\n" in text) == ("eth1" in words)
+
+
+@pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("--ab", *TYPE), {"GPU": "H100!:8", "NODES": 2, "RDMA": True, "INTERFACE": ""}),
+        (("--ab", *TYPE), {"GPU": "H100!:8", "NODES": 2, "RDMA": True}),
         (("--fabric", "tcp", *TYPE, "--nodes", "4"), {"NODES": 4, "RDMA": False}),
         (("--efa", "--instance-type", "p6-b200.48xlarge"), {"GPU": "B200:8"}),
         (("--efa", *TYPE, "--gpus", "4"), {"GPU": "H100!:8"}),
-        (("--efa", *TYPE, "--interface", "eth1"), {"INTERFACE": "eth1"}),
         (("--efa", *TYPE, "--timeout", "60"), {"TIMEOUT_S": 720}),
         (("--ab", *TYPE, "--repeat", "99"), {"TIMEOUT_S": 24 * 3600}),
         (("--efa", *TYPE, "--image", "docker.io/me/it:1"), {"IMAGE": "docker.io/me/it:1"}),
@@ -116,15 +126,13 @@ def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
 # ---------------------------------------------------------------- containers
 
 
-def play(
-    hosts: Sequence[Host], app: Path, board: Path, env: Mapping[str, str]
-) -> list["subprocess.CompletedProcess[str]"]:
+def play(hosts: Sequence[Host], app: Path, env: Mapping[str, str]) -> list["subprocess.CompletedProcess[str]"]:
     """Run an app's clustered function on all hosts at once, as Modal does in its containers."""
     # The second network: NCCL and MPI would choose the first one if nobody told them.
     addresses = [host.slow_address for host in hosts]
 
     def container(rank: int) -> "subprocess.CompletedProcess[str]":
-        words = [sys.executable, *map(str, (STANDIN_MODAL, app, board, rank)), *addresses]
+        words = [sys.executable, *map(str, (STANDIN_MODAL, app, rank)), *addresses]
         return hosts[rank].sh(words, check=False, timeout=120, **env)
 
     with ThreadPoolExecutor(len(hosts)) as pool:
@@ -137,19 +145,17 @@ def in_containers(words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/u
     `sshd` stands in for the container's. `env` is what a Secret of Modal's brings into the containers.
     """
     site = lab(2, homes="own", share=(folder,), fresh=True)
-    app, board = folder / "app.py", folder / "board"
+    app = folder / "app.py"
     text = render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output
-    assert '"/usr/sbin/sshd"' in text
-    app.write_text(text.replace('"/usr/sbin/sshd"', f'"{sshd}"'))
-    board.mkdir()
-    first, other = play(site.hosts, app, board, env)
+    assert "/usr/sbin/sshd" in text
+    app.write_text(text.replace("/usr/sbin/sshd", sshd))
+    first, other = play(site.hosts, app, env)
     assert (first.returncode, first.stderr) == (0, ""), first.stdout
     assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
     assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
     if words[0] == "pingpong":
         assert [*printed(first.stdout).traffic()] == [host.slow_address for host in site.hosts]
     assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
-    assert "PRIVATE" not in "".join(file.read_text() for file in board.iterdir())
     return first.stdout
 
 
@@ -178,7 +184,7 @@ def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_first_container_waits_until_sshd_listens_in_the_others(lab: Labs, tmp_path: Path) -> None:
     sshd = tmp_path / "sshd"
-    sshd.write_text('#!/bin/sh\n(sleep 2; exec /usr/sbin/sshd "$@") >/dev/null 2>&1 &\n')
+    sshd.write_text('#!/bin/sh\nsleep 2; exec /usr/sbin/sshd "$@"\n')
     sshd.chmod(0o755)
     words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
     in_containers(words, lab, tmp_path, sshd=str(sshd))

@@ -54,14 +54,14 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     """Return the inventory of `nodes` hosts of one type. Raise RequestError for an unknown type.
 
     `target` overrides the defaults: GPUs, the interface, mpirun, directories of programs, names of the hosts;
-    `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has only what the
-    declared `profile` of its cluster provides.
+    `amounts` are what pods request (``NAME=AMOUNT``). An empty type is what `profile` or the user's `needs` say.
     """
     known = _known(instance_type) if instance_type else None
     resources = override_resources(_resources(known, profile), amounts)
     link, count, mpirun = *_devices(resources, profile), MPIRUN
-    if known is not None and not known.is_ec2:
-        link, count = known.fabric, known.nics[0]
+    asked = [] if known or profile else [name for name in needs.fabrics if name in {"ib", "roce"}]
+    if asked or (known is not None and not known.is_ec2):
+        link, count = (known.fabric, known.nics[0]) if known else (asked[0], needs.nics)
         if not image:  # only AWS's machines and images have programs in folders that are known
             needs, mpirun = replace(needs, folders={}), "mpirun"
     names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
@@ -161,12 +161,11 @@ def _path(program: str, target: Target, needs: Needs) -> str:
 def _search_note(entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None) -> str:
     if entry is None and profile is not None:
         return f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: {profile.platform}."
-    count = resources.devices if resources.resource == EFA else 0
-    has = f"{counted(count, 'EFA interface')}, {resources.gpus} GPUs."
+    has = f"{counted(_devices(resources, None)[1], 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"
     if entry is None:
-        return "Without --instance-type there is no RDMA device."
+        return "Without --instance-type there is no RDMA device; --fabric ib and roce can have --nics or --device."
     if not entry.is_ec2:
         has = f"{entry.nics[0]} NICs of {entry.fabric}, {entry.gpus} GPUs."
     return f"According to the catalog, {entry.name} has {has}"

@@ -114,7 +114,7 @@ def _print(request: "RunRequest", form: str) -> None:
 
     rendering = rendering_named(form)
     require_support(rendering, request.target)
-    inventory = rendering.inventory(request.target, request.work.needs)
+    inventory = rendering.inventory(request.target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
     require_names(planned)
     text = rendering.render(RenderInput(plan=planned, request=request, inventory=inventory))

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
 
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
+_flag = partial(click.Option, is_flag=True, expose_value=False)
 _FLAGS = (
-    click.Option(["--efa"], is_flag=True, expose_value=False, help="Measure EFA (short for --fabric efa)."),
-    click.Option(["--no-efa"], is_flag=True, expose_value=False, help="Measure TCP (short for --fabric tcp)."),
-    click.Option(["--ab"], is_flag=True, expose_value=False, help="Compare the best RDMA fabric with TCP."),
+    _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
+    _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
+    _flag(["--ab"], help="Compare the best RDMA fabric with TCP. --ab nvlink:efa compares these two."),
 )
 
 
@@ -107,14 +109,13 @@ class RunCommand(HostsCommand):
         """Return the options that every benchmark has."""
         known = self.run_options()
         shared = click_options(each for name, each in known.items() if name != "form")
-        before_flags = 2
         return [
             config_option(),
             shared[0],
             *launcher_options(options_of_launchers(), lambda each: each.only != "render"),
-            *shared[1:before_flags],
+            *shared[1:2],
             *_FLAGS,
-            *shared[before_flags:-1],
+            *shared[2:-1],
             *options.form_options(options.COMPARED, known["form"].help),
             output_option(),
             shared[-1],
@@ -124,7 +125,13 @@ class RunCommand(HostsCommand):
         """Expand the short forms of ``--fabric``."""
         keep_words(ctx, args)
         end = args.index("--") if "--" in args else len(args)
-        words = [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]]
+        words: list[str] = []
+        for word in args[:end]:
+            pair = re.fullmatch("(--ab=)?([^-:][^:]*):([^:]+)", word)
+            if pair and (pair[1] or words[-1:] == ["--fabric=ab"]):
+                words[len(words) - (not pair[1]) :] = [f"--fabric={name}" for name in pair.groups()[1:]]
+            else:
+                words.append(_CONFIGURATION_FLAGS.get(word, word))
         return super().parse_args(ctx, words + args[end:])
 
     def invoke(self, ctx: click.Context) -> None:
@@ -163,12 +170,11 @@ class RunCommand(HostsCommand):
             terminal.notify(sentence)
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
+        target = replace(target, variants=variants_of(ctx), inherited=inherited)
         return RunRequest(
             benchmark=self.name or "",
             work=work,
-            target=with_image(
-                replace(target, variants=variants_of(ctx), inherited=inherited), self.name, given.fabrics
-            ),
+            target=with_image(target, self.name, given.fabrics),
             target_reason=reason,
             env={**target.env, **env},
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
@@ -238,20 +244,12 @@ def _broken(name: str, error: RequestError) -> click.Command:
     def fail(**_: object) -> None:
         raise error
 
-    return click.Command(
-        name,
-        callback=fail,
-        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
-        context_settings={"ignore_unknown_options": True},
-        help=str(error),
-    )
+    words, settings = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED), {"ignore_unknown_options": True}
+    return click.Command(name, callback=fail, params=[words], context_settings=settings, help=str(error))
 
 
 def default_work(name: str, config: "Config | None") -> "Work":
-    """Return what ``fabbench run NAME`` measures where no option says otherwise: the file's defaults.
-
-    Raise RequestError.
-    """
+    """Return what ``fabbench run NAME`` measures with the file's defaults and no option. Raise RequestError."""
     from fabbench.benchmarks import runnable
 
     work = runnable(name).work_type()

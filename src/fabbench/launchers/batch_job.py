@@ -17,6 +17,29 @@ _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measure
 _EACH_STEP_S = 30
 
 
+_LOG_IN = r"""# Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
+mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
+printf '%s\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
+sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
+if [ "@NUMBER@" != 0 ]; then # the first one's key may log in to the others
+    scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
+    until scan >authorized_keys; do sleep 1; done 2>/dev/null
+    echo $BASHPID >pid && exec "${sshd[@]}" -D
+fi
+"${sshd[@]}" && for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
+complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; } # the others
+"""
+
+
+def log_in(number: str, *, port: int, sshd: str) -> str:
+    """Return the part of a script that all `hosts` run, after which the first one can reach the others by ssh.
+
+    `number` is a host's own, `sshd` more options. The others stay in it until the first one calls `complete`.
+    """
+    return _LOG_IN.replace("@NUMBER@", number).replace("@PORT@", str(port)).replace("@SSHD@", sshd)
+
+
 class JobAllocation:
     """Machines that get a whole plan as one document. An execution that is abandoned goes on until `close`."""
 

@@ -53,9 +53,9 @@ class Needs:
     """Where the programs are below the directory that they were installed into."""
     devices: tuple[str, ...] = ()
     """RDMA devices that the user names, for hosts that are not probed."""
+    nics: int = 0  # How many there are, if the user says so
     divided: bool = False
-    """Whether subsets of the hosts run executions by themselves, as in a sweep: mpirun starts on any of them,
-    and if no number of nodes is given, all free ones are taken."""
+    """Whether subsets of hosts run executions, as in a sweep: mpirun on any of them; default: all free nodes."""
     held_s: float | None = None
     """For how long hosts are needed; None: not known."""
     fabrics: tuple[str, ...] = ()

@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
 # fabbench parse and compare read what this prints.
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
-set -um
-exec 2>&1 # errors belong to the log
+set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
 [ "${#hosts[@]}" = 2 ] || { echo "This measures 2 nodes, and there are ${#hosts[@]}. Render it again with --nodes." && exit 3; }
 
-end() { kill $(jobs -p); wait; } 2>/dev/null
-trap end EXIT
+trap '{ kill $(jobs -p); wait; } 2>/dev/null' EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
-
 step() { # NAME FACTS COMMAND…: run a command between marker lines
     echo "#@fabbench begin $execution/$1 $2" || exit 74 # the disk is full
     "${@:3}" </dev/null &

@@ -110,9 +110,7 @@ class NcclWork:
         _one_of("operation", (self.op,), OPS)
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
-            raise RequestError(
-                "--nics has no effect with --device, which determines the number of NICs.", hint="Leave it out."
-            )
+            raise RequestError("--nics has no effect with --device, which names the NICs.", hint="Leave it out.")
         _ = self.sweep
 
     @property
@@ -133,6 +131,7 @@ class NcclWork:
             gpus=True,
             folders=dict.fromkeys(programs, FOLDER),
             devices=self.devices,
+            nics=self.nics or 0,
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:

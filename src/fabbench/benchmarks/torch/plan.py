@@ -59,7 +59,8 @@ class TorchWork:
     @property
     def needs(self) -> Needs:
         """Python, and an mpirun."""
-        return Needs(programs=() if self.python else (PYTHON,), install=INSTALL, mpi=True, gpus=True)
+        programs = () if self.python else (PYTHON,)
+        return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=self.nics or 0)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""

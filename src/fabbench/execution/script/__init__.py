@@ -32,11 +32,10 @@ _ABOUT = """\
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 """
 # mpirun gets one SIGTERM, and then ends its ranks: at a second one, it gives them up. Hence --foreground.
+_END = "{ kill $(jobs -p); wait; } 2>/dev/null"
 _STEP = f"""
-end() {{ kill $(jobs -p); wait; }} 2>/dev/null
 trap @EXIT@ EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
-
 step() {{ # NAME FACTS COMMAND…: run a command between marker lines
     echo "{MARKER_SIGN}begin $execution/$1 $2" || exit 74 # the disk is full
     "${{@:3}}" </dev/null &
@@ -169,7 +168,7 @@ class _Script:
 
     def texts(self) -> Iterator[str]:
         clean, body = self._bodies()
-        yield "set -um\nexec 2>&1 # errors belong to the log\n"
+        yield "set -um; exec 2>&1 # errors belong to the log\n"
         yield self._usual.opening
         launches = "".join(array(name, words, "") for words, name in self._launches.items())
         if not self._alone and ("hosts[" in body + launches or self._pairs or self._scales or self._counts):
@@ -180,7 +179,7 @@ class _Script:
         yield launches
         yield clean
         yield from (f"{name}={quote(text)}\n" for text, name in self._programs.items())
-        yield _STEP.replace("@EXIT@", quote(f"end; {self._usual.at_exit}") if self._usual.at_exit else "end")
+        yield _STEP.replace("@EXIT@", quote("; ".join(filter(None, (_END, self._usual.at_exit)))))
         if self._pairs or self._counts:
             yield self._on()
         yield _NICS if self._counts else ""
@@ -263,10 +262,9 @@ class _Script:
             label: facts[label] + (array("env", env, _INDENT) if "env" in arrays else "") for label, env in own.items()
         }
         if len({*bodies.values()}) > 1:
-            arms = {label: arm + (before and f"    {before}") + bodies[label] for label, arm in arms.items()}
-            return text, self._arms(arms) + after
-        steps = textwrap.indent(textwrap.dedent(next(iter(bodies.values()))), "    ")
-        return text, self._arms(arms) + before + steps + after
+            of_each = {label: textwrap.indent(before + body, "    ") for label, body in bodies.items()}
+            return text, self._arms({label: arm + of_each[label] for label, arm in arms.items()}) + after
+        return text, self._arms(arms) + before + next(iter(bodies.values())) + after
 
     def _arms(self, arms: dict[str, str]) -> str:
         """Return the choice between configurations; of one alone, its text."""
@@ -297,7 +295,7 @@ class _Script:
             raise RequestError(f"A script cannot run a step of shape {' and '.join(shapes)}.")
         text = array("container", self._target.inside, _INDENT) if self._usual.contained else ""
         if shapes == {Shape.MPI} and not execution.together:
-            steps = (self._ranks(step, arrays) for step in execution.steps)
+            steps = (self._ranks(step, arrays, _INDENT[4:]) for step in execution.steps)
             return text + "".join(steps if arrays else self._of_ranks(execution.steps))
         if shapes != {Shape.PAIR}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
@@ -311,7 +309,7 @@ class _Script:
             if len(environments) == 1 and environments != {before}:
                 (before,) = environments
                 yield array("env", before, _INDENT)
-            yield self._ranks(step, ("env",) if len(environments) == 1 else ())
+            yield self._ranks(step, ("env",) if len(environments) == 1 else (), _INDENT)
 
     def _env(self, command: Command) -> Iterator[str]:
         """Yield the words of env for a command: variables to unset, and variables to set."""
@@ -331,7 +329,7 @@ class _Script:
             if "{folder}" not in value:
                 yield f"{name}={value}"
 
-    def _ranks(self, step: Step, arrays: Sequence[str]) -> str:
+    def _ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
         """Return a step, with the arrays that hold the environment of its ranks."""
         limit = str(math.ceil(step.timeout_s))
         words: list[str] = [
@@ -352,7 +350,7 @@ class _Script:
                 words += [array_of("container")]
             words += map(array_of, arrays) if arrays else self._env(each)
             words += ["stdbuf", "-oL", *self._argv(step, each)]
-        return command(words, _INDENT)
+        return command(words, indent)
 
     def _argv(self, step: Step, command: Command) -> Iterator[str]:
         program = command.argv[0]
@@ -441,7 +439,7 @@ class _Script:
         client = next(each for each in step.commands if each.role == "client")
         words = ["step", *self._named(step), "pair", str(client.host), str(math.ceil(step.timeout_s))]
         if concurrent:
-            inner = f"{indent}    trap end EXIT TERM\n{command(words, indent + '    ')}"
+            inner = f"{indent}    trap {quote(_END)} EXIT TERM\n{command(words, indent + '    ')}"
             return f"{text}{indent}(\n{inner}{indent}){concurrent}\n"
         return text + command(words, indent)
 

@@ -15,7 +15,7 @@ from fabbench.model.messages import printable
 _BEGIN, _END = "\ud800", "\ud801"  # These enclose a shell variable within a word: no printable text contains them
 _VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
-_WIDTH = 100
+_WIDTH = 108
 _SHORT = 5  # Lines
 
 
@@ -70,8 +70,8 @@ def command(words: Sequence[str], indent: str) -> str:
 
 def array(name: str, words: Sequence[str], indent: str) -> str:
     """Return the assignment of an array."""
-    text = wrapped([quote(word) for word in words], indent, newline="\n")
-    return f"{indent}{name}=({text.strip()})\n"
+    first, *others = [*map(quote, words)] or [""]
+    return wrapped([f"{name}=({first}", *others], indent, newline="\n") + ")\n"
 
 
 def array_of(name: str) -> str:

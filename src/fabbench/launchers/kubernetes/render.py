@@ -12,7 +12,7 @@ from fabbench.catalog.kubernetes_resources import (
 )
 from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput
-from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import pod_inventory, require_profile
 from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
@@ -27,24 +27,11 @@ _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 | fabbench compare -"""
 _START = """\
+nodes=@NODES@ # the Job's completions and parallelism
 [ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
 mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
-# Every pod: an sshd that passes on the image's environment, and a key that is also its host key.
-mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
-ssh-keygen -q -t ed25519 -N '' -f id_ed25519
-printf '%s\\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
-env | grep '^[A-Za-z_]*=' >environment
-sed 's/^root:!/root:*/' /etc/shadow >shadow && cat shadow >/etc/shadow # sshd refuses locked accounts
-sshd=(/usr/sbin/sshd -e -p @PORT@ -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
-if [ "$JOB_COMPLETION_INDEX" != 0 ]; then # the first pod's key may log in to the others
-    scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2-; }
-    until scan | grep . >authorized_keys; do sleep 1; done
-    exec "${sshd[@]}" -D
-fi
-"${sshd[@]}"
-for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
-export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # names end in the Service's
-complete() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # the other pods
+sed 's/^root:!/root:*/' /etc/shadow >/tmp/shadow && cat /tmp/shadow >/etc/shadow # sshd refuses locked accounts
+@LOG_IN@export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # names end in the Service's
 """
 
 
@@ -107,12 +94,12 @@ class KubernetesManifests(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
         spec = rendered_spec(source)
-        start = _START.replace("@PORT@", str(spec.port)).replace("@NAME@", spec.name)
-        opening = f"nodes={spec.count} # the Job's completions and parallelism\n{start}"
+        start = _START.replace("@NODES@", str(spec.count)).replace("@NAME@", spec.name)
+        opening = start.replace("@LOG_IN@", log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e"))
         target = source.script_target("", opening=opening, at_exit="complete", toggled=False, inventory=None)
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
-        return yaml_documents(indexed_job(spec, script), comment, compact=True)
+        return yaml_documents(indexed_job(spec, script), comment, compact=True).replace("\n---\n", "\n", 1)
 
 
 RENDERING = KubernetesManifests()

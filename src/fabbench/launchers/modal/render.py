@@ -6,26 +6,32 @@ from dataclasses import replace
 from importlib.resources import files
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.benchmarks.nccl_env import UNKNOWN_INTERFACE
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import Instance
 from fabbench.execution.script import headline, script
-from fabbench.execution.script.target import READ_NAMED
-from fabbench.execution.script.words import variable
+from fabbench.execution.script.words import quote, variable
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.modal import ModalOptions
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
-from fabbench.model.plan import Command, Execution, Plan, Step
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.plan import Plan
 
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
-_INTERFACE = variable("FABBENCH_INTERFACE")
-_MODULES = ("os", "subprocess", "sys", "time")
+_INTERFACE = variable("interface")  # which the app finds
+_START = """\
+read -ra hosts <<<"${HOSTS:-}"
+env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
+@LOG_IN@interface=@INTERFACE@
+export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
+"""
+_FOUND = '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may lead nowhere'
 
 
 class ModalRendering(Rendering):
@@ -35,6 +41,11 @@ class ModalRendering(Rendering):
     options = ModalOptions
     inherits = True
 
+    @override
+    def inventory(self, target: Target, needs: Needs) -> Inventory:
+        found = "" if target.nodes == 1 else _INTERFACE
+        return super().inventory(replace(target, interface=target.interface or found), needs)
+
     def render(self, source: RenderInput) -> str:
         """Write the app. Raise RequestError for hosts that Modal does not offer."""
         instance = _instance(source)
@@ -43,16 +54,15 @@ class ModalRendering(Rendering):
         packages = benchmark.python_packages if image == DEFAULT else ()
         if not packages:
             benchmark.require_image(image)
-        interface = source.inventory.hosts[0].interface
-        determined = _INTERFACE if source.plan.hosts > 1 else ""  # by the app
-        target = source.script_target(READ_NAMED, interface=interface or determined)
-        text = script(_bind_sockets(source.plan), target)
+        start = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
+        start = start.replace("@INTERFACE@", quote(named) if (named := source.request.target.interface) else _FOUND)
+        opening, at_exit = (start, "complete") if source.plan.hosts > 1 else ("", "")
+        text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
         parts = (
             source.command,
             _docstring(source.plan),
-            *(f"import {name}\n" for name in _MODULES),
-            "from pathlib import Path\n\nimport modal\n\n",
-            *(f"{name} = {value}\n" for name, value in _settings(source.plan, instance, image, interface)),
+            "import os\nimport subprocess\nimport sys\n\nimport modal\n\n",
+            *(f"{name} = {value}\n" for name, value in _settings(source.plan, instance, image)),
             _image(packages, python=not benchmark.python_packages or bool(packages)),
             f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n",
             _app(source.request.target.inherited),
@@ -74,29 +84,13 @@ def _instance(source: RenderInput) -> Instance:
     return instance
 
 
-def _bind_sockets(plan: Plan) -> Plan:
-    """Have NCCL's sockets use the interface that the app determines, if the plan does not set one."""
-
-    def bound(command: Command) -> Command:
-        if command.env.get("NCCL_SOCKET_IFNAME") != UNKNOWN_INTERFACE:
-            return command
-        return replace(command, env={**command.env, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"})
-
-    def steps(execution: Execution) -> tuple[Step, ...]:
-        return tuple(replace(step, commands=tuple(map(bound, step.commands))) for step in execution.steps)
-
-    return replace(plan, executions=tuple(replace(each, steps=steps(each)) for each in plan.executions))
-
-
 def _app(inherited: Sequence[str]) -> str:
     """Write the part that all apps share, and add the variables to inherit from where it is started."""
     text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
     if not inherited:
         return text
-    option = "secrets=[modal.Secret.from_local_environ(list(INHERITED))]"
-    text = text.replace("timeout=TIMEOUT_S)", f"timeout=TIMEOUT_S, {option})", 1)
-    kept = 'not name.startswith("NCCL_")'
-    text = text.replace(f"if {kept}", f"if name in INHERITED or {kept}", 1)
+    option = "timeout=TIMEOUT_S, secrets=[modal.Secret.from_local_environ(list(INHERITED))])"
+    text = text.replace("timeout=TIMEOUT_S)", option, 1)
     return f"INHERITED = ({_words(inherited)},)\n\n\n{text}"
 
 
@@ -109,14 +103,13 @@ def _docstring(plan: Plan) -> str:
     )
 
 
-def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
+def _settings(plan: Plan, instance: Instance, image: str) -> Iterator[tuple[str, str]]:
     fabrics = {configuration.fabric for configuration in plan.configurations}
     yield "IMAGE", _text(image)
     yield "NODES", str(plan.hosts)
     yield "GPU", _text(f"{_GPUS[instance.gpu_model]}:{instance.gpus}")
     yield "RDMA", str(bool(fabrics & {*RDMA}))
     yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
-    yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
@@ -144,11 +137,8 @@ def _text(text: str) -> str:
 def literal(text: str) -> str:
     """Write a multi-line string as a Python literal: verbatim, if possible."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
-    for quotes in ('"""', "'''"):
-        if plain and quotes not in text and not text.endswith(("\\", quotes[0])):
-            return f"r{quotes}{text}{quotes}"
-    lines = (f"    {_text(line)}\n" for line in text.splitlines(keepends=True))
-    return f"(\n{''.join(lines)})"
+    verbatim = plain and '"""' not in text and not text.endswith(("\\", '"'))
+    return f'r"""{text}"""' if verbatim else repr(text)
 
 
 RENDERING: Rendering = ModalRendering()

@@ -1,15 +1,13 @@
 """Stands in for the package modal, inside a container: plays one rank of an app's clustered function.
 
-    python modal.py APP FOLDER RANK ADDRESS…
+    python modal.py APP RANK ADDRESS…
 
-FOLDER is what a Dict of Modal's is to the containers: they all see it. What an app declares is taken without
-a word; the real package is asked about that in test_render_modal.py.
+What an app declares is taken without a word; the real package is asked about that in test_modal.py.
 """
 
 import os
 import runpy
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -24,15 +22,11 @@ class Image:
         del name, options
         return cls()
 
-    def entrypoint(self, words: list[str]) -> Self:
+    def apt_install(self, *words: str | list[str]) -> Self:
         del words
         return self
 
-    def apt_install(self, *packages: str) -> Self:
-        del packages
-        return self
-
-    uv_pip_install = apt_install
+    entrypoint = uv_pip_install = apt_install
 
 
 class Secret:
@@ -65,39 +59,21 @@ def clustered(*, size: int, rdma: bool) -> "Callable[[Any], Any]":
 class Cluster:
     """The cluster that this program was started in."""
 
-    object_id = "cu-1"
-
     @classmethod
     def from_context(cls) -> Self:
         return cls()
 
     def container_rank(self) -> int:
-        return int(sys.argv[3])
+        return int(sys.argv[2])
 
     def container_ips(self, family: str = "ipv6") -> list[str]:
         assert family == "ipv4"
-        return sys.argv[4:]
-
-
-class Dict:
-    """Text by name, for all containers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def get(self, name: str) -> str | None:
-        file = self._folder / name
-        return file.read_text() if file.exists() else None
-
-    def __setitem__(self, name: str, text: str) -> None:
-        new = self._folder / f"{name}.{os.getpid()}"
-        new.write_text(text)
-        new.rename(self._folder / name)
+        return sys.argv[3:]
 
 
 if __name__ == "__main__":
     sys.modules["modal"] = sys.modules["__main__"]
     # As modal does in its own process: for NCCL, and for nobody whom ssh starts.
-    os.environ["NCCL_HOSTID"] = f"modal{sys.argv[4 + int(sys.argv[3])]}"
+    os.environ["NCCL_HOSTID"] = f"modal{sys.argv[3 + int(sys.argv[2])]}"
     app = runpy.run_path(sys.argv[1])
-    sys.exit(app["measure"]("all", Dict(Path(sys.argv[2]))))
+    sys.exit(app["measure"]("all"))
