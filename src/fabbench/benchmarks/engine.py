@@ -7,6 +7,7 @@ row are consistent. A line that looks like a row and is not a whole, consistent 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
@@ -16,11 +17,12 @@ from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import Printed, is_ordered, is_remains, out_of_order, printed, stopped_early
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
-from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
+from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity, Stream
 from fabbench.model.messages import LONGEST_QUOTE
 
 COUNT, NUMBER, WORD = r"\d{1,18}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 
 
 class Column(NamedTuple):
@@ -37,6 +39,23 @@ class Column(NamedTuple):
     """The label whose value the cell is."""
     decimals: int | None = None
     """How many decimals the program rounds to, where it omits trailing zeros."""
+    units: tuple[tuple[str, float], ...] = ()
+    """Units that a cell may end in, and the base units of each, instead of `factor`."""
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of a cell with its unit."""
+        return rf"(?:{self.cell})(?:{'|'.join(unit for unit, _ in self.units)})" if self.units else self.cell
+
+    def read(self, cell: str) -> Printed:
+        """Read a cell, in base units."""
+        if self.units:
+            digits = cell.rstrip(_LETTERS)
+            factor = dict(self.units)[cell[len(digits) :]]
+            exact = float(Decimal(digits) * Decimal(str(factor)))
+            return printed(digits).times(factor)._replace(value=exact)
+        number = printed(cell) if self.decimals is None or "." not in cell else printed(cell, decimals=self.decimals)
+        return number if self.factor == 1 else number.times(self.factor)
 
 
 SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
@@ -46,14 +65,14 @@ Layout: TypeAlias = tuple[Column, ...]
 
 @lru_cache(maxsize=256)
 def _row_pattern(layout: Layout) -> re.Pattern[str]:
-    cells = r"\s+".join(f"({column.cell})" for column in layout)
+    cells = r"\s+".join(f"({column.pattern})" for column in layout)
     return re.compile(rf"\s*{cells}\s*", re.ASCII)
 
 
 @lru_cache(maxsize=256)
 def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     """Return the pattern of each cell of a row."""
-    return tuple(re.compile(column.cell, re.ASCII) for column in layout)
+    return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
 
 
 @lru_cache(maxsize=256)
@@ -83,6 +102,7 @@ class Row(NamedTuple):
     """Statistic (empty: the main figure) → metric → figure, in base units."""
     final: bool | None
     wrong: bool  # whether its data failed the check
+    record: Record  # that of its execution
 
     def main(self, metric: str) -> Printed | None:
         """Return the main figure of a metric."""
@@ -91,6 +111,11 @@ class Row(NamedTuple):
     def cell(self, name: str) -> str:
         """Return what is printed in a column; empty if there is none."""
         return next((cell for column, cell in zip(self.layout, self.cells, strict=True) if column.metric == name), "")
+
+    def read(self, name: str) -> Printed | None:
+        """Return the figure in a column; None if there is none."""
+        columns = zip(self.layout, self.cells, strict=True)
+        return next((column.read(cell) for column, cell in columns if column.metric == name), None)
 
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
@@ -139,10 +164,18 @@ class Execution:
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
+    begun: Line | None = None
+    """The first half of a row."""
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
         self.record.damaged.append(Damaged(line.number, line.text))
+
+    def drop_begun(self) -> None:
+        """Note that the second half of a row will not come."""
+        if self.begun is not None:
+            self.damage(self.begun)
+        self.begun = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +197,18 @@ class Table:
     """Return whether the figures of a row are consistent."""
     cells: Callable[[str], Cells] = Cells
     """Return the cells of a line that may be a row."""
+    begins_row: Callable[[str], bool] | None = None
+    """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
     remains: Callable[[str, Layout], bool] = lambda text, layout: is_remains(text.split(), cell_patterns(layout))
     """Return whether a line that is not a row may be what is left of one."""
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
     finished: bool | None = None
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
+    ascending: bool = True
+    """Whether its sizes ascend: one that does not is damaged."""
+    by_mpi: bool = True
+    """Whether what MPI says of its transport is that of the figures."""
 
 
 class TableReader(Reader):
@@ -183,15 +222,18 @@ class TableReader(Reader):
         self._marked = False
         self._marked_facts: dict[str, str | int] = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether an execution is open."""
+        return self._open is not None
+
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        text, execution, cells = line.text, self._open, None
-        if execution is not None and execution.layouts:
-            cells = self._table.cells(text)
-            for layout in execution.layouts:
-                if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
-                    return self._row(_read_row(line, cells, layout, match.groups(), execution), execution)
-        if self._transport.read(text):
+        text, execution = line.text, self._open
+        tabular = execution if execution is not None and execution.layouts else None
+        if tabular is not None and (points := self._as_row(line, tabular)) is not None:
+            return points
+        if self._table.by_mpi and self._transport.read(text):
             return None if execution is None else ()
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text
@@ -199,10 +241,11 @@ class TableReader(Reader):
             said = Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
         if said is not None:
             return self._apply(said)
-        if cells is None or execution is None or not self._table.remains(cells.text, execution.layouts[0]):
+        cells = self._table.cells(text)
+        if tabular is None or not self._table.remains(cells.text, tabular.layouts[0]):
             return None
         if cells.final is not False:
-            execution.damage(line)
+            tabular.damage(line)
         return ()
 
     @override
@@ -221,7 +264,9 @@ class TableReader(Reader):
         if execution is None:
             return ()
         record, settle = execution.record, self._table.settle
-        for at in sorted(out_of_order([row.size for row in execution.rows]), reverse=True):
+        execution.drop_begun()
+        sizes = [row.size for row in execution.rows] if self._table.ascending else []
+        for at in sorted(out_of_order(sizes), reverse=True):
             execution.damage(execution.rows.pop(at).line)
             if settle is None:
                 del execution.points[at]
@@ -236,7 +281,22 @@ class TableReader(Reader):
         record.evidence |= transport.evidence()
         return (record,) if settle is None else (*record.points, record)
 
-    def _row(self, row: Row, execution: Execution) -> Sequence[Reading]:
+    def _as_row(self, line: Line, execution: Execution) -> Sequence[Reading] | None:
+        """Read a line as a row, or as half of one; None if it is neither."""
+        if (begun := execution.begun) is not None:
+            whole = Line(begun.number, f"{begun.text} {line.text}", line.stream)
+            if (row := _whole_row(whole, self._table.cells(whole.text), execution)) is not None:
+                execution.begun = None
+                return self._take(row, execution)
+        if (row := _whole_row(line, self._table.cells(line.text), execution)) is not None:
+            return self._take(row, execution)
+        if self._table.begins_row is None or not self._table.begins_row(line.text):
+            return None
+        execution.drop_begun()
+        execution.begun = line
+        return ()
+
+    def _take(self, row: Row, execution: Execution) -> Sequence[Reading]:
         if row.final is False:
             return ()
         if not self._table.fits(row):
@@ -274,6 +334,35 @@ class TableReader(Reader):
         return Execution(Record(benchmark=name, case=case, facts=dict(facts), finished=finished))
 
 
+class ReaderOfEachStream(Reader):
+    """Reads the tables of a benchmark each of whose ranks may print one of its own."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._readers: dict[Stream, TableReader] = {}
+        self._marker: Marker | None = None
+
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        if (reader := self._readers.get(line.stream)) is None:
+            reader = self._readers[line.stream] = TableReader(self._table)
+            if self._marker is not None:
+                reader.mark(self._marker)
+        if not reader.is_open and self._table.failed.fullmatch(line.text):
+            # An error of any rank is the failure of a table that is open in another stream.
+            reader = next((each for each in self._readers.values() if each.is_open), reader)
+        return reader.feed(line)
+
+    @override
+    def mark(self, marker: Marker) -> Sequence[Reading]:
+        self._marker = marker
+        return [reading for reader in self._readers.values() for reading in reader.mark(marker)]
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        return [reading for reader in self._readers.values() for reading in reader.close()]
+
+
 def _add(execution: Execution, said: Statement) -> None:
     """Add what a line means to an execution."""
     record = execution.record
@@ -292,22 +381,29 @@ def _add(execution: Execution, said: Statement) -> None:
         record.findings.append(said.finding)
 
 
+def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
+    """Read a line as a row; None if it is not a complete one."""
+    for layout in execution.layouts:
+        if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
+            return _read_row(line, cells, layout, match.groups(), execution)
+    return None
+
+
 def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
     size, wrong, labels = execution.size or 0, False, execution.labels
     figures: dict[str, dict[str, Printed]] = {}
-    for (metric, factor, stat, _, label, decimals), cell in zip(layout, values, strict=True):
-        if metric == "size":
-            size = int(cell)
-        elif label:
-            labels = {**labels, label: cell}
-        elif metric == "check":
+    for column, cell in zip(layout, values, strict=True):
+        if column.metric == "size":
+            size = int(column.read(cell).value) if column.units else int(cell)
+        elif column.label:
+            labels = {**labels, column.label: cell}
+        elif column.metric == "check":
             wrong = cell == "Fail"
-        elif metric in METRICS:
-            number = printed(cell, decimals=decimals) if decimals is not None and "." in cell else printed(cell)
-            figures.setdefault(stat, {})[metric] = number.times(factor) if factor != 1 else number
+        elif column.metric in METRICS:
+            figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     if cells.name:
         labels = {**labels, "name": cells.name}
-    return Row(line, layout, values, size, labels, figures, cells.final, wrong)
+    return Row(line, layout, values, size, labels, figures, cells.final, wrong, execution.record)
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
