@@ -15,6 +15,7 @@ from fabbench.model.log import Log
 from fabbench.model.plan import Proof
 from tests.support.local_runs import fabbench, the_run
 from tests.support.paths import FAKE_PROGRAMS
+from tests.support.read_logs import figures
 
 STANDIN = FAKE_PROGRAMS / "torch"
 A = Host(name="a", address="10.0.0.1", interface="eth0", gpus=8, programs={"python3": "/usr/bin/python3"})
@@ -88,9 +89,7 @@ def test_a_report_of_one_payload_reads_as_it_was_measured(size: int) -> None:
     (point,) = log.points
     assert (log.case, log.facts["ranks"], log.facts["trials"], log.findings) == ("all_reduce", 16, 50, ())
     assert point.size == size
-    assert dict(zip(point.metrics, point.values, strict=True)) == pytest.approx(
-        {"algbw": 239.742e9, "busbw": 449.516e9}
-    )
+    assert figures(point) == pytest.approx({"algbw": 239.742e9, "busbw": 449.516e9})
 
 
 def test_the_usual_report_is_worded_as_the_others_are() -> None:
@@ -105,8 +104,8 @@ def test_a_report_of_several_payloads_reads_as_it_was_measured() -> None:
     measured = {1 << 30: 91.25e9, 3 << 20: 8.5e9, 4096: 12.5e6, 10: 1.5e6}
     text = program.header(50, 5, 4) + "".join(program.row(size, 4, algbw) for size, algbw in measured.items())
     log = read(text)
-    assert {point.size: point.values for point in log.points} == {
-        size: pytest.approx((algbw, algbw * 1.5)) for size, algbw in measured.items()
+    assert {point.size: figures(point) for point in log.points} == {
+        size: pytest.approx({"busbw": algbw * 1.5, "algbw": algbw}) for size, algbw in measured.items()
     }
     assert (log.facts["ranks"], log.facts["warmup"], log.findings) == (4, 5, ())
 
@@ -132,7 +131,8 @@ def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, size
         assert (log.outcome, log.facts["transport"], log.facts["torch"]) == ("ok", carrier, "2.6.0+standin")
         assert (log.facts["ranks"], log.facts["nccl"]) == (4, "2.21.5")
         for point in log.points:
-            assert point.values == pytest.approx((point.size / 0.002, point.size / 0.002 * 1.5), rel=1e-3)
+            algbw = point.size / 0.002
+            assert figures(point) == pytest.approx({"algbw": algbw, "busbw": algbw * 1.5}, rel=1e-3)
         assert [point.size for point in log.points] == ([1 << 20, 64 << 20] if sizes else [4 * 10**9])
 
 
