@@ -1,20 +1,23 @@
-"""Findings about nccl-tests' figures, and whether the sweep and its average are complete. Pure."""
+"""What nccl-tests' figures say as a whole: findings, and whether the sweep and its average are complete. Pure."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
-from fabbench.benchmarks.consistency import note, warning
-from fabbench.model.log import Finding, Record
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, BandwidthFormula, Formula, note, warning
+from fabbench.benchmarks.nccl.table import Table, shapes
+from fabbench.model.log import Finding, Point, Record
 from fabbench.model.units import format_size
 
 MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
-UNEXPLAINED = warning(
-    "row-arithmetic",
-    "The log does not name the collective, and the figures of its rows fit no known one.",
-    "Keep the command line, or the line `Collective test starting`, in the log.",
-)
+_BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, BandwidthFormula]] = {
+    (True, False): {"all_reduce": ALL_REDUCE, "reduce_scatter": GATHERING, "sendrecv": SAME},
+    (True, True): {"reduce": SAME},
+    (False, True): {"broadcast": SAME, "scatter": GATHERING, "gather": GATHERING},
+    (False, False): {"all_gather": GATHERING, "alltoall": GATHERING},
+}
+"""Whether rows have an operation, and a root → the collectives that print such rows."""
+_ONE_SIDED = {"sendrecv", "alltoall"}  # their data are checked out of place only (nccl-tests' reportErrors)
 
 
 @dataclass(slots=True)
@@ -29,7 +32,41 @@ class PrintedSweep:
     exact: bool = False  # whether figures have six decimals, as in JSON
 
 
-def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
+def place_facts(ranks: int, hosts: Sequence[str]) -> dict[str, str | int]:
+    """Return where ranks ran. `hosts`: those of the ranks that the log lists."""
+    names, facts = {*hosts}, dict[str, str | int]()
+    if hosts:
+        facts["ranks"] = ranks
+    if hosts and len(hosts) == ranks:
+        facts["hosts"] = len(names)
+        facts |= {"gpus_per_host": ranks // len(names)} if ranks % len(names) == 0 else {}
+    return facts
+
+
+def conclude(record: Record, sweep: PrintedSweep, tables: Sequence[Table], ranks: int | None) -> None:
+    """Add what all rows together show. `ranks`: those of the tables, if all are listed."""
+    formula = next((table.formula for table in tables if table.formula is not None), None)
+    known = [table.checked for table in tables if table.checked is not None]
+    if known:
+        record.facts["checked"] = "yes" if any(known) else "no"
+    if record.case is None and record.points and formula is not None:
+        record.case = _case_by_figures(record.points, formula, ranks)
+    record.findings += _findings(record, sweep)
+    if any(table.unexplained for table in tables):
+        meaning = "The log does not name the collective, and the figures of its rows fit no known one."
+        advice = "Keep the command line, or the line `Collective test starting`, in the log."
+        record.findings.append(warning("row-arithmetic", meaning, advice))
+    missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
+    record.incomplete = next(missing, "")
+    known_formulas = {shape.of(ranks) for shape in shapes(record.case)} if ranks is not None else {formula}
+    if formula is not None and formula.bus is not None and formula not in known_formulas:
+        record.incomplete = (
+            f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
+            "they are rows of another run."
+        )
+
+
+def _findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     """Yield what users should know about these numbers."""
     if sweep.reduced:
         yield warning(
@@ -49,7 +86,8 @@ def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         yield note(
             "not-checked", "The data were not checked (-c 0): `0 OK` in the footer says nothing.", "Run with -c 1 once."
         )
-    yield from _missing(record, sweep)
+    if sweep.requested is not None and record.finished and record.points:
+        yield from _missing(record.points, sweep.requested, sweep.reduced)
     yield from _average(record, sweep)
 
 
@@ -60,29 +98,21 @@ def _is_alone(record: Record) -> bool:
     return any(values[1] >= 1e9 for _, _, names, values in record.points if names[1:3] == ("algbw", "busbw"))
 
 
-def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
-    if sweep.requested is None or not record.finished or not record.points:
-        return
-    low, high, step, kind = sweep.requested
-    sizes = set(map(itemgetter(0), record.points))
-    last = min(high, sweep.reduced or high)
+def _missing(points: Sequence[Point], requested: tuple[int, int, int, str], reduced: int) -> Iterator[Finding]:
     # Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is certain.
-    expected = 0
-    size = low
+    low, high, step, kind = requested
+    expected, size, last = 0, low, min(high, reduced or high)
+    if kind == "factor" and (step <= 1 or not low):
+        return
     while size <= last and expected <= 100_000:
         expected += 1
-        size = size * step if kind == "factor" and step > 1 else size + max(step, 1)
-        if kind == "factor" and (step <= 1 or not size):
-            return
-    nonzero = len(sizes - {0})
-    zero = sum(1 for point in record.points if not point.size) if 0 in sizes else 0
-    # Two byte steps may be rounded to the same size.
-    if nonzero + zero < expected and (kind == "factor" or len(record.points) < expected):
-        yield warning(
-            MISSING,
-            f"The sweep should have {expected} sizes, but the log has rows of {nonzero}.",
-            "Check whether a pipe, a terminal or an editor dropped lines.",
-        )
+        size = size * step if kind == "factor" else size + max(step, 1)
+    sizes = [point.size for point in points]
+    found = len({*sizes} - {0})
+    # Sizes of 0 repeat, and two byte steps may be rounded to the same size.
+    if found + sizes.count(0) < expected and (kind == "factor" or len(points) < expected):
+        meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
+        yield warning(MISSING, meaning, "Check whether a pipe, a terminal or an editor dropped lines.")
 
 
 def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
@@ -111,7 +141,22 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         )
 
 
-def incompleteness(record: Record) -> str:
-    """Describe in a sentence what the findings prove to be missing; empty: nothing."""
-    missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
-    return next(missing, "")
+def _case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:
+    """Return the collective that a table's rows can only be of; None if there are several."""
+    labels = points[0].labels
+    reduces, rooted = labels.get("redop", "none") != "none", labels.get("root", "-1") != "-1"
+    checked = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
+    one_sided = checked.get("out-of-place") and not checked.get("in-place", True)
+    fitting = [
+        case
+        for case, shape in _BY_LABELS[reduces, rooted].items()
+        if shape.of(_implied(formula, shape) if ranks is None else ranks) == formula
+        and not (one_sided if case not in _ONE_SIDED else checked.get("in-place", False))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _implied(formula: Formula, shape: BandwidthFormula) -> int:
+    """Return the number of ranks for which a collective may have a formula."""
+    top = {"n": 1, "2n": 2}.get(shape.bus, 0)
+    return round(top / (top - formula.bus)) if formula.bus is not None and formula.bus < top else 2

@@ -9,12 +9,12 @@ import math
 import re
 from typing import Any
 
-from fabbench.benchmarks.consistency import ANYTHING, Printed, Ratios, printed, ratios, unmeasured
-from fabbench.benchmarks.nccl.arithmetic import TableArithmetic
-from fabbench.benchmarks.nccl.findings import PrintedSweep, incompleteness, nccl_findings
-from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
-from fabbench.benchmarks.nccl.table import case_of, nccl_version
-from fabbench.model.log import Damaged, Point, Record
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, unmeasured
+from fabbench.benchmarks.nccl.findings import PrintedSweep, conclude, place_facts
+from fabbench.benchmarks.nccl.rows import DTYPE_BYTES, Layout, Row, Side
+from fabbench.benchmarks.nccl.statements import case_of, nccl_version
+from fabbench.benchmarks.nccl.table import Table
+from fabbench.model.log import Point, Record
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
@@ -41,19 +41,19 @@ def read_json(text: str) -> Record | None:
         return None
     args = head.get("args")
     case = case_of(str(args[0])) if isinstance(args, list) and args else None
-    record = Record(benchmark="nccl", case=case, facts=_facts(head), hosts=_hosts(head))
-    at, closed = _read_rows(record, text, results.end(), decoder)
+    record = Record(benchmark="nccl", case=case, facts=_facts(head), hosts=frozenset(_hosts(head)))
+    ranks = record.facts.get("ranks")
+    table = Table(Layout(), lambda: (case, ranks if isinstance(ranks, int) else None))
+    at, closed = _read_rows(table, text, results.end(), decoder)
+    table.settle()
     footer = _footer(text[at:], decoder) if closed else None
-    record.finished = footer is not None
-    checks = [point.values[-1] for point in record.points if point.metrics[-1:] == ("wrong",)]
-    record.facts["checked"] = "yes" if checks else "no"
-    record.wrong = sum(1 for wrong in checks if wrong)
+    record.points, record.damaged, record.wrong = table.points, sorted(table.damaged), table.wrong
+    record.finished, record.facts["checked"] = footer is not None, "no"
     sweep = PrintedSweep(requested=_sweep(head["config"]), exact=True)
     if footer is not None:
         _judge(footer, record, sweep)
-    empty = (point.size for point in record.points if not point.metrics)
-    record.findings += [*nccl_findings(record, sweep), *unmeasured(empty)]
-    record.incomplete = incompleteness(record)
+    conclude(record, sweep, [table], None)
+    record.findings += unmeasured(point.size for point in record.points if not point.metrics)
     return record
 
 
@@ -96,41 +96,31 @@ def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
     return low, high, step, kind
 
 
-def _read_rows(record: Record, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
+def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
     """Read the elements of `results`; return where they end, and whether the list is closed.
 
     A row that cannot be read, or contradicts itself, is damaged.
     """
-    arithmetic: TableArithmetic[tuple[Damaged, list[Point]]] = TableArithmetic()
-    line, counted, given = 1, 0, list[list[Point]]()
-    closed = False
-    while not closed:
+    line, counted = 1, 0
+    while True:
         at = match.end() if (match := _GAP.match(text, at)) else at
-        closed = text[at : at + 1] == "]"
+        if text[at : at + 1] == "]":
+            return at + 1, True
         line, counted = line + text.count("\n", counted, at), at
-        if closed:
-            at += 1
-            break
         try:
-            row, end = decoder.raw_decode(text, at)
+            element, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            break
-        damaged, parsed = Damaged(line, text[at:end][:_MAX_DAMAGED]), _row(row)
-        if parsed is not None and arithmetic.fits((damaged, parsed[2]), *parsed[:2], parsed[3]):
-            given.append(parsed[2])
+            return at, False
+        printed_, row = text[at:end][:_MAX_DAMAGED], _row(element)
+        if row is not None:
+            table.accept(line, printed_, row)
         else:
-            record.damaged.append(damaged)
+            table.damage(line, printed_)
         at = end
-    ranks = record.facts.get("ranks")
-    bad = arithmetic.settle(record.case, ranks if isinstance(ranks, int) else None, end=True)
-    wrong = {id(points) for _, points in bad}
-    record.damaged = sorted([*record.damaged, *(damaged for damaged, _ in bad)])
-    record.points += [point for points in given if id(points) not in wrong for point in points]
-    return at, closed
 
 
-def _row(row: Any) -> tuple[int, int, list[Point], list[Ratios]] | None:
-    """Read size, bytes of the count, points, and ratios of the figures; None if the row is incomplete."""
+def _row(row: Any) -> Row | None:
+    """Read an element; None if it is incomplete."""
     if not isinstance(row, dict) or not _is_whole(row.get("size")) or not _is_whole(row.get("count")):
         return None
     dtype, size = row.get("type"), int(row["size"])
@@ -140,7 +130,8 @@ def _row(row: Any) -> tuple[int, int, list[Point], list[Ratios]] | None:
     if not _REDOP.fullmatch(names["redop"]) or not _ROOT.fullmatch(names["root"]):
         return None
     points: list[Point] = []
-    allowed: list[Ratios] = []
+    sides: list[Side] = []
+    wrong, checked = 0, False
     for side, placement in (("out_of_place", "out-of-place"), ("in_place", "in-place")):
         values = row.get(side, "")
         if values is None:
@@ -152,12 +143,14 @@ def _row(row: Any) -> tuple[int, int, list[Point], list[Ratios]] | None:
         known = {metric: figure.value for metric, figure in figures.items() if figure is not None}
         points.append(Point(size, labels, tuple(known), tuple(known.values())))
         time, algbw, busbw = (figures.get(name) or ANYTHING for name in ("time", "algbw", "busbw"))
-        allowed.append(ratios(size, time, algbw, busbw))
+        sides.append((time, algbw, busbw))
         statistics = _statistics(points[-1], row.get(f"{side}_per_iter"))
         if statistics is None:
             return None
         points += statistics
-    return (size, int(row["count"]) * DTYPE_BYTES[dtype], points, allowed) if points else None
+        wrong, checked = wrong + bool(known.get("wrong")), checked or "wrong" in known
+    unit = int(row["count"]) * DTYPE_BYTES[dtype]
+    return Row(size, unit, tuple(points), tuple(sides), checked, wrong) if points else None
 
 
 _METRICS = (
@@ -213,23 +206,17 @@ def _is_whole(text: Any) -> bool:
     return isinstance(text, str) and len(text) <= 18 and text.isascii() and text.isdigit()
 
 
-def _hosts(head: dict[str, Any]) -> frozenset[str]:
+def _hosts(head: dict[str, Any]) -> list[str]:
     devices = head["config"].get("devices")
     known = devices if isinstance(devices, list) else ()
-    return frozenset(str(device.get("hostname")) for device in known if isinstance(device, dict))
+    return [str(device.get("hostname")) for device in known if isinstance(device, dict)]
 
 
 def _facts(head: dict[str, Any]) -> dict[str, str | int]:
     facts: dict[str, str | int] = {}
     if _is_whole(head["nccl_version"]):
         facts["nccl"] = nccl_version(head["nccl_version"])
-    config = head["config"]
     for key, name in (("iterations", "iterations"), ("warmup_iters", "warmup")):
-        if _is_whole(config.get(key)):
-            facts[name] = int(config[key])
-    devices, hosts = config.get("devices"), _hosts(head)
-    if isinstance(devices, list) and hosts:
-        facts |= {"ranks": len(devices), "hosts": len(hosts)}
-        if len(devices) % len(hosts) == 0:
-            facts["gpus_per_host"] = len(devices) // len(hosts)
-    return facts
+        if _is_whole(head["config"].get(key)):
+            facts[name] = int(head["config"][key])
+    return facts | place_facts(len(_hosts(head)), _hosts(head))

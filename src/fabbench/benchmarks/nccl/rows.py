@@ -1,18 +1,17 @@
 """Rows and headers of nccl-tests' tables, v1.0 to 2.19. Pure.
 
-A row is read by its tokens, from the right, because numbers outgrow their columns. The layouts, with the
-source lines that print them, are in docs/formats.md.
+A row is read by its cells, from the right, because numbers outgrow their columns. The layouts, with the source lines
+that print them, are in docs/formats.md.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from fabbench.benchmarks import Shortcut
-from fabbench.benchmarks.consistency import ANYTHING, Formula, Printed, Ratios, decimal, printed, ratios
+from fabbench.benchmarks.consistency import ANYTHING, Printed, decimal, printed, ratios
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -23,66 +22,78 @@ DTYPE_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
 
-_NUMBER = lazy(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?", re.ASCII)
+_CACHE = 1 << 17
+_UNCHECKED = -2.0
+_NAMES, _new = ("time", "algbw", "busbw", "wrong"), tuple.__new__
+_NAN = r"|-?nan|-?inf"
+_NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?"
 # Two decimals, except for numbers that do not fit with them.
-_RATE = lazy(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
-_TIME = lazy(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
-_COUNT = lazy(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", re.ASCII)
-_WORD = lazy(r"[a-z][a-z_0-9]*", re.ASCII)
-_INTEGER = lazy(r"-?\d{1,4}", re.ASCII)
-_DATE = lazy(r"\d{4}-\d\d-\d\d", re.ASCII)
-_CLOCK = lazy(r"\d\d:\d\d:\d\d", re.ASCII)
-_RELATIVE_ERROR = lazy(r"\d+e[+-]\d\d+", re.ASCII)
+_RATE = r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN
+_TIME = r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN
+_COUNT = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?"
+_ERROR = r"\d+e[+-]\d\d+"
+_WORD, _INTEGER = lazy(r"[a-z][a-z_0-9]*", re.ASCII), lazy(r"-?\d{1,4}", re.ASCII)
 _DIGITS = lazy(r"0|[1-9]\d{0,17}", re.ASCII)
+_DATE, _CLOCK = lazy(r"\d{4}-\d\d-\d\d", re.ASCII), lazy(r"\d\d:\d\d:\d\d", re.ASCII)
 _CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
 _CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
 _DTYPE = lazy("|".join(DTYPE_BYTES))
-_FIGURE = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|-?nan|-?inf", re.ASCII)
-_NOT_A_NUMBER = frozenset({"nan", "-nan", "inf", "-inf"})
+_FIGURE = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?" + _NAN, re.ASCII)
 _VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
-_CACHE = 1 << 17
-_PLAIN = ("time", "algbw", "busbw", "wrong")
-_ONE_DIGIT = 1e15  # bandwidths from here up (B/s) are printed with one digit
+
+V = TypeVar("V")
 
 
-class ScaledNumbers(dict[str, Printed]):
-    """Token → number in base units; KeyError if it is not a number. Exact: the exponent is added as text."""
+class _Kind(dict[str, V], Generic[V]):
+    """Cell of a column → what it says; KeyError for any other text."""
 
-    def __init__(self, exponent: int, pattern: re.Pattern[str] = _NUMBER) -> None:
+    def __init__(self, pattern: re.Pattern[str], read: Callable[[str], V]) -> None:
         super().__init__()
-        self._exponent = exponent
-        self._pattern = pattern
+        self._pattern, self._read = pattern, read
 
-    def __missing__(self, token: str) -> Printed:
-        if not self._pattern.fullmatch(token):
-            raise KeyError(token)
+    def __missing__(self, cell: str) -> V:
+        if not self._pattern.fullmatch(cell):
+            raise KeyError(cell)
         if len(self) >= _CACHE:
             self.clear()
-        if "e" in token:
-            number = printed(token, self._exponent)
-        else:
-            number = decimal(token, len(token.partition(".")[2]), self._exponent)
-        if not math.isfinite(number.high):
-            raise KeyError(token)
-        self[token] = number
-        return number
-
-
-class WholeNumbers(dict[str, int]):
-    """Token → whole number; KeyError if it is not one."""
-
-    def __missing__(self, token: str) -> int:
-        if not _DIGITS.fullmatch(token):
-            raise KeyError(token)
-        if len(self) >= _CACHE:
-            self.clear()
-        value = self[token] = int(token)
+        value = self[cell] = self._read(cell)
         return value
 
 
-WHOLE = WholeNumbers()
-TIMES, MICROSECONDS, MILLISECONDS = ScaledNumbers(-6, _TIME), ScaledNumbers(-6), ScaledNumbers(-3)
-GIGABYTES, PLAIN = ScaledNumbers(9, _RATE), ScaledNumbers(0)
+def _figures(pattern: str, exponent: int) -> _Kind[Printed]:
+    """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
+
+    def read(cell: str) -> Printed:
+        if cell[-1] in "nf":
+            return printed(cell)
+        plain = "e" not in cell
+        number = decimal(cell, len(cell.partition(".")[2]), exponent) if plain else printed(cell, exponent)
+        if not math.isfinite(number.high):
+            raise KeyError(cell)
+        return number
+
+    return _Kind(lazy(pattern, re.ASCII), read)
+
+
+def _count(cell: str) -> float:
+    """Read a count of wrong elements."""
+    return _UNCHECKED if cell == "N/A" else float(cell)
+
+
+def _error(cell: str) -> float:
+    """Read a relative error, of which only nan and inf are wrong, or a count: -1 if it states none."""
+    return -1.0 if re.fullmatch(_ERROR, cell) else math.inf if cell[-1] in "nf" else _count(cell)
+
+
+_WHOLE = _Kind(_DIGITS, int)
+_TIMES, _MILLISECONDS, _RATES = _figures(_TIME, -6), _figures(_NUMBER + _NAN, -3), _figures(_RATE, 9)
+_STATISTICS = _figures(_NUMBER, -6)
+_CHECKS: Mapping[str, _Kind[float]] = {
+    "wrong": _Kind(lazy(rf"{_COUNT}|N/A", re.ASCII), _count),
+    "error": _Kind(lazy(rf"{_ERROR}|N/A|-?nan|inf", re.ASCII), _error),
+    "unknown": _Kind(lazy(rf"{_ERROR}|{_COUNT}|N/A", re.ASCII), _error),
+}
+_DATES, _CLOCKS = _Kind(_DATE, str), _Kind(_CLOCK, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,24 +109,12 @@ class Layout:
     placement: str = ""  # placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
     left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
-    @property
-    def group(self) -> int:
-        """Number of tokens of one side."""
-        return 8 if self.per_iteration else 4
-
-    @property
-    def rounding(self) -> float:
-        """Seconds by which printing may round a short time."""
-        return 5e-7 if self.milliseconds else 5e-9
-
 
 def read_header(text: str) -> Layout | None:
     """Read the header line with the column names; None for any other line."""
     words = text.lstrip("# \t").split()
-    if not words or words[0] not in {"size", "bytes"}:
-        return None
     timed = [word for word in words if word in {"time", "cputime"}]
-    if not timed or "algbw" not in words or "type" not in words:
+    if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words}:
         return None
     checks = {"#wrong": "wrong", "error": "error", "res": "error"}
     check = next((checks[word] for word in words if word in checks), None)
@@ -134,17 +133,38 @@ def read_header(text: str) -> Layout | None:
     )
 
 
+Side: TypeAlias = tuple[Printed, Printed, Printed]
+"""Time (ANYTHING if it is not that of the rates), algbw and busbw."""
+
+
 class Row(NamedTuple):
-    """One complete row. `points` has one point per side, and one per per-iteration statistic."""
+    """One complete row."""
 
     size: int
-    elements: int
-    dtype: str
-    points: tuple[Point, ...]
-    checked: bool  # whether a side states the result of a data check
-    wrong: int  # number of sides that report wrong data
-    open_end: bool  # whether the last number may continue after a tear
-    ratios: tuple[Ratios, ...]
+    unit: int  # bytes of its count
+    points: tuple[Point, ...]  # one per side, and one per statistic of -I
+    sides: tuple[Side, ...]
+    checked: bool = False  # whether a side states the result of a data check
+    wrong: int = 0  # number of sides that report wrong data
+    open_end: bool = False  # whether the last number may continue after a tear
+
+    @property
+    def multiple(self) -> int:
+        """The size as a multiple of `unit`; 0: both are zero; -1: it is not a multiple."""
+        if not self.size and not self.unit:
+            return 0
+        return self.size // self.unit if self.unit and self.size and self.size % self.unit == 0 else -1
+
+    def is_plausible(self) -> bool:
+        """Return whether a row that was joined from pieces fits some formula on some number of ranks."""
+        if self.multiple < 0:
+            return False
+        for side in self.sides:
+            low, high, bus_low, bus_high = ratios(self.size, *side)
+            # One rank has a busbw of 0.
+            if low > 1 or high < 0.5 or bus_low > 2 or (bus_high < 0.5 and side[2].value):
+                return False
+        return True
 
 
 @lru_cache(maxsize=10_000)
@@ -158,194 +178,92 @@ class RowReader:
     """Reads the rows of one table."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self._pairs: dict[tuple[str, ...], tuple[Labels, Labels]] = {}  # by the cells between count and time
-        self._tokens = 0
-        self._plain = layout.check != "error" and layout == Layout(check=layout.check, left=layout.left)
-        """Whether rows have the usual columns."""
+        self._layout = layout
+        self._group = 8 if layout.per_iteration else 4
+        self._stamp = 2 if layout.timestamp else 0
+        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check != "error"
+        time = _MILLISECONDS if layout.milliseconds else _TIMES
+        statistics = (_STATISTICS,) * 4 if layout.per_iteration else ()
+        side = (time, _RATES, _RATES, _CHECKS[layout.check], *statistics)
+        self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
+        self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
 
     def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
-        """Read the tokens of a row; None if they are not a complete row of this table."""
-        plain = self.read_plain(tokens) if len(tokens) == 13 and not in_place_only else None
-        return plain or self._read(tokens, in_place_only=in_place_only)
-
-    def _read(self, tokens: list[str], *, in_place_only: bool) -> Row | None:
-        layout = self.layout
-        tail = 1 if in_place_only else layout.sides
-        numbers = tail * layout.group + (2 if layout.timestamp else 0)
-        between = len(tokens) - 3 - numbers
-        if not 0 <= between <= 2 or tokens[2] not in DTYPE_BYTES:
-            return None
-        if not (_DIGITS.fullmatch(tokens[0]) and _DIGITS.fullmatch(tokens[1])):
-            return None
-        left = self._left(tokens[3 : 3 + between])
-        stamp = not layout.timestamp or (_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
-        if left is None or not stamp:
-            return None
-        size, key = int(tokens[0]), (tokens[2], *left)
-        self._tokens = len(tokens)
-        self._pairs[tuple(tokens[2 : 3 + between])] = (_labels("out-of-place", *key), _labels("in-place", *key))
-        placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
-        points: list[Point] = []
-        allowed: list[Ratios] = []
-        checked, wrong, last = False, 0, 0.0
-        for side in range(tail):
-            at = 3 + between + side * layout.group
-            check = tokens[at + 3]
-            verdict = self._check(check)
-            figures = self._figures(tokens[at : at + 3])
-            if verdict is None or figures is None:
-                return None
-            labels = _labels(placements[side] if layout.sides == 2 else layout.placement, *key)
-            names = (layout.time, "algbw", "busbw")
-            known = {name: figure.value for name, figure in zip(names, figures, strict=True) if figure.high < math.inf}
-            if verdict >= 0 and layout.check != "error":
-                known["wrong"] = verdict
-            points.append(Point(size, labels, tuple(known), tuple(known.values())))
-            # With -C the printed time is not that of the rates.
-            time = figures[0] if layout.time == "time" else ANYTHING
-            allowed.append(ratios(size, time, *figures[1:]))
-            if layout.per_iteration:
-                statistics = self._statistics(tokens, at + 4, size, labels)
-                if statistics is None:
-                    return None
-                points += statistics
-            checked = checked or check != "N/A"
-            wrong += verdict > 0
-            last = verdict
-        # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
-        open_end = not layout.timestamp and (layout.per_iteration or last > 0)
-        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end, tuple(allowed))
-
-    def read_plain(self, tokens: list[str]) -> Row | None:
-        """Read 13 cells of an error-free row that differs from an earlier one only in size and figures.
-
-        None: it may be a different kind of row.
-        """
-        if not self._plain:
-            return None
-        size_, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = tokens
-        if wrong != "0" or wrong2 != "0":
-            return None
-        try:
-            labels, in_place = self._pairs[dtype, redop, root]
-            size, count = WHOLE[size_], WHOLE[elements]
-            times, rates = TIMES, GIGABYTES
-            one = times[time], rates[algbw], rates[busbw]
-            two = times[again], rates[algbw2], rates[busbw2]
-        except KeyError:
-            return None
-        points = (
-            Point(size, labels, _PLAIN, (one[0].value, one[1].value, one[2].value, 0.0)),
-            Point(size, in_place, _PLAIN, (two[0].value, two[1].value, two[2].value, 0.0)),
-        )
-        allowed = ratios(size, *one), ratios(size, *two)
-        return Row(size, count, dtype, points, checked=True, wrong=0, open_end=False, ratios=allowed)
-
-    def shortcut(self, points: list[Point], formula: Formula, multiple: int) -> Shortcut | None:
-        """Return a fast path that appends to `points` those of rows like earlier ones, if they fit `formula`.
-
-        `multiple`: the size as a multiple of the count's bytes.
-        """
-        share, bus = formula
-        if self._tokens != 13 or not self._plain or share is None or bus is None:
-            return None
-        widths = {name: width * multiple for name, width in DTYPE_BYTES.items()}
-        return self._plain_rows(points, share, bus, widths)
-
-    def _plain_rows(self, points: list[Point], share: float, bus: float, widths: Mapping[str, int]) -> Shortcut:
-        """Return a reader of rows of 13 cells. `widths`: data type → bytes of one counted element."""
-        pairs, names = self._pairs, _PLAIN
-        times, rates, wholes = TIMES, GIGABYTES, WHOLE
-        make, kind = tuple.__new__, Point
-
-        def read(text: str, _number: int) -> Sequence[Point] | None:
-            cells = text.split()
-            if len(cells) != 13:
-                return None
-            size, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = cells
-            if wrong != "0" or wrong2 != "0":
-                return None
+        """Read the cells of a row; None if they are not a complete row of this table."""
+        if len(tokens) == 13 and self._usual and tokens[8] == "0" == tokens[12]:  # nearly every row: for speed
+            size_, count, dtype, redop, root, time_, algbw_, busbw_, _, again, algbw2, busbw2, _ = tokens
             try:
-                out_of_place, in_place = pairs[dtype, redop, root]
-                bytes_ = wholes[size]
-                time1, low1, high1 = times[time]
-                rate1, rate_low1, rate_high1 = rates[algbw]
-                bus1, bus_low1, bus_high1 = rates[busbw]
-                time2, low2, high2 = times[again]
-                rate2, rate_low2, rate_high2 = rates[algbw2]
-                bus2, bus_low2, bus_high2 = rates[busbw2]
-                if wholes[elements] * widths[dtype] != bytes_:
-                    return None
+                width, out_of_place, in_place = self._kept[dtype, redop, root]
+                size, unit = _WHOLE[size_], _WHOLE[count] * width
+                one = time, algbw, busbw = _TIMES[time_], _RATES[algbw_], _RATES[busbw_]
+                two = _TIMES[again], _RATES[algbw2], _RATES[busbw2]
             except KeyError:
-                return None
-            moved = bytes_ * share
-            if not (
-                low1 * rate_low1 <= moved <= high1 * rate_high1
-                and low2 * rate_low2 <= moved <= high2 * rate_high2
-                and rate_low1 * bus <= bus_high1
-                and rate_high1 * bus >= bus_low1
-                and rate_low2 * bus <= bus_high2
-                and rate_high2 * bus >= bus_low2
-            ):
-                return None
-            read_points = (
-                make(kind, (bytes_, out_of_place, names, (time1, rate1, bus1, 0.0))),
-                make(kind, (bytes_, in_place, names, (time2, rate2, bus2, 0.0))),
-            )
-            points.extend(read_points)
-            return read_points
-
-        return read
-
-    def _left(self, between: list[str]) -> tuple[str, str] | None:
-        """Read redop and root; either may be missing, and redop may be blank."""
-        redop = root = ""
-        for token in between:
-            if _INTEGER.fullmatch(token) and not root:
-                root = token
-            elif _WORD.fullmatch(token) and not redop and not root:
-                redop = token
+                pass
             else:
-                return None
-        expected = self.layout.left
-        if expected is not None and ((redop and "redop" not in expected) or bool(root) != ("root" in expected)):
+                if time[2] + algbw[2] + busbw[2] + two[0][2] + two[1][2] + two[2][2] < math.inf:
+                    points = (
+                        _new(Point, (size, out_of_place, _NAMES, (time[0], algbw[0], busbw[0], 0.0))),
+                        _new(Point, (size, in_place, _NAMES, (two[0][0], two[1][0], two[2][0], 0.0))),
+                    )
+                    return _new(Row, (size, unit, points, (one, two), True, 0, False))
+        kinds = self._kinds[self._group * (self._layout.sides - 1) :] if in_place_only else self._kinds
+        first = len(tokens) - len(kinds)
+        if not 3 <= first <= 5:
             return None
-        return redop, root
-
-    def _check(self, cell: str) -> float | None:
-        """Read the check column: a count, -1 if it states none, None if it cannot be read."""
-        if cell == "N/A":
-            return -1
-        if self.layout.check != "wrong" and _RELATIVE_ERROR.fullmatch(cell):
-            return -1
-        if self.layout.check == "error":
-            return math.inf if cell in {"nan", "-nan", "inf"} else None
-        return PLAIN[cell].value if _COUNT.fullmatch(cell) else None
-
-    def _figures(self, tokens: list[str]) -> tuple[Printed, Printed, Printed] | None:
-        """Read time, algbw and busbw; nan and inf have no finite upper bound."""
-        scales = (MILLISECONDS if self.layout.milliseconds else TIMES, GIGABYTES, GIGABYTES)
+        between = tuple(tokens[2:first])
         try:
-            time, algbw, busbw = (
-                printed(token) if token in _NOT_A_NUMBER else scale[token]
-                for scale, token in zip(scales, tokens, strict=True)
+            width, out_of_place, in_place = self._kept.get(between) or self._keep(between)
+            size, unit = _WHOLE[tokens[0]], _WHOLE[tokens[1]] * width
+            values = [kind[cell] for kind, cell in zip(kinds, tokens[first:], strict=True)]
+        except KeyError:
+            return None
+        labels = (in_place,) if in_place_only else (out_of_place, in_place)
+        return self._row(size, unit, labels, values)
+
+    def _row(self, size: int, unit: int, labels: Sequence[Labels], values: list[Any]) -> Row:
+        layout, points, sides = self._layout, list[Point](), list[Side]()
+        checks = values[3 : len(values) - self._stamp : self._group]
+        for at, (check, placed) in enumerate(zip(checks, labels, strict=False)):
+            time, algbw, busbw, _, *statistics = values[at * self._group : (at + 1) * self._group]
+            figures = ((layout.time, time), ("algbw", algbw), ("busbw", busbw))
+            known = {name: figure.value for name, figure in figures if figure.high < math.inf}
+            if check >= 0 and layout.check != "error":
+                known["wrong"] = check
+            points.append(Point(size, placed, tuple(known), tuple(known.values())))
+            points += (
+                Point(size, {**placed, "stat": stat}, ("time",), (each.value,))
+                for stat, each in zip(("min", "max", "p99"), statistics, strict=False)
             )
-        except KeyError:
-            return None
-        return time, algbw, busbw
+            # With -C the printed time is not that of the rates.
+            sides.append((time if layout.time == "time" else ANYTHING, algbw, busbw))
+        # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
+        open_end = not self._stamp and (self._group == 8 or checks[-1] > 0)
+        wrong, checked = sum(check > 0 for check in checks), any(check != _UNCHECKED for check in checks)
+        return Row(size, unit, tuple(points), tuple(sides), checked, wrong, open_end)
 
-    def _statistics(self, tokens: list[str], at: int, size: int, labels: Labels) -> list[Point] | None:
-        """Read `i_min i_max i_p99 i_cv%`; the last has no metric of its own."""
-        try:
-            values = [MICROSECONDS[token].value for token in tokens[at : at + 3]]
-            PLAIN[tokens[at + 3]]
-        except KeyError:
-            return None
-        return [
-            Point(size, {**labels, "stat": stat}, ("time",), (value,))
-            for stat, value in zip(("min", "max", "p99"), values, strict=True)
-        ]
+    def _keep(self, between: tuple[str, ...]) -> tuple[int, Labels, Labels]:
+        """Read type, redop and root; redop may be blank, and either may be missing. Raise KeyError."""
+        dtype, *rest = between
+        root = rest.pop() if rest and _INTEGER.fullmatch(rest[-1]) else ""
+        redop = rest.pop() if rest and _WORD.fullmatch(rest[-1]) else ""
+        expected = self._layout.left
+        if rest or (
+            expected is not None and ((redop and "redop" not in expected) or bool(root) != ("root" in expected))
+        ):
+            raise KeyError(between)
+        first = "out-of-place" if self._layout.sides == 2 else self._layout.placement
+        key = (dtype, redop, root)
+        kept = self._kept[between] = (DTYPE_BYTES[dtype], _labels(first, *key), _labels("in-place", *key))
+        return kept
+
+    def starts(self, tokens: list[str]) -> bool:
+        """Return whether these cells may be the beginning of a torn row (its last cell cut off)."""
+        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(map(_DIGITS.fullmatch, tokens[:2])):
+            return False
+        if len(tokens) <= 3:
+            return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
+        inner, last = tokens[3:-1], tokens[-1]
+        return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
 
 
 @lru_cache(maxsize=1000)
@@ -353,36 +271,4 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of the cells of a complete row."""
     left = tuple(_WORD if name == "redop" else _INTEGER for name in layout.left or ())
     side = (_FIGURE, _FIGURE, _FIGURE, _VERDICT, *((_FIGURE,) * 4 if layout.per_iteration else ()))
-    stamp = (_DATE, _CLOCK) if layout.timestamp else ()
-    return (_DIGITS, _DIGITS, _DTYPE, *left, *side * layout.sides, *stamp)
-
-
-def starts_row(tokens: list[str], layout: Layout) -> bool:
-    """Return whether these tokens may be the beginning of a torn row (its last token cut off)."""
-    longest = 5 + layout.sides * layout.group + (2 if layout.timestamp else 0)
-    if not 0 < len(tokens) <= longest or not all(map(_DIGITS.fullmatch, tokens[:2])):
-        return False
-    if len(tokens) <= 3:
-        return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
-    inner, last = tokens[3:-1], tokens[-1]
-    return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
-
-
-def plausible(row: Row, rounding: float) -> bool:
-    """Return whether a row's figures are consistent: required of rows that were joined from pieces."""
-    unit = row.elements * DTYPE_BYTES[row.dtype]
-    if (unit and row.size % unit) or (not unit and row.size):
-        return False
-    for point in row.points:
-        if point.metrics[1:3] != ("algbw", "busbw"):
-            continue
-        time, algbw, busbw = point.values[:3]
-        # Half of size / time with the old formulas and two ranks. The printed resolution is 0.01 GB/s.
-        low = 0.45 * point.size / (time * 1.001 + rounding)
-        high = point.size * 1.06 / max(time * 0.999 - rounding, 1e-12)
-        if algbw < _ONE_DIGIT and not low - 6e6 <= algbw <= high + 6e6:
-            return False
-        # 0 with one rank, between half and twice algbw with more.
-        if busbw and not 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7:
-            return False
-    return True
+    return (_DIGITS, _DIGITS, _DTYPE, *left, *side * layout.sides, *((_DATE, _CLOCK) if layout.timestamp else ()))
