@@ -207,8 +207,8 @@ class Table:
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
-    by_mpi: bool = True
-    """Whether what MPI says of its transport is that of the figures."""
+    over_mpi: bool = True
+    """Whether MPI carries its data, so that what MPI says of its transport counts."""
 
 
 class TableReader(Reader):
@@ -233,7 +233,7 @@ class TableReader(Reader):
         tabular = execution if execution is not None and execution.layouts else None
         if tabular is not None and (points := self._as_row(line, tabular)) is not None:
             return points
-        if self._table.by_mpi and self._transport.read(text):
+        if self._table.over_mpi and self._transport.read(text):
             return None if execution is None else ()
         said = self._table.statement(text, execution)
         known = execution is not None or self._marked or self._table.failing in text

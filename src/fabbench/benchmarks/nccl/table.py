@@ -21,7 +21,7 @@ from fabbench.benchmarks.consistency import (
     is_damaged_row,
     ratios,
 )
-from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader, cell_patterns
+from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
 from fabbench.model.log import Damaged, Point
 from fabbench.model.patterns import lazy
 
@@ -88,7 +88,7 @@ class Table:
         self.unexplained = False  # whether there were rows that fit no known formula
         self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self._context = context
-        self._rows, self._columns = RowReader(layout), cell_patterns(layout)
+        self._rows = RowReader(layout)
         self._settled, self._multiple, self._uneven = False, 0, False
         self._unsettled: list[tuple[int, str, Row, int]] = []  # with the number of points before each
         self._held: _Held | None = None
@@ -256,7 +256,7 @@ class Table:
             return self._hold(number, text, row), True
         if not self.closed and self._rows.starts(tokens):
             self._held = _Held(number, text)
-        elif not self.closed and is_damaged_row(tokens, self._columns):
+        elif not self.closed and is_damaged_row(tokens, self._rows.patterns):
             self.damage(number, text)
         else:
             return (), False

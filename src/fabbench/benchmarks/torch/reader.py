@@ -184,7 +184,7 @@ TABLE = Table(
     cells=_cells,
     begins_row=_begins_row,
     remains=_remains,
-    by_mpi=False,
+    over_mpi=False,
     ascending=False,
 )
 
