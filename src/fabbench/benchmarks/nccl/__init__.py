@@ -37,7 +37,7 @@ class Nccl(Benchmark):
         ),
     )
     first_words = (
-        *("algbw", "nThread", "JSON", "json", "ccl-tests", "Collective", "Rank", "Using dev", "Reducing"),
+        *("algbw", "nThread", "kernel num", "JSON", "json", "ccl-tests", "Collective", "Rank", "Using dev", "Reducing"),
         *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
         *("requires", "not supported", "in-place", "_perf"),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),

@@ -211,6 +211,7 @@ class NcclReader(Reader):
         self._current: NcclExecution | None = None
         self._provisional: list[NcclExecution] = []
         self._hint: str | None = None
+        self._foreign = False  # whether the lines are of another program that prints the same ones
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -234,6 +235,9 @@ class NcclReader(Reader):
         if statement is None:
             self._hint = case_in_command(line.text) or self._hint
             return None
+        self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
+        if self._foreign:
+            return self._end() or None
         if current is not None and current.ended_by(line, statement):
             if current.has_begun:
                 out += self._end()
@@ -267,7 +271,7 @@ class NcclReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        out, self._hint = self._end(), None
+        out, self._hint, self._foreign = self._end(), None, False
         return out
 
     def _end(self) -> list[Reading]:

@@ -40,6 +40,8 @@ _STATEMENTS = (
             r" step: (\d{1,18})\((factor|bytes)\) warmup iters: (\d{1,18}) iters: (\d{1,18})"
         ),
     ),
+    # mscclpp-test prints a table of its own between the same lines.
+    ("foreign", BANNER, lazy(r"# minBytes \d+ maxBytes \d.* kernel num: \d")),
     # A build outside of git prints "Unknown" or ":+".
     ("rccl_tests", DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)")),
     ("in_place", HEADER, lazy(r"# +in-place$")),
@@ -62,8 +64,8 @@ _STATEMENTS = (
     ),
 )
 _SIGN = lazy(
-    r"Rank|JSON|json|ccl-tests|test starting|nThread|in-place|Using dev|Reducing|Out of b|Avg bus|concluded|timeout"
-    r"|failure|# error|nvalid |option|USAGE|nRanks|not supported|requires"
+    r"Rank|JSON|json|ccl-tests|test starting|nThread|kernel num|in-place|Using dev|Reducing|Out of b|Avg bus|concluded"
+    r"|timeout|failure|# error|nvalid |option|USAGE|nRanks|not supported|requires"
 )
 """What every such line has."""
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")

@@ -64,9 +64,10 @@ class _Held(NamedTuple):
 
 
 def _agrees(row: Row, formula: Formula) -> bool:
-    size, share, bus = row.size, *formula
+    share, bus = formula
+    moved = row.size * share if share is not None else 0  # 0: says nothing
     for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in row.sides:
-        if share is not None and size and (low * rate_low > size * share or high * rate_high < size * share):
+        if moved and (low * rate_low > moved or high * rate_high < moved):
             return False
         if bus is not None and (rate_low * bus > bus_high or rate_high * bus < bus_low):
             return False
