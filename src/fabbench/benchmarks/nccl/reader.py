@@ -109,8 +109,9 @@ class NcclExecution:
         if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
             return True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
-            beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
-            return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
+            # Copies of a program may print all of their banners first.
+            beyond = seen & {"device", "header", "bounds", "average", "concluded"}
+            return bool(beyond or (self._record.failures and not seen))
         if statement.stage == DEVICES and statement.kind == "reducing":
             return False
         return statement.stage in {DEVICES, HEADER} and started and not self.copies
@@ -130,16 +131,6 @@ class NcclExecution:
             self._tables[rank] = Table(layout, self._context)
         else:
             self._note(statement.kind, line.text.strip(), statement.words)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there has been a table or an error."""
-        return bool(self._tables or self._record.failures)
-
-    def merge(self, provisional: "NcclExecution") -> None:
-        """Take over what another copy of the same program printed before its header."""
-        self._devices = provisional._devices | self._devices  # noqa: SLF001 - the same class
-        self._record.case = self._record.case or provisional._record.case  # noqa: SLF001
 
     def _note(self, kind: str, text: str, words: Sequence[str]) -> None:
         """Record what was run, where, and how it went."""
@@ -209,7 +200,6 @@ class NcclReader(Reader):
 
     def __init__(self) -> None:
         self._current: NcclExecution | None = None
-        self._provisional: list[NcclExecution] = []
         self._hint: str | None = None
         self._foreign = False  # whether the lines are of another program that prints the same ones
 
@@ -239,31 +229,15 @@ class NcclReader(Reader):
         if self._foreign:
             return self._end() or None
         if current is not None and current.ended_by(line, statement):
-            if current.has_begun:
-                out += self._end()
-            else:
-                self._provisional.append(current)
-            self._current = None
+            out += self._end()
         self._open(self._current or NcclExecution(self._hint)).state(line, statement)
-        return [*out, *self._settle_provisional()]
+        return out
 
     def _open(self, execution: NcclExecution) -> NcclExecution:
         """Make an execution the current one: a command line names one, the next that begins."""
         if execution is not self._current:
             self._current, self._hint = execution, None
         return execution
-
-    def _settle_provisional(self) -> list[Record]:
-        """Decide what banners without a table are: copies, which print headers after all banners, or cut runs."""
-        current = self._current
-        if current is None or not (current.copies or current.footers):
-            return []
-        provisional, self._provisional = self._provisional, []
-        if current.copies:
-            for earlier in provisional:
-                current.merge(earlier)
-            return []
-        return [earlier.finish() for earlier in provisional]
 
     @override
     def shortcut(self, rank: str) -> Shortcut | None:
@@ -275,11 +249,5 @@ class NcclReader(Reader):
         return out
 
     def _end(self) -> list[Reading]:
-        out: list[Reading] = list(self._settle_provisional())
         current, self._current = self._current, None
-        provisional, self._provisional = self._provisional, []
-        out += [earlier.finish() for earlier in provisional]
-        if current is not None:
-            out += current.flush()
-            out.append(current.finish())
-        return out
+        return [] if current is None else [*current.flush(), current.finish()]
