@@ -37,7 +37,6 @@ class NcclExecution:
 
     def __init__(self, case: str | None) -> None:
         self.copies = False  # whether several programs print a table each, although one should
-        self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, Table] = {}  # by the stream's rank, like the next
         self._seen: dict[str, set[str]] = {}
@@ -106,12 +105,11 @@ class NcclExecution:
         seen = self._seen.get(rank, set())
         table = self._tables.get(rank)
         started = "bounds" in seen or (table is not None and bool(table.points))
-        if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
-            return True  # a launcher labels either all copies or none
+        if not seen and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
+            return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
             # Copies of a program may print all of their banners first.
-            beyond = seen & {"device", "header", "bounds", "average", "concluded"}
-            return bool(beyond or (self._record.failures and not seen))
+            return not seen.isdisjoint({"device", "header", "bounds", "average", "concluded"})
         if statement.stage == DEVICES and statement.kind == "reducing":
             return False
         return statement.stage in {DEVICES, HEADER} and started and not self.copies
@@ -119,9 +117,6 @@ class NcclExecution:
     def state(self, line: Line, statement: Statement) -> None:
         """Record one statement."""
         rank = line.stream.rank
-        begun = any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
-        if statement.stage <= HEADER and rank not in self._seen and begun:
-            self.copies = True  # with mpirun's tags, only one rank prints
         self._seen.setdefault(rank, set()).add(statement.kind)
         if statement.layout is not None and rank in self._tables:
             self.copies = True
@@ -150,7 +145,6 @@ class NcclExecution:
             self._devices[rank] = place
             self._groups.add(words[1] or "0")
         elif kind == "bounds":
-            self.footers += 1
             self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
         elif kind == "average" and words[1] == "FAILED":
             self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
