@@ -19,7 +19,6 @@ from fabbench.model.units import format_size, format_sizes
 
 _TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 _ROWS_TO_SETTLE = 64
-_SHARP_ROWS_TO_SETTLE = 3  # with this many rows of sharp ratio, stated ranks need no vote
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
@@ -277,55 +276,22 @@ R = TypeVar("R")
 
 
 class RateCheck(Generic[R]):
-    """Checks the rows of one table against one formula, which its first rows determine."""
+    """Checks the rows of one table against one formula, which they determine."""
 
     def __init__(self) -> None:
-        self.formula: Formula | None = None  # None: not settled, or the rows fit no known formula
-        self._settled = False
+        self._formula: Formula | None = None  # None: not settled, or the rows fit no known formula
         self._rows: list[tuple[R, Sequence[Ratios]]] = []
-        self._sharp = 0
 
     def fits(self, row: R, ratios_: Sequence[Ratios]) -> bool:
         """Return whether a row fits. Until the formula is settled every row does; `settle` checks it then."""
-        if self._settled:
-            return self.formula is None or all(map(self.formula.fits, ratios_))
         self._rows.append((row, ratios_))
-        for each in ratios_:
-            if each.is_sharp:
-                self._sharp += 1
-                break
-        return True
+        return self._formula is None or all(map(self._formula.fits, ratios_))
 
-    def is_settled(self) -> bool:
-        """Return whether the formula is settled."""
-        return self._settled
-
-    @property
-    def is_ready(self) -> bool:
-        """Return whether there are enough rows for `settle`."""
-        return not self._settled and (len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _SHARP_ROWS_TO_SETTLE)
-
-    def settle(self, shapes: Sequence[BandwidthFormula], ranks: int | None, *, early: bool = False) -> list[R]:
-        """Determine the formula from the rows so far; return the rows that contradict it.
-
-        `early`: only if exactly one formula for the stated number of ranks explains every row.
-        """
+    def settle(self, shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
+        """Determine the formula from the rows so far; return the rows that contradict it."""
         every = [each for _, ratios_ in self._rows for each in ratios_]
-        if early:
-            # The last rows are the largest, which tell formulas apart.
-            fitting = [each for each in _stated(shapes, ranks) if all(map(each.fits, reversed(every)))]
-            if len(fitting) == 1:
-                self._rows, self._settled, self.formula = [], True, fitting[0]
-            self._sharp = 0
-            return []
-        formula = choose_formula(every, shapes, ranks) if every else None
-        rows, self._rows, self._settled = self._rows, [], True
-        self.formula = formula
-        return [] if formula is None else [row for row, given in rows if not all(map(formula.fits, given))]
-
-    def choose_if_ready(self, shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
-        """Settle as soon as the rows allow it; return the rows that contradict the formula."""
-        return self.settle(shapes, ranks, early=len(self._rows) < _ROWS_TO_SETTLE) if self.is_ready else []
+        self._formula = formula = choose_formula(every, shapes, ranks) if every else None
+        return [] if formula is None else [row for row, given in self._rows if not all(map(formula.fits, given))]
 
 
 def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:

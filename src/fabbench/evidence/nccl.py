@@ -18,7 +18,7 @@ _VIA = lazy(
 )
 _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
-_NETWORK = lazy(r"(?:Using network|Assigned NET plugin) +(AWS Libfabric|[A-Za-z][\w.+-]*)")
+_NETWORK = lazy(r"(?:Using network|Using internal Network|Assigned NET plugin) +(AWS Libfabric|[A-Za-z][\w.+-]*)")
 """Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
@@ -280,7 +280,7 @@ CHAIN = " -> "
 
 _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._channel: (CHANNEL, *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
-    Evidence._network: ("Using ne", "Assigned"),  # noqa: SLF001
+    Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
     Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
     Evidence._comm: ("ncclComm", *(f"comm 0x{digit}" for digit in "0123456789abcdef")),  # noqa: SLF001

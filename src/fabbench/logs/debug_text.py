@@ -21,9 +21,9 @@ from fabbench.evidence.nccl import CHANNEL
 from fabbench.logs.learned_prefixes import find_sign
 from fabbench.model.patterns import lazy
 
-_LEVEL = r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
-_DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:[^\n]{0,400}?)" + _LEVEL)
-_BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?:\S+:\d+ (?:\([^)]*\) )?)?" + _LEVEL)
+_LEVEL = r"(?P<level>INFO|WARN|TRACE|ABORT)\b ?"  # NCCL 2.2 prints no NCCL before it
+_DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:[^\n]{0,400}?NCCL |(?:\S+:\d+ )?)" + _LEVEL)
+_BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?:\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
 """Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
 _LONGEST_HOST = 255

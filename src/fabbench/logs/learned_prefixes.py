@@ -312,6 +312,7 @@ NO_KNOWN_OUTPUT = "It has no output of a benchmark or launcher that fabbench kno
 _FOREIGN: tuple[tuple[str, str], ...] = (
     ("NCCL-EP's ep_bench", r"=== Summary \((?:Low Latency|High Throughput)\b.*across \d+ ranks\)"),
     ("NCCL inspector", r'"inspector_output_format_version"'),
+    ("mscclpp-test", r"# Initializing MSCCL\+\+|# minBytes \d+ maxBytes \d.* kernel num: \d"),
     ("ucc_perftest", r"Count\s+Size\s+Time, us\s"),
     ("hccl_demo", r"\[BENCHMARK\] hccl\w"),
     ("nvbandwidth", r"nvbandwidth Version: "),
@@ -367,9 +368,8 @@ def unread_reason(text: str) -> tuple[str, bool]:
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         for word, sign, _ in signs:
             if word in line and sign.search(line):
-                words = " ".join(line.split())
-                short = words if len(words) <= 100 else f"{words[:100]} …"
-                return f"Line {number} is from a benchmark, but no result could be read: {short}", False
+                words, more = " ".join(line.split()), " …" if len(line) > 100 else ""
+                return f"Line {number} is from a benchmark, but no result could be read: {words[:100]}{more}", False
     for benchmark in benchmarks().values():
         named = re.search(benchmark.program_names, text) if benchmark.program_names else None
         if named is not None:

@@ -202,7 +202,7 @@ class LogParser:
         group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
-        if "NCCL " in text and (debug := self._hosts.split(text)) is not None:
+        if ("NCCL " in text or " INFO " in text or " WARN " in text) and (debug := self._hosts.split(text)) is not None:
             message, row = without_row(debug.message)
             group.evidence.feed(message, origin=debug.origin, warning=debug.level in {"WARN", "ABORT"})
             if not debug.before and not row:

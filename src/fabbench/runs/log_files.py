@@ -7,6 +7,7 @@ use stays constant, and a file that expands more than logs do is refused.
 import codecs
 import io
 import os
+import re
 import stat
 import sys
 import warnings
@@ -213,7 +214,7 @@ def is_plain(name: str) -> bool:
     """Return whether a file is neither compressed nor an archive. Raise OSError if it cannot be read."""
     with Path(name).open("rb") as file:
         head = file.read(512)
-    return not (head.startswith(_SIGNS) or head[_TAR_SIGN] == b"ustar")
+    return not (re.match(_SIGNS, head) or head[_TAR_SIGN] == b"ustar")
 
 
 def is_log_file(name: str) -> bool:
@@ -315,7 +316,7 @@ def _opened(file: Bytes, name: str, source: _CountedFile, depth: int, *, inside:
     while len(head) < 512 and (more := file.read(512 - len(head))):
         head += more
     whole = _Layer(file, head=head)
-    decompressor = next((each for sign, each in _DECOMPRESSORS if head.startswith(sign)), None)
+    decompressor = next((each for sign, each in _DECOMPRESSORS if re.match(sign, head)), None)
     archive = head.startswith(b"PK\x03\x04") or head[_TAR_SIGN] == b"ustar"
     if (decompressor is not None or archive) and depth == _MAX_LAYERS:
         yield LogStream(name, _Refusal("it is compressed too many times"))
@@ -327,10 +328,8 @@ def _opened(file: Bytes, name: str, source: _CountedFile, depth: int, *, inside:
         yield from _opened(inner, name, source, depth + 1, inside=inside)
     elif archive and inside:
         yield LogStream(name, _Refusal("it is an archive inside an archive; unpack it"))
-    elif head[_TAR_SIGN] == b"ustar":
-        yield from _tar(whole, name, source, depth)
     elif archive:
-        yield from _zip(name, source, depth)
+        yield from _tar(whole, name, source, depth) if head[_TAR_SIGN] == b"ustar" else _zip(name, source, depth)
     else:
         yield LogStream(name, whole)
 
@@ -465,17 +464,18 @@ def _bzip2(file: Any) -> Bytes:
     return bz2.BZ2File(file)
 
 
-def _utf16(file: Any) -> Bytes:
-    """Convert text with a byte order mark, as PowerShell's `>` writes it, to UTF-8."""
-    return codecs.EncodedFile(file, "utf-8", "utf-16", "replace")
+def _utf16(file: Any, ending: str = "") -> Bytes:
+    """Convert text to UTF-8. PowerShell's `>` writes it with a byte order mark, others without."""
+    return codecs.EncodedFile(file, "utf-8", f"utf-16{ending}", "replace")
 
 
 _DECOMPRESSORS = (
-    (codecs.BOM_UTF16_LE, _utf16),
-    (codecs.BOM_UTF16_BE, _utf16),
-    (b"\x1f\x8b", _gzip),
+    (rb"\xff\xfe|\xfe\xff", _utf16),
+    (rb"(?:[^\0]\0){8}", partial(_utf16, ending="-le")),
+    (rb"(?:\0[^\0]){8}", partial(_utf16, ending="-be")),
+    (rb"\x1f\x8b", _gzip),
     (b"BZh", _bzip2),
-    (b"\xfd7zXZ\0", _xz),
-    (b"\x28\xb5\x2f\xfd", _zstd),
+    (rb"\xfd7zXZ\0", _xz),
+    (rb"\x28\xb5\x2f\xfd", _zstd),
 )
-_SIGNS = (*(sign for sign, _ in _DECOMPRESSORS), b"PK\x03\x04")
+_SIGNS = b"|".join((*(sign for sign, _ in _DECOMPRESSORS), rb"PK\x03\x04"))

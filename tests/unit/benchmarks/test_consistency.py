@@ -100,14 +100,3 @@ def test_a_row_alone_is_held_to_its_own_figures() -> None:
     check: RateCheck[int] = RateCheck()
     check.fits(0, [row(1 << 20, 10.0, 16, factor=3.0)])
     assert check.settle((ALL_REDUCE,), None) == [0]
-
-
-def test_rows_that_two_formulas_explain_settle_nothing_yet() -> None:
-    """nccl-tests 2.0 names no collective; 0.11 is 0.11 times 15/16 too, 0.16 is not."""
-    check: RateCheck[int] = RateCheck()
-    shapes = (ALL_REDUCE, GATHERING, SAME)
-    for size, rate in ((526, "0.11"), (528, "0.11"), (530, "0.11"), (776, "0.16")):
-        figures = printed(rate, 9), printed("5.00", -6)
-        assert check.fits(size, [ratios(size, figures[1], figures[0], figures[0])])
-        assert check.choose_if_ready(shapes, 16) == []
-    assert check.settle(shapes, 16) == []

@@ -128,11 +128,12 @@ def test_one_file_of_an_archive_can_be_named(pack: Callable[[], bytes], tmp_path
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: tar({"a.log": data})])
-def test_utf_16_with_its_mark_is_read_as_text(tmp_path: Path, encoding: str, wrap: Callable[[bytes], bytes]) -> None:
+def test_utf_16_is_read_as_text(tmp_path: Path, encoding: str, mark: str, wrap: Callable[[bytes], bytes]) -> None:
     for text in (TEXT.decode(), TEXT.decode().replace("\n", "\r\n"), JSON.decode()):
         (expected,) = parse(write(tmp_path, "plain.log", text.encode()))
-        data = f"\ufeff{text}".encode(encoding)
+        data = f"{mark}{text}".encode(encoding)
         (log,) = parse(write(tmp_path, "powershell.log", wrap(data)))
         assert (log.outcome, log.points, log.facts) == (expected.outcome, expected.points, expected.facts)
         (cut,) = parse(write(tmp_path, "cut.log", wrap(data[: len(data) // 2 * 2 - 601])))

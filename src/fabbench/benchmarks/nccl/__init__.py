@@ -37,12 +37,12 @@ class Nccl(Benchmark):
         ),
     )
     first_words = (
-        *("algbw", "nThread", "JSON", "json", "ccl-tests", "Collective", "Rank", "Using dev", "Reducing"),
+        *("algbw", "nThread", "kernel num", "ccl-tests", "Collective", "Rank", "Reducing"),
         *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
         *("requires", "not supported", "in-place", "_perf"),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),
     )
-    """The words that `table.read_statement` looks for, names of programs, and the data types of rows."""
+    """The words that `statements.read_statement` looks for, names of programs, and the data types of rows."""
     one_scale = True
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"

@@ -31,6 +31,15 @@ class PrintedSweep:
     average_line: str = ""
     exact: bool = False  # whether figures have six decimals, as in JSON
 
+    def note(self, kind: str, text: str, words: Sequence[str]) -> None:
+        """Note a statement."""
+        if kind == "config":
+            self.requested = (int(words[0]), int(words[1]), int(words[2]), words[3])
+        elif kind == "reducing":
+            self.reduced, self.reduced_line = int(words[0]), text
+        elif kind == "average":
+            self.average, self.average_line = words[0], text
+
 
 def place_facts(ranks: int, hosts: Sequence[str]) -> dict[str, str | int]:
     """Return where ranks ran. `hosts`: those of the ranks that the log lists."""

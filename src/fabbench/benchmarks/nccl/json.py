@@ -7,6 +7,7 @@ end anywhere (before 2.18.4): rows are read up to that point.
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, unmeasured
@@ -14,17 +15,22 @@ from fabbench.benchmarks.nccl.findings import PrintedSweep, conclude, place_fact
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES, Layout, Row, Side
 from fabbench.benchmarks.nccl.statements import case_of, nccl_version
 from fabbench.benchmarks.nccl.table import Table
-from fabbench.model.log import Point, Record
+from fabbench.model.log import Labels, Point, Record
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _NO = ("false", False)
-_NO_NUMBER = frozenset({"nan", "inf"})
 _REDOP, _ROOT = lazy(r"[a-z]\w*|", re.ASCII), lazy(r"-?\d{1,6}", re.ASCII)
 _GAP = lazy(r"[ \n\t\r,]*")
 _RESULTS = lazy(r'"results"\s*:\s*\[')
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE = lazy(r"\d{1,18}", re.ASCII)
+_METRICS = {
+    "time": ("time", -6), "cpu_time": ("cpu_time", -6),
+    "alg_bw": ("algbw", 9), "bus_bw": ("busbw", 9), "nwrong": ("wrong", 0),
+}  # fmt: skip
+_STATISTICS = {"min_us": "min", "p50_us": "median", "p99_us": "p99", "max_us": "max", "stdev_us": "stdev"}
 
 
 def read_json(text: str) -> Record | None:
@@ -63,20 +69,15 @@ def _footer(text: str, decoder: json.JSONDecoder) -> dict[str, Any] | None:
         footer = decoder.decode("{" + text.strip().removeprefix(","))
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(footer, dict) and _average(footer) and isinstance(footer.get("out_of_bounds"), dict)
-    return footer if whole else None
-
-
-def _average(footer: dict[str, Any]) -> dict[str, Any]:
-    """Return the average; its key had a typo before 2.17.9."""
+    # The key had a typo before 2.17.9.
     average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
-    return average if isinstance(average, dict) else {}
+    whole = isinstance(average, dict) and average and isinstance(footer.get("out_of_bounds"), dict)
+    return {**footer, "average": average} if whole else None
 
 
 def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
-    bounds, average = footer["out_of_bounds"], _average(footer)
-    count = int(bounds["count"]) if _is_whole(bounds.get("count")) else 0
-    record.wrong = count or record.wrong or int(bounds.get("okay") in _NO)
+    bounds, average = footer["out_of_bounds"], footer["average"]
+    record.wrong = (_whole(bounds.get("count")) or 0) or record.wrong or int(bounds.get("okay") in _NO)
     stated = average.get("bandwidth", average.get("bandwidith"))
     sweep.average = sweep.average_line = str(stated)
     if average.get("okay") in _NO:
@@ -89,11 +90,8 @@ def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
 
 def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
     kind = "factor" if "step_factor" in config else "bytes"
-    limits = [config.get(key) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}")]
-    if not all(map(_is_whole, limits)):
-        return None
-    low, high, step = (int(str(number)) for number in limits)
-    return low, high, step, kind
+    low, high, step = (_whole(config.get(key)) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}"))
+    return None if low is None or high is None or step is None else (low, high, step, kind)
 
 
 def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
@@ -111,99 +109,66 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> t
             element, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             return at, False
-        printed_, row = text[at:end][:_MAX_DAMAGED], _row(element)
-        if row is not None:
-            table.accept(line, printed_, row)
-        else:
-            table.damage(line, printed_)
+        shown = text[at:end][:_MAX_DAMAGED]
+        try:
+            table.accept(line, shown, _row(element))
+        except (KeyError, TypeError, ValueError):
+            table.damage(line, shown)
         at = end
 
 
-def _row(row: Any) -> Row | None:
-    """Read an element; None if it is incomplete."""
-    if not isinstance(row, dict) or not _is_whole(row.get("size")) or not _is_whole(row.get("count")):
-        return None
-    dtype, size = row.get("type"), int(row["size"])
-    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        return None
-    names = {"dtype": dtype, "redop": str(row.get("redop", "?")), "root": str(row.get("root", "")).strip()}
-    if not _REDOP.fullmatch(names["redop"]) or not _ROOT.fullmatch(names["root"]):
-        return None
+def _row(row: Any) -> Row:
+    """Read an element. Raise KeyError, TypeError or ValueError if it is incomplete or contradicts itself."""
+    size, count = _whole(row["size"]), _whole(row["count"])
+    names = {"dtype": row["type"], "redop": row["redop"], "root": str(row["root"]).strip()}
+    if size is None or count is None or not (_REDOP.fullmatch(names["redop"]) and _ROOT.fullmatch(names["root"])):
+        raise ValueError
     points: list[Point] = []
     sides: list[Side] = []
-    wrong, checked = 0, False
     for side, placement in (("out_of_place", "out-of-place"), ("in_place", "in-place")):
-        values = row.get(side, "")
-        if values is None:
+        if (values := row[side]) is None:
             continue
-        figures = _figures(values)
-        if figures is None:
-            return None
+        figures = {name: _figure(values[key], power) for key, (name, power) in _METRICS.items() if key in values}
+        if not {"algbw", "busbw", "wrong"} <= figures.keys() or not {"time", "cpu_time"} & figures.keys():
+            raise ValueError
         labels = {"placement": placement, **{name: value for name, value in names.items() if value}}
-        known = {metric: figure.value for metric, figure in figures.items() if figure is not None}
-        points.append(Point(size, labels, tuple(known), tuple(known.values())))
-        time, algbw, busbw = (figures.get(name) or ANYTHING for name in ("time", "algbw", "busbw"))
-        sides.append((time, algbw, busbw))
-        statistics = _statistics(points[-1], row.get(f"{side}_per_iter"))
-        if statistics is None:
-            return None
-        points += statistics
-        wrong, checked = wrong + bool(known.get("wrong")), checked or "wrong" in known
-    unit = int(row["count"]) * DTYPE_BYTES[dtype]
-    return Row(size, unit, tuple(points), tuple(sides), checked, wrong) if points else None
+        points += _points(size, labels, figures, row.get(f"{side}_per_iter"))
+        sides.append((figures.get("time", ANYTHING), figures["algbw"], figures["busbw"]))
+    checks = [point.values[-1] for point in points if point.metrics[-1:] == ("wrong",)]
+    if not points:
+        raise ValueError
+    return Row(
+        size, count * DTYPE_BYTES[names["dtype"]], tuple(points), tuple(sides), bool(checks), sum(map(bool, checks))
+    )
 
 
-_METRICS = (
-    ("time", "time", -6),
-    ("cpu_time", "cpu_time", -6),
-    ("alg_bw", "algbw", 9),
-    ("bus_bw", "busbw", 9),
-    ("nwrong", "wrong", 0),
-)
+def _points(size: int, labels: Labels, figures: dict[str, Printed], statistics: Any) -> Iterator[Point]:
+    """Yield the points of one side; statistics are those of -I."""
+    known = {name: figure.value for name, figure in figures.items() if figure.high < math.inf}
+    yield Point(size, labels, tuple(known), tuple(known.values()))
+    given = statistics if isinstance(statistics, dict) else {}
+    read = {stat: _figure(given[key], -6) for key, stat in _STATISTICS.items() if key in given}
+    known = {stat: figure.value for stat, figure in read.items() if figure.high < math.inf}
+    rising = [value for stat, value in known.items() if stat != "stdev"]
+    if rising != sorted(rising):
+        raise ValueError
+    for stat, value in known.items():
+        yield Point(size, {**labels, "stat": stat}, ("time",), (value,))
 
 
-def _figures(values: Any) -> dict[str, Printed | None] | None:
-    """Read the figures of one side, None for nan and inf. Return None if one is missing or damaged."""
-    if not isinstance(values, dict) or not {"alg_bw", "bus_bw", "nwrong"} <= values.keys():
-        return None
-    if "time" not in values and "cpu_time" not in values:
-        return None
-    figures: dict[str, Printed | None] = {}
-    for key, metric, exponent in _METRICS:
-        if key in values:
-            text = values[key]
-            figure = figures[metric] = _scaled(text, exponent)
-            if figure is None and text is not None and str(text).strip("-").lower() not in _NO_NUMBER:
-                return None
-    return figures
+def _figure(given: Any, exponent: int) -> Printed:
+    """Read a number, which has six decimals; null, nan and inf are ANYTHING. Raise ValueError for anything else."""
+    if given is None or str(given).strip("-").lower() in {"nan", "inf"}:
+        return ANYTHING
+    if isinstance(given, str) and _NUMBER.fullmatch(given):
+        number = printed(given, exponent, decimals=6)
+        if math.isfinite(number.high):
+            return number
+    raise ValueError
 
 
-def _statistics(point: Point, values: Any) -> list[Point] | None:
-    """Read the per-iteration report (-I); None if it contradicts itself."""
-    if not isinstance(values, dict):
-        return []
-    keys = (("min_us", "min"), ("p50_us", "median"), ("p99_us", "p99"), ("max_us", "max"), ("stdev_us", "stdev"))
-    known = [(stat, _scaled(values.get(key), -6)) for key, stat in keys]
-    ordered = [number.value for _, number in known[:-1] if number is not None]
-    if ordered != sorted(ordered):
-        return None
-    return [
-        Point(point.size, {**point.labels, "stat": stat}, ("time",), (number.value,))
-        for stat, number in known
-        if number is not None
-    ]
-
-
-def _scaled(text: Any, exponent: int) -> Printed | None:
-    """Read a number exactly, shifting its exponent; NaN and null are None. All have six decimals."""
-    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
-        return None
-    number = printed(text, exponent, decimals=6)
-    return number if math.isfinite(number.high) else None
-
-
-def _is_whole(text: Any) -> bool:
-    return isinstance(text, str) and len(text) <= 18 and text.isascii() and text.isdigit()
+def _whole(given: Any) -> int | None:
+    return int(given) if isinstance(given, str) and _WHOLE.fullmatch(given) else None
 
 
 def _hosts(head: dict[str, Any]) -> list[str]:
@@ -214,9 +179,9 @@ def _hosts(head: dict[str, Any]) -> list[str]:
 
 def _facts(head: dict[str, Any]) -> dict[str, str | int]:
     facts: dict[str, str | int] = {}
-    if _is_whole(head["nccl_version"]):
+    if _whole(head["nccl_version"]) is not None:
         facts["nccl"] = nccl_version(head["nccl_version"])
     for key, name in (("iterations", "iterations"), ("warmup_iters", "warmup")):
-        if _is_whole(head["config"].get(key)):
-            facts[name] = int(head["config"][key])
+        if (number := _whole(head["config"].get(key))) is not None:
+            facts[name] = number
     return facts | place_facts(len(_hosts(head)), _hosts(head))

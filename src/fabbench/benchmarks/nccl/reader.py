@@ -28,7 +28,7 @@ from fabbench.model.patterns import lazy
 _MAX_FAILURES = 50
 _FOOTERS = {"bounds", "average"}
 _MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
-_COMMENT = lazy(r"#[\s#]*(?!\d)")
+_COMMENT = lazy(r"#[\s#]*+(?!\d)")
 NO_MPI = "The program was built without MPI: independent copies ran side by side, each with a table of its own."
 
 
@@ -37,7 +37,6 @@ class NcclExecution:
 
     def __init__(self, case: str | None) -> None:
         self.copies = False  # whether several programs print a table each, although one should
-        self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, Table] = {}  # by the stream's rank, like the next
         self._seen: dict[str, set[str]] = {}
@@ -47,8 +46,6 @@ class NcclExecution:
         self._groups: set[str] = set()
         self._sweep = PrintedSweep()
         self._chain = ""
-        self._usage = False
-        self._in_place = False  # whether the line above the header names only one side
         self._wrong_checks = 0
 
     def row(self, line: Line) -> tuple[Sequence[Point], bool]:
@@ -58,20 +55,15 @@ class NcclExecution:
         """
         rank, text = line.stream.rank, line.text
         seen = self._seen.get(rank, set())
-        table = self._tables.get(rank)
-        if table is None:
-            if not _MAY_BE_ROW.match(text):
-                return (), False
-            table = Table(Layout(), self._context)
-            points, mine = table.feed(line.number, text)
-            if not (points or table.holds_row):
-                return (), False
-            self._tables[rank] = table
-        elif not table.holds and _COMMENT.match(text):
+        known = self._tables.get(rank)
+        if (known is None and not _MAY_BE_ROW.match(text)) or (known and not known.holds and _COMMENT.match(text)):
             return (), False
-        else:
-            table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
-            points, mine = table.feed(line.number, text)
+        table = known or Table(Layout(), self._context)
+        table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
+        points, mine = table.feed(line.number, text)
+        if known is None and not (points or table.holds_row):
+            return (), False
+        self._tables[rank] = table
         if points and "bounds" in seen:
             self.copies = True  # a row after the footer is another copy's
         return points, mine
@@ -107,22 +99,17 @@ class NcclExecution:
         alone = bool(self._devices) and len(self._groups) < 2 and not self.copies
         return self._record.case, max(self._devices) + 1 if alone else None
 
-    @property
-    def only_banners(self) -> bool:
-        """Whether there has been neither a table nor an error yet."""
-        return not self._tables and not self._record.failures
-
     def ended_by(self, line: Line, statement: Statement) -> bool:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
         seen = self._seen.get(rank, set())
         table = self._tables.get(rank)
         started = "bounds" in seen or (table is not None and bool(table.points))
-        if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
-            return True  # a launcher labels either all copies or none
+        if not seen and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
+            return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
-            beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
-            return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
+            # Copies of a program may print all of their banners first.
+            return not seen.isdisjoint({"device", "header", "bounds", "average", "concluded"})
         if statement.stage == DEVICES and statement.kind == "reducing":
             return False
         return statement.stage in {DEVICES, HEADER} and started and not self.copies
@@ -130,65 +117,44 @@ class NcclExecution:
     def state(self, line: Line, statement: Statement) -> None:
         """Record one statement."""
         rank = line.stream.rank
-        begun = any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
-        if statement.stage <= HEADER and rank not in self._seen and begun:
-            self.copies = True  # with mpirun's tags, only one rank prints
         self._seen.setdefault(rank, set()).add(statement.kind)
         if statement.layout is not None and rank in self._tables:
             self.copies = True
         elif (layout := statement.layout) is not None:
-            placement = "in-place" if self._in_place and layout.sides == 1 else layout.placement
-            self._tables[rank] = Table(replace(layout, placement=placement), self._context)
+            if layout.sides == 1 and "in_place" in self._seen[rank]:  # the line above names the only side
+                layout = replace(layout, placement="in-place")
+            self._tables[rank] = Table(layout, self._context)
         else:
-            self._describe(statement.kind, statement.words)
-            self._conclude(statement.kind, line.text.strip(), statement.words)
+            self._note(statement.kind, line.text.strip(), statement.words)
 
-    def merge(self, provisional: "NcclExecution") -> None:
-        """Take over what another copy of the same program printed before its header."""
-        self._devices = provisional._devices | self._devices  # noqa: SLF001 - the same class
-        self._record.case = self._record.case or provisional._record.case  # noqa: SLF001
-
-    def _describe(self, kind: str, words: Sequence[str]) -> None:
-        """Record what was run, and where."""
-        facts = self._record.facts
+    def _note(self, kind: str, text: str, words: Sequence[str]) -> None:
+        """Record what was run, where, and how it went."""
+        record, facts = self._record, self._record.facts
+        self._sweep.note(kind, text, words)
         if kind == "rccl_tests" and words[0]:
             facts["rccl_tests"] = words[0]
         elif kind == "version":
             facts |= {"nccl_tests": words[0]} | ({"nccl": nccl_version(words[1])} if words[1] else {})
-        elif kind in {"program", "concluded"} or (kind == "usage" and self._record.case is None):
-            self._record.case = case_of(words[0]) or None
+        elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
+            record.case = case_of(words[0]) or None
         elif kind == "config":
-            low, high, step, by, warmup, iterations = words
-            self._sweep.requested = (int(low), int(high), int(step), by)
-            facts |= {"iterations": int(iterations), "warmup": int(warmup)}
+            facts |= {"iterations": int(words[5]), "warmup": int(words[4])}
         elif kind == "device":
-            rank, group, pid, host = int(words[0]), words[1] or "0", words[2], words[3]
-            self.copies = self.copies or self._devices.get(rank, (host, pid)) != (host, pid)
-            self._devices[rank] = (host, pid)
-            self._groups.add(group)
-
-    def _conclude(self, kind: str, text: str, words: Sequence[str]) -> None:
-        """Record how it went."""
-        record, sweep = self._record, self._sweep
-        if kind == "reducing":
-            sweep.reduced, sweep.reduced_line = int(words[0]), text
+            rank, place = int(words[0]), (words[3], words[2])
+            self.copies = self.copies or self._devices.get(rank, place) != place
+            self._devices[rank] = place
+            self._groups.add(words[1] or "0")
         elif kind == "bounds":
-            self.footers += 1
-            record.finished = True
             self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
-        elif kind == "average":
-            record.finished = True
-            sweep.average, sweep.average_line = words[0], text
-            if words[1] == "FAILED":
-                self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
+        elif kind == "average" and words[1] == "FAILED":
+            self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
         elif kind == "failure":
             self._fail(f"nccl-tests reported an error: {text[:LONGEST_QUOTE]}")
         elif kind == "timeout":
-            record.timed_out = record.timed_out or (f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}")
+            record.timed_out = record.timed_out or f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}"
         elif kind == "chain":
             self._chain = self._chain or text
-        self._usage = self._usage or kind == "usage"
-        self._in_place = self._in_place or kind == "in_place"
+        record.finished = record.finished or kind in _FOOTERS
 
     def _fail(self, sentence: str) -> None:
         failures = self._record.failures
@@ -205,7 +171,7 @@ class NcclExecution:
         record.damaged = sorted(row for table in tables.values() for row in table.damaged)
         # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
         record.wrong = self._wrong_checks or sum(table.wrong for table in tables.values())
-        if self._usage and not record.points:
+        if not record.points and any("usage" in kinds for kinds in self._seen.values()):
             self._fail("The program printed its usage text instead of running.")
         if self._chain and not record.failures and not record.wrong:
             self._fail(f"nccl-tests ended with an error: {self._chain[:LONGEST_QUOTE]}")
@@ -228,8 +194,8 @@ class NcclReader(Reader):
 
     def __init__(self) -> None:
         self._current: NcclExecution | None = None
-        self._provisional: list[NcclExecution] = []
         self._hint: str | None = None
+        self._foreign = False  # whether the lines are of another program that prints the same ones
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -249,20 +215,17 @@ class NcclReader(Reader):
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
         """Read what a line other than a row states; it may begin another execution."""
-        statement = read_statement(line.text)
+        statement, current, out = read_statement(line.text), self._current, list[Reading]()
         if statement is None:
             self._hint = case_in_command(line.text) or self._hint
             return None
-        out: list[Reading] = []
-        current = self._current
+        self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
+        if self._foreign:
+            return self._end() or None
         if current is not None and current.ended_by(line, statement):
-            if current.only_banners:
-                self._provisional.append(current)
-            else:
-                out += self._end()
-            self._current = None
+            out += self._end()
         self._open(self._current or NcclExecution(self._hint)).state(line, statement)
-        return [*out, *self._settle_provisional()]
+        return out
 
     def _open(self, execution: NcclExecution) -> NcclExecution:
         """Make an execution the current one: a command line names one, the next that begins."""
@@ -270,33 +233,15 @@ class NcclReader(Reader):
             self._current, self._hint = execution, None
         return execution
 
-    def _settle_provisional(self) -> list[Record]:
-        """Decide what banners without a table are: copies, which print headers after all banners, or cut runs."""
-        current = self._current
-        if current is None or not (current.copies or current.footers):
-            return []
-        provisional, self._provisional = self._provisional, []
-        if current.copies:
-            for earlier in provisional:
-                current.merge(earlier)
-            return []
-        return [earlier.finish() for earlier in provisional]
-
     @override
     def shortcut(self, rank: str) -> Shortcut | None:
         return self._current.shortcut(rank) if self._current is not None else None
 
     @override
     def close(self) -> Sequence[Reading]:
-        out, self._hint = self._end(), None
+        out, self._hint, self._foreign = self._end(), None, False
         return out
 
     def _end(self) -> list[Reading]:
-        out: list[Reading] = list(self._settle_provisional())
         current, self._current = self._current, None
-        provisional, self._provisional = self._provisional, []
-        out += [earlier.finish() for earlier in provisional]
-        if current is not None:
-            out += current.flush()
-            out.append(current.finish())
-        return out
+        return [] if current is None else [*current.flush(), current.finish()]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from fabbench.benchmarks.consistency import ANYTHING, Printed, decimal, printed, ratios
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, ratios
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -27,19 +27,10 @@ _UNCHECKED = -2.0
 _NAMES, _new = ("time", "algbw", "busbw", "wrong"), tuple.__new__
 _NAN = r"|-?nan|-?inf"
 _NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?"
-# Two decimals, except for numbers that do not fit with them.
-_RATE = r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN
-_TIME = r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN
-_COUNT = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?"
-_ERROR = r"\d+e[+-]\d\d+"
-_WORD, _INTEGER = lazy(r"[a-z][a-z_0-9]*", re.ASCII), lazy(r"-?\d{1,4}", re.ASCII)
-_DIGITS = lazy(r"0|[1-9]\d{0,17}", re.ASCII)
-_DATE, _CLOCK = lazy(r"\d{4}-\d\d-\d\d", re.ASCII), lazy(r"\d\d:\d\d:\d\d", re.ASCII)
+_COUNT, _ERROR = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", r"\d+e[+-]\d\d+"
+_WORD, _INTEGER, _DTYPE = lazy(r"[a-z][a-z_0-9]*"), lazy(r"-?\d{1,4}", re.ASCII), lazy("|".join(DTYPE_BYTES))
 _CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
 _CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
-_DTYPE = lazy("|".join(DTYPE_BYTES))
-_FIGURE = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?" + _NAN, re.ASCII)
-_VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
 
 V = TypeVar("V")
 
@@ -47,12 +38,12 @@ V = TypeVar("V")
 class _Kind(dict[str, V], Generic[V]):
     """Cell of a column → what it says; KeyError for any other text."""
 
-    def __init__(self, pattern: re.Pattern[str], read: Callable[[str], V]) -> None:
+    def __init__(self, pattern: str, read: Callable[[str], V]) -> None:
         super().__init__()
-        self._pattern, self._read = pattern, read
+        self.pattern, self._read = lazy(pattern, re.ASCII), read
 
     def __missing__(self, cell: str) -> V:
-        if not self._pattern.fullmatch(cell):
+        if not self.pattern.fullmatch(cell):
             raise KeyError(cell)
         if len(self) >= _CACHE:
             self.clear()
@@ -64,15 +55,12 @@ def _figures(pattern: str, exponent: int) -> _Kind[Printed]:
     """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
 
     def read(cell: str) -> Printed:
-        if cell[-1] in "nf":
-            return printed(cell)
-        plain = "e" not in cell
-        number = decimal(cell, len(cell.partition(".")[2]), exponent) if plain else printed(cell, exponent)
-        if not math.isfinite(number.high):
+        number = printed(cell, exponent)
+        if number.high == math.inf and cell[-1] not in "nf":
             raise KeyError(cell)
         return number
 
-    return _Kind(lazy(pattern, re.ASCII), read)
+    return _Kind(pattern, read)
 
 
 def _count(cell: str) -> float:
@@ -85,15 +73,16 @@ def _error(cell: str) -> float:
     return -1.0 if re.fullmatch(_ERROR, cell) else math.inf if cell[-1] in "nf" else _count(cell)
 
 
-_WHOLE = _Kind(_DIGITS, int)
-_TIMES, _MILLISECONDS, _RATES = _figures(_TIME, -6), _figures(_NUMBER + _NAN, -3), _figures(_RATE, 9)
-_STATISTICS = _figures(_NUMBER, -6)
+_WHOLE, _DATES, _CLOCKS = _Kind(r"0|[1-9]\d{0,17}", int), _Kind(r"\d{4}-\d\d-\d\d", str), _Kind(r"\d\d:\d\d:\d\d", str)
+# Two decimals, except for numbers that do not fit with them.
+_RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN, 9)
+_TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN, -6)
+_MILLISECONDS, _STATISTICS = _figures(_NUMBER + _NAN, -3), _figures(_NUMBER, -6)
 _CHECKS: Mapping[str, _Kind[float]] = {
-    "wrong": _Kind(lazy(rf"{_COUNT}|N/A", re.ASCII), _count),
-    "error": _Kind(lazy(rf"{_ERROR}|N/A|-?nan|inf", re.ASCII), _error),
-    "unknown": _Kind(lazy(rf"{_ERROR}|{_COUNT}|N/A", re.ASCII), _error),
+    "wrong": _Kind(rf"{_COUNT}|N/A", _count),
+    "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
+    "unknown": _Kind(rf"{_ERROR}|{_COUNT}|N/A", _error),
 }
-_DATES, _CLOCKS = _Kind(_DATE, str), _Kind(_CLOCK, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +175,9 @@ class RowReader:
         statistics = (_STATISTICS,) * 4 if layout.per_iteration else ()
         side = (time, _RATES, _RATES, _CHECKS[layout.check], *statistics)
         self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
+        left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
+        self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
+        """Those of the cells of a complete row."""
         self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
 
     def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
@@ -258,17 +250,9 @@ class RowReader:
 
     def starts(self, tokens: list[str]) -> bool:
         """Return whether these cells may be the beginning of a torn row (its last cell cut off)."""
-        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(map(_DIGITS.fullmatch, tokens[:2])):
+        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(map(_WHOLE.pattern.fullmatch, tokens[:2])):
             return False
         if len(tokens) <= 3:
             return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
         inner, last = tokens[3:-1], tokens[-1]
         return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
-
-
-@lru_cache(maxsize=1000)
-def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of the cells of a complete row."""
-    left = tuple(_WORD if name == "redop" else _INTEGER for name in layout.left or ())
-    side = (_FIGURE, _FIGURE, _FIGURE, _VERDICT, *((_FIGURE,) * 4 if layout.per_iteration else ()))
-    return (_DIGITS, _DIGITS, _DTYPE, *left, *side * layout.sides, *((_DATE, _CLOCK) if layout.timestamp else ()))

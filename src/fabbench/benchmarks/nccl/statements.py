@@ -29,7 +29,6 @@ _STATEMENTS = (
             r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]"
         ),
     ),
-    ("json", BANNER, lazy(r"# (?:Writing JSON output to|skipping json output;) ")),
     ("version", BANNER, lazy(r"# nccl-tests version (\S+)(?: \(\w+\))?(?: nccl-headers=\d+ nccl-library=(\d{1,18}))?")),
     ("program", BANNER, lazy(r"# Collective test starting: (\S+)")),
     (
@@ -40,10 +39,11 @@ _STATEMENTS = (
             r" step: (\d{1,18})\((factor|bytes)\) warmup iters: (\d{1,18}) iters: (\d{1,18})"
         ),
     ),
+    # mscclpp-test prints a table of its own between the same lines.
+    ("foreign", BANNER, lazy(r"# minBytes \d+ maxBytes \d.* kernel num: \d")),
     # A build outside of git prints "Unknown" or ":+".
     ("rccl_tests", DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)")),
     ("in_place", HEADER, lazy(r"# +in-place$")),
-    ("using", DEVICES, lazy(r"#? ?Using devices")),
     ("reducing", DEVICES, lazy(r"# Reducing maxBytes to (\d{1,18}) due to memory limitation")),
     ("bounds", FOOTER, lazy(r"(?:# ?)?Out of bounds values +: +(\d{1,18}) (OK|FAILED)")),
     ("average", FOOTER, lazy(r"(?:# ?)?Avg bus bandwidth +: +(\S+) *(OK|FAILED)?")),
@@ -62,8 +62,8 @@ _STATEMENTS = (
     ),
 )
 _SIGN = lazy(
-    r"Rank|JSON|json|ccl-tests|test starting|nThread|in-place|Using dev|Reducing|Out of b|Avg bus|concluded|timeout"
-    r"|failure|# error|nvalid |option|USAGE|nRanks|not supported|requires"
+    r"Rank|ccl-tests|test starting|nThread|kernel num|in-place|Reducing|Out of b|Avg bus|concluded"
+    r"|timeout|failure|# error|nvalid |option|USAGE|nRanks|not supported|requires"
 )
 """What every such line has."""
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")

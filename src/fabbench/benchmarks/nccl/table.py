@@ -21,7 +21,7 @@ from fabbench.benchmarks.consistency import (
     is_damaged_row,
     ratios,
 )
-from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader, cell_patterns
+from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
 from fabbench.model.log import Damaged, Point
 from fabbench.model.patterns import lazy
 
@@ -64,9 +64,10 @@ class _Held(NamedTuple):
 
 
 def _agrees(row: Row, formula: Formula) -> bool:
-    size, share, bus = row.size, *formula
+    share, bus = formula
+    moved = row.size * share if share is not None else 0  # 0: says nothing
     for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in row.sides:
-        if share is not None and size and (low * rate_low > size * share or high * rate_high < size * share):
+        if moved and (low * rate_low > moved or high * rate_high < moved):
             return False
         if bus is not None and (rate_low * bus > bus_high or rate_high * bus < bus_low):
             return False
@@ -88,7 +89,7 @@ class Table:
         self.unexplained = False  # whether there were rows that fit no known formula
         self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self._context = context
-        self._rows, self._columns = RowReader(layout), cell_patterns(layout)
+        self._rows = RowReader(layout)
         self._settled, self._multiple, self._uneven = False, 0, False
         self._unsettled: list[tuple[int, str, Row, int]] = []  # with the number of points before each
         self._held: _Held | None = None
@@ -256,7 +257,7 @@ class Table:
             return self._hold(number, text, row), True
         if not self.closed and self._rows.starts(tokens):
             self._held = _Held(number, text)
-        elif not self.closed and is_damaged_row(tokens, self._columns):
+        elif not self.closed and is_damaged_row(tokens, self._rows.patterns):
             self.damage(number, text)
         else:
             return (), False
