@@ -139,8 +139,7 @@ class Execution:
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
-    last: int = 0
-    """The number of its last line."""
+    last: int = 0  # the number of its last line
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
