@@ -76,11 +76,13 @@ CSV = "size,metric,value\n"
     [
         (HEADER + ROW, 0),
         (HEADER + f"{ROW}\n{ROW}", 3),
+        (HEADER + "| 1 MB | 4.6", 3),
         (HEADER + "| 1.0001 KB | 4.61 |", 3),
         (HEADER.replace("GB/s", "parsec") + ROW, 3),
         ("| Message size | usec |\n|---|---|\n| 4 | 10.26 |\n", 3),
         (CSV + "8,busbw,1e9\n", 0),
         (CSV + "8,busbw,nan\n", 3),
+        ("size,metric,value,unit\n8,busbw,1", 3),
         (CSV + "-8,busbw,1\n", 3),
         (CSV + "8,speed,1\n", 3),
         ('{"format":1,"logs":[', 3),

@@ -18,8 +18,7 @@ from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.report.log_report import LABELS
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
-_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")
-"""What logs of one column differ in."""
+_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs|metric)"|run":)')
 _CELL_END = lazy(r"(?<!\\)\|")
@@ -31,8 +30,7 @@ _CONDITION = lazy(
 )
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
-_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]
-"""Size and labels → metric → value."""
+_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
 
 
 def is_table(text: str) -> bool:
@@ -46,9 +44,9 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> dict[str, 
     A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
     """
     own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
-    rows = csv.DictReader(text.splitlines(keepends=True))
+    read = _markdown if not own else _json if _JSON.match(text) else _csv
     try:
-        for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
+        for record in read(text):
             label = record.get("column") or ":".join(filter(None, (record.get("run"), record.get("configuration"))))
             about = tuple(str(record.get(name) or "") for name in _ABOUT)
             _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
@@ -92,6 +90,13 @@ def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) 
     )
 
 
+def _csv(text: str) -> Iterator[Mapping[str, Any]]:
+    for record in csv.DictReader(text.splitlines(keepends=True)):
+        if None in record.values():
+            raise ValueError(f"its last row was cut, at {record['size']} bytes")
+        yield record
+
+
 def _json(text: str) -> Iterator[Mapping[str, Any]]:
     lines = text.splitlines() if '"run"' in text[:10] else ()  # of export
     document: Any = {"rows": map(json.loads, lines)} if lines else json.loads(text)
@@ -119,6 +124,8 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
                 section = _conditions(line[4:])
             continue
         cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
+        if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
+            raise ValueError(f"a row was cut: {line}")
         row = dict(zip(header, cells, strict=False))
         header = header or cells
         for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
@@ -126,7 +133,13 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
                 metric, label, unit, mark = match.groups()
                 value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() else None
                 figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
-                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": row.get("Device")}
+                yield {
+                    **shared,
+                    **section,
+                    **figure,
+                    "size": parse_size(row[_SIZE]),
+                    "device": row.get("Device", "").strip("-"),
+                }
 
 
 def _conditions(text: str) -> dict[str, str]:
