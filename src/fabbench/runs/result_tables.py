@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from fabbench.analysis.aggregate import FIELDS
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Outcome, Point, Proof
@@ -25,9 +24,7 @@ _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
 _SAME = lazy(r"(?m)^- (?:Every|The) column: (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
-_CONDITION = lazy(
-    r"(?<![^ ])(?:(\d+) (rank|host|GPU)s?(?: per host)?|([a-z_]+) ([^\s,]+)|((?:out-of|in)-place))(?=,|$)"
-)
+_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
 _Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
@@ -44,9 +41,9 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> dict[str, 
     A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
     """
     own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
-    read = _markdown if not own else _json if _JSON.match(text) else _csv
+    rows = csv.DictReader(text.splitlines(keepends=True))
     try:
-        for record in read(text):
+        for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
             label = record.get("column") or ":".join(filter(None, (record.get("run"), record.get("configuration"))))
             about = tuple(str(record.get(name) or "") for name in _ABOUT)
             _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
@@ -62,6 +59,8 @@ def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
     """Add a figure to the last table; one that it has begins a repeat, unless a text has only one of each."""
     labels = tuple((name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""})
     row, metric, value = (int(record["size"]), labels), METRICS[record["metric"]].name, record["value"]
+    if isinstance(record["size"], str) and None in record.values():
+        raise ValueError(f"a row of {row[0]} bytes was cut")
     if metric in tables[-1].get(row, {}):
         if once:
             raise ValueError(f"{row[0]} bytes are there twice; keep one table of them")
@@ -85,16 +84,8 @@ def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) 
         reason=f"From a table, nothing proven{', not even that it is ' + known['outcome'] if bad else ''}.",
         facts={**counts, **{name: version for name, _, version in versions}},
         points=[Point(size, dict(labels), (*row,), (*row.values(),)) for (size, labels), row in rows.items()],
-        execution=known["execution"],
         proof=proof,
     )
-
-
-def _csv(text: str) -> Iterator[Mapping[str, Any]]:
-    for record in csv.DictReader(text.splitlines(keepends=True)):
-        if None in record.values():
-            raise ValueError(f"its last row was cut, at {record['size']} bytes")
-        yield record
 
 
 def _json(text: str) -> Iterator[Mapping[str, Any]]:
@@ -112,16 +103,15 @@ def _json(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
-    same, header = list(_SAME.finditer(text)), list[str]()
-    shared = {**same[0].groupdict(), **_conditions(same[0]["more"])} if len(same) == 1 else {}
-    section: dict[str, str] = {}
+    same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
+    shared = {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))} if len(same) == 1 else {}
     for line in map(str.strip, text.splitlines()):
         if not line.startswith("|"):
             header = header if line else []
             if (match := _HEADLINE.fullmatch(line)) is not None:
                 section |= {"case": match[1]}
             elif line.startswith("### "):
-                section = _conditions(line[4:])
+                section = dict(_CONDITION.findall(line[4:]))
             continue
         cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
         if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
@@ -133,19 +123,5 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
                 metric, label, unit, mark = match.groups()
                 value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() else None
                 figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
-                yield {
-                    **shared,
-                    **section,
-                    **figure,
-                    "size": parse_size(row[_SIZE]),
-                    "device": row.get("Device", "").strip("-"),
-                }
-
-
-def _conditions(text: str) -> dict[str, str]:
-    """Read what rows have in common: `16 ranks, dtype float`; a heading may be about anything."""
-    found: dict[str, str] = {}
-    for count, noun, name, value, placement in _CONDITION.findall(text):
-        field = name or ("placement" if placement else "gpus_per_host" if noun == "GPU" else f"{noun}s")
-        found |= {field: count or value or placement} if field in {*FIELDS, "placement"} else {}
-    return found
+                device = row.get("Device", "").strip("-")
+                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}
