@@ -19,7 +19,7 @@ from fabbench.report.log_report import LABELS
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
 _ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
-_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs|metric)"|run":)')
+_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
 _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
