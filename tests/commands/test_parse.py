@@ -224,6 +224,18 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     assert "notes" not in result.stderr
 
 
+def test_mpi_lines_alone_are_a_log_unless_others_of_their_folder_are(tmp_path: Path) -> None:
+    mpi = tmp_path / "rank.1"
+    mpi.write_text("[1] MPI startup(): libfabric provider: efa\nstep 1\n")
+    found = json.loads(parse("--format", "json", "--fabric", "efa", str(mpi)).stdout)["logs"]
+    assert [(log["case"], log["outcome"], log["facts"]["transport"]) for log in found] == [
+        ("mpi-debug", "observed", "efa")
+    ]
+    (tmp_path / "rank.0").write_text(Path(OK).read_text())
+    assert parse(str(tmp_path)).exit_code == 0
+    assert runner().invoke(cli, ["compare", str(tmp_path)]).exit_code == 0
+
+
 def test_a_benchmarks_line_without_a_result_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "ok.log").write_text(Path(OK).read_text())
     entry = '{"pages": [{"body": "# nThread 1 nGpus 1 minBytes 8 maxBytes 8"}]}'

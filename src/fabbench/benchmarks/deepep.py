@@ -88,7 +88,6 @@ class Deepep(Benchmark):
     """The benchmark ``deepep``."""
 
     name = "deepep"
-    versions = ()
     default_metrics = ("bandwidth", "time")
     signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine bandwidth: "),)
     first_words = ("[tuning] Best ", "Dispatch bandwidth", "combine bandwidth")

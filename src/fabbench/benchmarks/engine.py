@@ -14,10 +14,18 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import Printed, is_ordered, is_remains, out_of_order, printed, stopped_early
+from fabbench.benchmarks.consistency import (
+    Printed,
+    is_ordered,
+    is_remains,
+    out_of_order,
+    printed,
+    stopped_early,
+    warning,
+)
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
-from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity, Stream
+from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 
 COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
@@ -91,8 +99,7 @@ class Cells(NamedTuple):
     """The cells of a row, as one text, and what stands beside them."""
 
     text: str
-    name: str = ""
-    """The label `operation` of its figures."""
+    name: str = ""  # the label `operation` of its figures
     final: bool | None = None
     """Whether it is marked as the result, or (False) as progress on the way to it; None: it is not marked."""
 
@@ -111,8 +118,7 @@ class Row(NamedTuple):
     wrong: bool  # whether its data failed the check
     record: Record  # that of its execution
     title: str = ""
-    table: int = 0
-    """Which line of column names it stands below, counted."""
+    table: int = 0  # which line of column names it stands below, counted
 
     def main(self, metric: str) -> Printed | None:
         """Return the main figure of a metric."""
@@ -142,8 +148,7 @@ class Note(NamedTuple):
     kind: str
     value: str = ""
     line: str = ""
-    rows: int = 0
-    """How many rows stand above it."""
+    rows: int = 0  # how many rows stand above it
 
 
 class Statement(NamedTuple):
@@ -195,16 +200,13 @@ class Execution:
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
     points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
-    begun: Line | None = None
-    """The first half of a row."""
+    begun: Line | None = None  # the first half of a row
     title: str = ""
-    tables: int = 0
-    """How many lines of column names were read."""
+    tables: int = 0  # how many lines of column names were read
     notes: list[Note] = field(default_factory=list)
     late: list[Statement] = field(default_factory=list)
     """What was said since the last row and may be about the next execution."""
-    last: int = 0
-    """The number of its last line."""
+    last: int = 0  # the number of its last line
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -328,8 +330,7 @@ class TableReader(Reader):
         settle = self._table.settle
         for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
             execution.damage(execution.rows.pop(at).line)
-            if settle is None:
-                del execution.points[at]
+            del execution.points[at : at + 1]
         return execution.points if settle is None else [row.points() for row in settle(execution)]
 
     def _failure(self, text: str) -> Statement:
@@ -355,6 +356,9 @@ class TableReader(Reader):
             return ()
         if not self._table.fits(row):
             execution.damage(row.line)
+            if not any(each.code == "row-arithmetic" for each in execution.record.findings):
+                meaning = f"The figures of a row contradict each other: {row.line.text.strip()[:LONGEST_QUOTE]}"
+                execution.record.findings.append(warning("row-arithmetic", meaning))
             return ()
         before: Sequence[Reading] = ()
         new_table = execution.rows and execution.rows[-1].table != row.table
@@ -363,10 +367,9 @@ class TableReader(Reader):
             notes = [note._replace(rows=0) for note in execution.notes if note.rows == count]
             del execution.notes[len(execution.notes) - len(notes) :]
             before, self._open = self.close(), self._new(self._marked_facts)
-            self._open.notes = notes
-            self._open.layouts, self._open.labels, self._open.title = execution.layouts, execution.labels, row.title
-            execution = self._open
-            execution.tables, execution.late = row.table, late
+            new, before_it = self._open, execution
+            new.layouts, new.labels, new.title, new.tables = before_it.layouts, before_it.labels, row.title, row.table
+            execution, new.notes, new.late = new, notes, late
         for said in execution.late:
             _add(execution, said)
         execution.late.clear()
@@ -389,8 +392,7 @@ class TableReader(Reader):
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
             if self._open is not None:
-                self._above += self._open.late
-                self._open.late = []
+                self._above, self._open.late = [*self._above, *self._open.late], []
                 before = self.close()
             self._open = said.execution or self._new(self._marked_facts)
             for each in self._above:
@@ -406,35 +408,6 @@ class TableReader(Reader):
     def _new(self, facts: Facts) -> Execution:
         name, case, finished = self._table.benchmark, self._table.case, self._table.finished
         return Execution(Record(benchmark=name, case=case, facts=dict(facts), finished=finished))
-
-
-class ReaderOfEachStream(Reader):
-    """Reads the tables of a benchmark each of whose ranks may print one of its own."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._readers: dict[Stream, TableReader] = {}
-        self._marker: Marker | None = None
-
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        if (reader := self._readers.get(line.stream)) is None:
-            reader = self._readers[line.stream] = TableReader(self._table)
-            if self._marker is not None:
-                reader.mark(self._marker)
-        if not reader.is_open and self._table.failed.fullmatch(line.text):
-            # An error of any rank is the failure of a table that is open in another stream.
-            reader = next((each for each in self._readers.values() if each.is_open), reader)
-        return reader.feed(line)
-
-    @override
-    def mark(self, marker: Marker) -> Sequence[Reading]:
-        self._marker = marker
-        return [reading for reader in self._readers.values() for reading in reader.mark(marker)]
-
-    @override
-    def close(self) -> Sequence[Reading]:
-        return [reading for reader in self._readers.values() for reading in reader.close()]
 
 
 def _add(execution: Execution, said: Statement) -> None:
@@ -486,11 +459,9 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
 
 def _strays(rows: Sequence[Row]) -> Iterator[int]:
     """Yield the positions of rows whose size breaks the order of their table."""
-    begin = 0
-    for _, group in groupby(rows, key=lambda row: row.table):
-        sizes = [row.size for row in group]
-        yield from (begin + at for at in out_of_order(sizes))
-        begin += len(sizes)
+    for _, group in groupby(enumerate(rows), key=lambda each: each[1].table):
+        places, sizes = zip(*((at, row.size) for at, row in group), strict=True)
+        yield from (places[at] for at in out_of_order(sizes))
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:

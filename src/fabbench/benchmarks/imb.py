@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Benchmark, Signature, engine
 from fabbench.benchmarks.consistency import Printed, stopped_early
+from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.model.compat import override
 from fabbench.model.patterns import lazy
 
@@ -109,10 +110,7 @@ class Imb(Benchmark):
         Signature("#repetitions", r"(?:#bytes +)?#repetitions +(?:t|M)"),
         Signature("MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks", begins=False),
     )
-    first_words = (
-        *("#repetitions", "# Benchmarking", "MPI Benchmarks", "# Maximum message"),
-        *("btl for send", "mtl:ofi:prov", "UCX", "MPI startup"),
-    )
+    first_words = ("#repetitions", "# Benchmarking", "MPI Benchmarks", "# Maximum message", *WORDS)
 
     @override
     def reader(self) -> engine.TableReader:

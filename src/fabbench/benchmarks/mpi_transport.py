@@ -18,12 +18,19 @@ _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
 _INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: (\S+)\s*")
 
+WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
+"""Each line that is read has one of them."""
 _BTLS: Mapping[str, str] = {"tcp": "socket", "vader": "shm", "sm": "shm", "smcuda": "shm", "openib": "ib", "self": ""}
 _UCX_NAMES = {"tcp": "socket", "srd": "efa"}
 _UCX_SHM = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
 _UCX_ALONE = frozenset({"self", "cuda_copy", "rocm_copy", "gdr_copy"})
 _UCX_P2P = frozenset({"cuda_ipc", "rocm_ipc"})
 _UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
+
+
+def is_told(text: str) -> bool:
+    """Return whether a line may be about transports."""
+    return any(word in text for word in WORDS)
 
 
 @dataclass(slots=True)

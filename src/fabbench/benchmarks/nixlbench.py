@@ -92,7 +92,6 @@ class Nixlbench(Benchmark):
 
     name = "nixlbench"
     between_two = True
-    versions = ()
     default_metrics = ("bandwidth", "latency", "time")
     resolution = MappingProxyType({"latency": (1e-7,)})
     signatures = (Signature("Block Size (B)", r"Block Size \(B\) +Batch Size +"),)

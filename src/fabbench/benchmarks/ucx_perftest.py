@@ -24,6 +24,7 @@ from fabbench.benchmarks.engine import (
     Table,
     TableReader,
 )
+from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.model.compat import override
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
@@ -158,7 +159,7 @@ class UcxPerftest(Benchmark):
 
     first_words = (
         *("(usec)", "| API", "| Test", "| Data layout", "| Send memory", "| Recv memory", "| Message size"),
-        *("| Window size", "overall_mr", "ucx_perftest", "btl for send", "mtl:ofi:prov", "UCX", "MPI startup"),
+        *("| Window size", "overall_mr", "ucx_perftest", *WORDS),
     )
 
     @override

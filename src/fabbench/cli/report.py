@@ -29,13 +29,15 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """
     from fabbench import __version__
     from fabbench.report.page import page_of
-    from fabbench.runs.open_run import open_paths
+    from fabbench.runs.open_run import open_runs
     from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    opened = open_paths(runs or ("last",), store)
-    stored = list({path.resolve(): path for path in opened}.values())
+    refs = runs or ("last",)
+    found = iter(open_runs([each for each in refs if not Path(each).is_file()], store))
+    paths = [Path(each) if Path(each).is_file() else next(found).path for each in refs]
+    stored = list({path.resolve(): path for path in paths}.values())
     written = []
     with terminal.files_progress(len(stored)) as read:
         for each in stored_sections(stored, metric):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import finding
 from fabbench.model.fabrics import NO_NETWORK, contradicts
-from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
+from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size
 
@@ -74,13 +74,14 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
     if observed:
         known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
         what = "show the network" if known else "do not show the network"
-        debug = f"NCCL's debug lines {what}; no benchmark is in the log."
+        whose, result = ("MPI's or UCX's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
+        debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
         yield Outcome.OBSERVED, f"This is a report of {report}." if (report := record.facts.get("report")) else debug
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    return ending is None and (record.case == NCCL_DEBUG or "tests_failed" in record.facts)
+    return ending is None and (record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts)
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:

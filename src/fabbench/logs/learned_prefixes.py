@@ -323,7 +323,7 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("iperf", r"\[ *ID\] Interval +Transfer +(?:Bandwidth|Bitrate)"),
     ("netperf", r"MIGRATED (?:TCP|UDP|SCTP)\S* \S+ TEST"),
     ("sockperf", r"sockperf: (?:==== version|Summary:)"),
-    ("ncclras -f json (-f text is read)", r'"communicators_count": *\d'),
+    ("ncclras -f json that is not whole", r'"communicators_count": *\d'),
     (
         "EFA's counters",
         r"(?m)hw_counters/(?:\w+:|[rt]x_\w+)|^(?:alloc_pd_err|rdma_read_wr_err|[rt]x_bytes)\s*[:=]? *\d+$",
@@ -332,7 +332,10 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
 )
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
-_OWN = lazy(r'\s*\{\s*"format":\s*\d|(?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,')
+_OWN = lazy(
+    r'\s*\{\s*"format":\s*\d+,?\s*("logs"|"metric":[^{[]*"lower_is_better")?'
+    r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
+)
 """The beginning of fabbench's own files, which quote lines of logs."""
 _RESULTS = "This is a table of results and no run: fabbench compare reads it."
 
@@ -357,8 +360,8 @@ def unread_reason(text: str) -> tuple[str, bool]:
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
-    if _OWN.match(text):
-        return _RESULTS, True
+    if (match := _OWN.match(text)) is not None:
+        return _RESULTS if match[1] or match[2] else "", True
     for name, pattern in _FOREIGN:
         if re.search(pattern, text):
             return f"This is output of {name}, which fabbench does not read.", False

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
+from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.fatal import Kind, Message, fatal_message
 from fabbench.evidence.judge import judge
@@ -20,6 +21,7 @@ from fabbench.logs.learned_prefixes import find_sign
 from fabbench.logs.stream_group import TIMEOUT_STATUS, StepEndings, StreamGroup
 from fabbench.model.log import (
     MARKER_SIGN,
+    MPI_DEBUG,
     NCCL_DEBUG,
     NO_STREAM,
     Ending,
@@ -82,6 +84,8 @@ class LogParser:
         """None: the log has no NIC counters."""
         self._joint: dict[str, Reader] = {}
         """Readers that all groups share."""
+        self._transport: TransportLines | None = TransportLines()
+        """What an MPI application without a benchmark tells; None: the text has a log."""
 
     def feed(self, raw: str) -> list[Result]:
         """Read one line (without its newline)."""
@@ -170,6 +174,11 @@ class LogParser:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
             out += self._logs(group.steps.silent_step(), ending)
+        if self._transport is not None and self._transport.lines and ending is None:
+            told = self._transport
+            record = Record(benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=frozenset(told.nodes))
+            record.evidence = told.evidence()
+            out += self._logs([record])
         self._groups.clear()
         self._marked.clear()
         return [*out, *(self._counted.close() if self._counted is not None else ())]
@@ -281,6 +290,8 @@ class LogParser:
 
     def _launcher_line(self, group: StreamGroup, text: str) -> list[Result]:
         """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
+        if self._transport is not None:
+            self._transport.read(text)
         if (status := known_errors.exit_status(text)) is None:
             group.evidence.other(text)
             return []
@@ -397,6 +408,7 @@ class LogParser:
         known, results = list(steps), list[Result]()
         for reading in readings:
             if isinstance(reading, Record):
+                self._transport = None
                 for each in known:
                     each.apply(reading)
                 results.append(judge(reading, source=self._source, proof=self._proof, ending=ending))
@@ -426,7 +438,7 @@ def _classify(text: str) -> _LineKind:
     sign = find_sign(text)
     return _LineKind(
         frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)),
-        "<std" not in text and (sign is None or not sign.at) and not is_significant(text),
+        "<std" not in text and (sign is None or not sign.at) and not is_significant(text) and not is_told(text),
     )
 
 

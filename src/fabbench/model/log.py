@@ -158,8 +158,8 @@ class Record:
 # ---------------------------------------------------------------- judged
 
 
-NCCL_DEBUG = "nccl-debug"
-"""The case of a log of NCCL's debug lines without a benchmark, such as a training job's."""
+NCCL_DEBUG, MPI_DEBUG = "nccl-debug", "mpi-debug"
+"""The case of a log of NCCL's or MPI's debug lines without a benchmark, such as a training job's."""
 
 
 class Outcome(StrEnum):
@@ -173,7 +173,7 @@ class Outcome(StrEnum):
     UNPROVEN = "unproven"
     SKIPPED = "skipped"
     OBSERVED = "observed"
-    """NCCL's debug lines and no benchmark: the network is known, and nothing was measured."""
+    """NCCL's or MPI's debug lines and no benchmark: the network is known, and nothing was measured."""
     OK = "ok"
 
 

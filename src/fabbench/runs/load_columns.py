@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Log, Outcome, Proof
+from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.plan import STORE
 from fabbench.runs.folders import REQUEST
@@ -119,7 +119,8 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
         parsed = parse_configurations(file, proof=proof)
         if file in named and not any(parsed.values()):
             raise _unrecognized(file)
-        for configuration, logs in parsed.items():
+        for configuration, each in parsed.items():
+            logs = [log for log in each if len(files) == 1 or log.case != MPI_DEBUG]  # of another rank, or a server
             # The files of a list are one column, whatever their markers say.
             found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
     if not any(found.values()):

@@ -32,13 +32,6 @@ def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
     return opened
 
 
-def open_paths(refs: Iterable[str], store: Path = STORE) -> list[Path]:
-    """Find the directories of runs as `open_run` does; a file stands for itself."""
-    refs = list(refs)
-    runs = iter(open_runs([ref for ref in refs if not Path(ref).is_file()], store))
-    return [Path(ref) if Path(ref).is_file() else next(runs).path for ref in refs]
-
-
 def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
     if ref == "last" and (newest := next(_existing(store, known), None)):
         return StoredRun(newest)

@@ -10,7 +10,7 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
+from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs
 from fabbench.runs.result_tables import is_table, table_logs
@@ -57,7 +57,8 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterato
     try:
         for log in parse_stream(file, file.name, proof=proof):
             empty = False
-            yield log
+            if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
+                yield log
     except FabbenchError as error:
         yield Unread(file.name, str(error), damaged=True)
         return

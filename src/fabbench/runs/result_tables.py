@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from fabbench.analysis.aggregate import FIELDS
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Outcome, Point, Proof
@@ -18,21 +17,17 @@ from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.report.log_report import LABELS
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
-_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")
-"""What logs of one column differ in."""
+_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
-_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs|metric)"|run":)')
+_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
 _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
 _SAME = lazy(r"(?m)^- (?:Every|The) column: (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
-_CONDITION = lazy(
-    r"(?<![^ ])(?:(\d+) (rank|host|GPU)s?(?: per host)?|([a-z_]+) ([^\s,]+)|((?:out-of|in)-place))(?=,|$)"
-)
+_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
-_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]
-"""Size and labels → metric → value."""
+_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
 
 
 def is_table(text: str) -> bool:
@@ -64,6 +59,8 @@ def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
     """Add a figure to the last table; one that it has begins a repeat, unless a text has only one of each."""
     labels = tuple((name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""})
     row, metric, value = (int(record["size"]), labels), METRICS[record["metric"]].name, record["value"]
+    if isinstance(record["size"], str) and None in record.values():
+        raise ValueError(f"a row of {row[0]} bytes was cut")
     if metric in tables[-1].get(row, {}):
         if once:
             raise ValueError(f"{row[0]} bytes are there twice; keep one table of them")
@@ -87,7 +84,6 @@ def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) 
         reason=f"From a table, nothing proven{', not even that it is ' + known['outcome'] if bad else ''}.",
         facts={**counts, **{name: version for name, _, version in versions}},
         points=[Point(size, dict(labels), (*row,), (*row.values(),)) for (size, labels), row in rows.items()],
-        execution=known["execution"],
         proof=proof,
     )
 
@@ -107,18 +103,19 @@ def _json(text: str) -> Iterator[Mapping[str, Any]]:
 
 def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
-    same, header = list(_SAME.finditer(text)), list[str]()
-    shared = {**same[0].groupdict(), **_conditions(same[0]["more"])} if len(same) == 1 else {}
-    section: dict[str, str] = {}
+    same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
+    shared = {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))} if len(same) == 1 else {}
     for line in map(str.strip, text.splitlines()):
         if not line.startswith("|"):
             header = header if line else []
             if (match := _HEADLINE.fullmatch(line)) is not None:
                 section |= {"case": match[1]}
             elif line.startswith("### "):
-                section = _conditions(line[4:])
+                section = dict(_CONDITION.findall(line[4:]))
             continue
         cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
+        if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
+            raise ValueError(f"a row was cut: {line}")
         row = dict(zip(header, cells, strict=False))
         header = header or cells
         for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
@@ -126,13 +123,5 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
                 metric, label, unit, mark = match.groups()
                 value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() else None
                 figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
-                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": row.get("Device")}
-
-
-def _conditions(text: str) -> dict[str, str]:
-    """Read what rows have in common: `16 ranks, dtype float`; a heading may be about anything."""
-    found: dict[str, str] = {}
-    for count, noun, name, value, placement in _CONDITION.findall(text):
-        field = name or ("placement" if placement else "gpus_per_host" if noun == "GPU" else f"{noun}s")
-        found |= {field: count or value or placement} if field in {*FIELDS, "placement"} else {}
-    return found
+                device = row.get("Device", "").strip("-")
+                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}

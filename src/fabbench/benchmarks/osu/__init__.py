@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.model.compat import override
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Osu(Benchmark):
         Signature("# Size", r"# Size\s+(?:Bandwidth \(MB/s\)|MB/s\s|Overall\(us\))"),
     )
 
-    first_words = ("OSU", "osu_", "DATA VALIDATION", "btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
+    first_words = ("OSU", "osu_", "DATA VALIDATION", *WORDS)
 
     program_names = r"\bosu_[a-z_]+\b"
     summary = "OSU micro-benchmarks between MPI ranks."

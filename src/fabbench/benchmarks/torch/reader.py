@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
+from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, is_ordered, is_remains, note, ratios, warning
 from fabbench.benchmarks.engine import (
     COUNT,
@@ -20,12 +21,14 @@ from fabbench.benchmarks.engine import (
     Column,
     Execution,
     Layout,
-    ReaderOfEachStream,
     Row,
     Statement,
     Table,
+    TableReader,
     cell_patterns,
 )
+from fabbench.model.compat import override
+from fabbench.model.log import Line, Marker, Stream
 from fabbench.model.patterns import lazy
 
 _SENTENCE = lazy(
@@ -189,8 +192,29 @@ TABLE = Table(
 )
 
 
-class TorchReader(ReaderOfEachStream):
+class TorchReader(Reader):
     """Reads the reports: each rank that prints has one of its own."""
 
     def __init__(self) -> None:
-        super().__init__(TABLE)
+        self._readers: dict[Stream, TableReader] = {}
+        self._marker: Marker | None = None
+
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        if (reader := self._readers.get(line.stream)) is None:
+            reader = self._readers[line.stream] = TableReader(TABLE)
+            if self._marker is not None:
+                reader.mark(self._marker)
+        if not reader.is_open and TABLE.failed.fullmatch(line.text):
+            # An error of any rank is the failure of a table that is open in another stream.
+            reader = next((each for each in self._readers.values() if each.is_open), reader)
+        return reader.feed(line)
+
+    @override
+    def mark(self, marker: Marker) -> Sequence[Reading]:
+        self._marker = marker
+        return [reading for reader in self._readers.values() for reading in reader.mark(marker)]
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        return [reading for reader in self._readers.values() for reading in reader.close()]
