@@ -46,7 +46,7 @@ def test_both_configurations_are_measured_by_one_job(skypilot: SkyLab) -> None:
 def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     failing = skypilot.run(*ONE, "--bin-dir", "/nowhere", "--keep", name="kept")
     assert failing.returncode == 4, failing.stderr[-500:]
-    assert "pingpong exited with status 127" in failing.stderr
+    assert "/nowhere/fi_pingpong" in failing.stderr
     assert "sky down kept" in failing.stderr
     kept = {"clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
     assert skypilot.settled(**kept) == {**NOTHING, **kept}

@@ -24,10 +24,10 @@ class Kind(IntEnum):
     """A library or a launcher ended it: a benchmark's own error says more."""
     NOT_STARTED = 3
     """Nothing was started: tables that follow are of other runs."""
-    STATUS = 4
-    """It ended with an error; why is not said."""
-    SHELL = 5
+    SHELL = 4
     """A shell did not find a program, which need not be the benchmark: it counts if nothing was measured."""
+    STATUS = 5
+    """It ended with an error; why is not said."""
 
 
 _NAME = re.compile("<([A-Z]+)>")
@@ -121,7 +121,7 @@ Slurm: status, lost
     slurmstepd[^:]*: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT
 Slurm: status
     slurmstepd[^:]*: error: .*CANCELLED AT
-    srun: error: .*: Terminated
+    srun: error: .*: (?:Terminated|Exited with exit code [1-9])
 Slurm: died
     slurmstepd[^:]*: error:(?!.*going to /tmp)
     (?:srun|sbatch|salloc): error: (?!.*Unable to create step)
