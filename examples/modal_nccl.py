@@ -75,8 +75,9 @@ mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-t
 # NCCL_SOCKET_IFNAME: ranks meet over an interface that reaches other hosts.
 # NCCL_DEBUG: the log has to show the network that was used.
 clean=(env -u NCCL_HOSTID -u NCCL_ALGO -u NCCL_PROTO -u NCCL_TESTS_SPLIT -u NCCL_TESTS_SPLIT_MASK
-    -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE NCCL_MNNVL_ENABLE=0
-    "NCCL_SOCKET_IFNAME==${interface}" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
+    -u NCCL_P2P_DISABLE -u NCCL_P2P_LEVEL -u NCCL_SHM_DISABLE -u NCCL_IB_DISABLE -u FI_EFA_USE_DEVICE_RDMA
+    -u FI_EFA_IFACE NCCL_MNNVL_ENABLE=0 "NCCL_SOCKET_IFNAME==${interface}" NCCL_DEBUG=INFO
+    NCCL_DEBUG_SUBSYS=INIT,NET,ENV)
 
 trap '{ kill $(jobs -p); wait; } 2>/dev/null; complete' EXIT
 trap 'echo "fabbench: The script was stopped by a signal."; exit 143' INT HUP TERM
@@ -109,11 +110,10 @@ for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-
     case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac
     case $label in
     efa) facts='fabric=efa expected=32 among=all'
-        env=(env -u FI_EFA_USE_DEVICE_RDMA -u FI_EFA_IFACE 'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa) ;;
+        env=(env 'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa) ;;
     tcp) facts='fabric=tcp '"'"'chosen='"${interface}"''"'"' among=all'
-        env=(bash -c 'unset "${!FI_EFA_@}"; exec "$@"' - env -u FI_PROVIDER -u NCCL_BUFFSIZE
-            -u NCCL_P2P_NET_CHUNKSIZE -u NCCL_TOPO_FILE NCCL_NET=Socket NCCL_NET_PLUGIN=none
-            NCCL_TUNER_PLUGIN=none) ;;
+        env=(env -u FI_PROVIDER -u NCCL_BUFFSIZE -u NCCL_P2P_NET_CHUNKSIZE -u NCCL_TOPO_FILE NCCL_NET=Socket
+            NCCL_NET_PLUGIN=none NCCL_TUNER_PLUGIN=none) ;;
     esac
     nics before
     step all_reduce "benchmark=nccl collective=all_reduce ranks=${ranks}" timeout --foreground -k 10 1800 \

@@ -302,7 +302,7 @@ class TableReader(Reader):
         self._above.clear()
         self._marked = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
         ranks = marker.facts.get("ranks", "")
-        self._marked_facts = {"ranks": int(ranks)} if self._marked and ranks.isdecimal() else {}
+        self._marked_facts = {"ranks": int(ranks)} if self._marked and re.fullmatch(COUNT, ranks) else {}
         return before
 
     @override

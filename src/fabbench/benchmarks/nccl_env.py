@@ -1,14 +1,12 @@
 """Fabric → the environment that makes NCCL programs (nccl-tests, torch) use it and nothing else. Pure.
 
 Every configuration names its network in NCCL_NET: NCCL then fails if that network is not available, instead
-of falling back to another. Inherited variables that would make a configuration measure something other than
-its name says are unset; they are listed because env(1) takes only names.
+of falling back to another.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
@@ -23,29 +21,12 @@ DEBUG_FILE = "{folder}/debug.%h.%p"
 SUBSYSTEMS = "INIT,NET,ENV"  # NCCL's debug lines that show the network, its devices, and the path of each channel
 UNKNOWN_INTERFACE = "^docker,lo,veth"  # for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
 
-# The parameters of libfabric's provider efa: efa_env.c of libfabric 2 and of older releases.
-EFA_SETTINGS = (
-    "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE", "FI_EFA_DEVICE_NAME", "FI_EFA_FORK_SAFE", "FI_EFA_ENABLE_SHM_TRANSFER",
-    "FI_EFA_USE_HUGE_PAGE", "FI_EFA_USE_ZCPY_RX", "FI_EFA_ZCPY_RX_SEED", "FI_EFA_TX_MIN_CREDITS",
-    "FI_EFA_TX_QUEUE_SIZE", "FI_EFA_TX_SIZE", "FI_EFA_RX_SIZE", "FI_EFA_CQ_SIZE", "FI_EFA_SHM_AV_SIZE",
-    "FI_EFA_SHM_MAX_MEDIUM_SIZE", "FI_EFA_SHM_CQ_READ_SIZE", "FI_EFA_USE_SM2", "FI_EFA_RECVWIN_SIZE",
-    "FI_EFA_READCOPY_POOL_SIZE", "FI_EFA_EFA_CQ_READ_SIZE", "FI_EFA_MR_CACHE_ENABLE", "FI_EFA_MR_MAX_CACHED_COUNT",
-    "FI_EFA_MR_MAX_CACHED_SIZE", "FI_EFA_MAX_MEMCPY_SIZE", "FI_EFA_RX_COPY_UNEXP", "FI_EFA_RX_COPY_OOO",
-    "FI_EFA_MAX_TIMEOUT", "FI_EFA_TIMEOUT_INTERVAL", "FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE",
-    "FI_EFA_INTER_MIN_READ_MESSAGE_SIZE", "FI_EFA_INTER_MAX_GDRCOPY_MESSAGE_SIZE", "FI_EFA_INTER_MIN_READ_WRITE_SIZE",
-    "FI_EFA_INTER_READ_SEGMENT_SIZE", "FI_EFA_RUNT_SIZE", "FI_EFA_USE_UNSOLICITED_WRITE_RECV",
-    "FI_EFA_INTERNAL_RX_REFILL_THRESHOLD", "FI_EFA_DIRECT_CQ_OPS", "FI_EFA_SET_CUDA_SYNC_MEMOPS", "FI_EFA_MTU_SIZE",
-    "FI_EFA_TX_IOV_LIMIT", "FI_EFA_RX_IOV_LIMIT",
-)  # fmt: skip
-"""Tuning for EFA. It does not belong in a configuration without EFA."""
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
     *("NCCL_NET", "NCCL_HOSTID", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MNNVL_ENABLE", "NCCL_TESTS_SPLIT"),
     *("NCCL_TESTS_SPLIT_MASK", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"),
     *("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE"),
 )
-# Images and the plugin set these for EFA; they change what sockets do.
-_TUNED_FOR_EFA = ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE")
 REASONS = {
     "NCCL_NET": "fails where NCCL would fall back to another network",
     "NCCL_TUNER_PLUGIN": "EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later)",
@@ -55,9 +36,8 @@ REASONS = {
     "NCCL_DEBUG": "the log has to show the network that was used",
 }
 """Variable → why it is set, or unset."""
-_NO_PLUGIN = {"NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
-_SOCKETS = {"NCCL_NET": "Socket", **_NO_PLUGIN}
-_IB = {"NCCL_NET": "IB", **_NO_PLUGIN}
+_SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
+_IB = {**_SOCKETS, "NCCL_NET": "IB"}
 _NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
 """Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
 _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
@@ -72,22 +52,22 @@ class NcclEnvironment:
     unset: tuple[str, ...] = ()
 
 
-class _Recipe(NamedTuple):
-    env: Mapping[str, str]
-    unset: tuple[str, ...] = EFA_SETTINGS
-
-
-_RECIPES: Mapping[str, _Recipe] = {
-    "efa": _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": "efa"}, ()),
-    "tcp": _Recipe(_SOCKETS, (*EFA_SETTINGS, *_TUNED_FOR_EFA)),
-    "ib": _Recipe(_IB),
-    "roce": _Recipe(_IB),
-    "gib": _Recipe({"NCCL_NET": "gIB"}),
-    "tcpxo": _Recipe({"NCCL_NET": "FasTrak"}),
-    "shm": _Recipe({**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}),
-    "p2p": _Recipe(_SOCKETS),
+_NETWORKS: Mapping[str, Mapping[str, str]] = {
+    "efa": {"NCCL_NET": PLUGIN, "FI_PROVIDER": "efa"},
+    "tcp": _SOCKETS,
+    "ib": _IB,
+    "roce": _IB,
+    "gib": {"NCCL_NET": "gIB"},
+    "tcpxo": {"NCCL_NET": "FasTrak"},
+    "shm": {**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
+    "p2p": _SOCKETS,
     # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory (cuMem).
-    "nvlink": _Recipe({**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"}, (*EFA_SETTINGS, "NCCL_CUMEM_ENABLE")),
+    "nvlink": {**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"},
+}
+_ALSO_UNSET = {
+    # Images and the plugin set these for EFA; they change what sockets do.
+    "tcp": ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE"),
+    "nvlink": ("NCCL_CUMEM_ENABLE",),
 }
 
 
@@ -99,13 +79,13 @@ def environment(
     A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
     `devices`, if any, are the only ones to use.
     """
-    recipe = _RECIPES.get(fabric) or _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)})
+    network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
     # In NCCL_IB_HCA a name without `=` matches as a prefix.
     variable, sign = _NIC_SELECTORS[fabric] if devices else ("", "")
     selected = {variable: sign + ",".join(devices)} if devices else {}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
-        **recipe.env,
+        **network,
         **_no_bypass(fabric, hosts),
         **_sockets(hosts),
         **_verbs(fabric, hosts),
@@ -114,7 +94,7 @@ def environment(
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_DEBUG_FILE": DEBUG_FILE,
     }
-    names = dict.fromkeys((*_MISLEADING, *recipe.unset))
+    names = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
     return NcclEnvironment(env=env, unset=tuple(name for name in names if name not in env))
 
 
@@ -197,18 +177,14 @@ def _why_no_link(fabric: str, host: Host) -> str:
     return ""
 
 
-def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
-    """Return how many NICs NCCL lists in every rank if `fabric` works fully; None: not known."""
-    if fabric not in {"efa", "ib"}:
-        return None
-    return min(len(host.linked(fabric)) for host in hosts) or None
-
-
 def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
-    """Return what a log must show: the network, and the NICs if they or their number are given or known."""
-    if devices:
-        return Proof(fabric=fabric, nics=len(devices), devices=devices)
-    return Proof(fabric=fabric, nics=expected_nics(fabric, hosts) if nics is None else nics)
+    """Return what a log must show: the network, and the NICs if they or their number are given or known.
+
+    `nics`: how many NCCL has to list in every rank; None: those of the host that has the fewest.
+    """
+    if nics is None and fabric in {"efa", "ib"}:
+        nics = min(len(host.linked(fabric)) for host in hosts) or None
+    return Proof(fabric=fabric, nics=len(devices) or nics, devices=devices)
 
 
 def gpus_per_host(hosts: Sequence[Host]) -> int:

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.benchmarks.nccl_env import (
-    EFA_SETTINGS,
     UNKNOWN_INTERFACE,
     NcclEnvironment,
     environment,
-    expected_nics,
     gpus_per_host,
+    network_proof,
     rank_commands,
     why_unsupported,
 )
@@ -54,7 +53,7 @@ def test_a_network_between_hosts_is_named_and_nothing_else_is_tuned(fabric: str,
 def test_nvlink_between_hosts_is_asked_for_and_nothing_else_may_be_fast() -> None:
     found = environment("nvlink", TWO)
     assert own(found) == {**SOCKETS, "NCCL_MNNVL_ENABLE": "1", "NCCL_SOCKET_IFNAME": "=eth0"}
-    assert {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_CUMEM_ENABLE", *EFA_SETTINGS} <= set(found.unset)
+    assert {"NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_CUMEM_ENABLE"} <= set(found.unset)
 
 
 @pytest.mark.parametrize("fabric", ["efa", "tcp", "ib"])
@@ -71,8 +70,8 @@ def test_inside_one_host_shared_memory_and_nvlink_exclude_each_other() -> None:
     assert {"NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE"} <= set(environment("p2p", (A,)).unset)
 
 
-def test_the_baseline_is_rid_of_everything_that_was_for_efa() -> None:
-    tuned = {"FI_PROVIDER", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE", *EFA_SETTINGS}
+def test_the_baseline_is_rid_of_what_was_tuned_for_efa() -> None:
+    tuned = {"FI_PROVIDER", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE"}
     assert tuned | {"NCCL_PROTO", "NCCL_ALGO"} <= set(environment("tcp", TWO).unset)
 
 
@@ -187,8 +186,9 @@ def test_what_a_host_lacks_is_said_in_a_sentence(fabric: str, host: Host, expect
 def test_the_nics_that_every_rank_lists_are_those_of_the_poorest_host() -> None:
     rich = Host(name="a", devices={"e0": "efa", "e1": "efa", "m0": "ib"})
     poor = Host(name="b", devices={"e0": "efa", "m0": "ib", "m1": "ib"})
-    assert [expected_nics(fabric, (rich, poor)) for fabric in ("efa", "ib", "roce", "tcp")] == [1, 1, None, None]
-    assert expected_nics("efa", (rich, A)) is None
+    fabrics = ("efa", "ib", "roce", "tcp")
+    assert [network_proof(fabric, (rich, poor), None).nics for fabric in fabrics] == [1, 1, None, None]
+    assert network_proof("efa", (rich, A), None).nics is None
 
 
 def test_hosts_with_unlike_or_no_gpus_are_refused_with_the_way_out() -> None:

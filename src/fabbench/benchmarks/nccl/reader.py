@@ -27,7 +27,7 @@ from fabbench.model.patterns import lazy
 
 _MAX_FAILURES = 50
 _FOOTERS = {"bounds", "average"}
-_MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
+_MAY_BE_ROW = lazy(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]")
 _COMMENT = lazy(r"#[\s#]*+(?!\d)")
 NO_MPI = "The program was built without MPI: independent copies ran side by side, each with a table of its own."
 

@@ -106,8 +106,6 @@ _REQUIRE = (
     'for folder in "${@:1:$0}"; do [ -d "$folder" ] || { echo "fabbench: $folder is not on $(uname -n)"; exit 127; }; '
     'done; exec "${@:$(($0 + 1))}"'
 )
-_FAMILY = 8  # From this many variables with one prefix on, all variables with the prefix are unset
-_PREFIX = re.compile(r"[A-Z]+_[A-Z]+_")
 _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
 _ELSEWHERE = "fabbench run --on ssh needs no script, and can do it."
 
@@ -315,15 +313,9 @@ class _Script:
         """Yield the words of env for a command: variables to unset, and variables to set."""
         if folders := self._target.folders:  # without them, the libraries of the host would be measured
             yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
-        families = [match[0] for name in command.unset if (match := _PREFIX.match(name))]
-        whole = {name for name in families if families.count(name) >= _FAMILY}
-        if whole:
-            removed = " ".join(f'"${{!{name}@}}"' for name in sorted(whole))
-            yield from ("bash", "-c", f'unset {removed}; exec "$@"', "-")
         yield "env"
         for name in command.unset:
-            if not name.startswith(tuple(whole)):
-                yield from ("-u", name)
+            yield from ("-u", name)
         for name, value in command.env.items():
             # Without a debug file, debug lines are printed.
             if "{folder}" not in value:
