@@ -244,32 +244,28 @@ def _ranks(low: float, high: float) -> Iterable[int]:
         yield maximum
 
 
-def choose_formula(rows: Sequence[Ratios], shapes: Iterable[BandwidthFormula], ranks: int | None) -> Formula | None:
+def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], ranks: int | None) -> Formula | None:
     """Return the formula that most rows fit. If none fits half: the best for few shapes, None for many.
 
     The stated number of ranks counts unless most rows contradict it: a log may list only some of the devices.
     """
-    known = tuple(shapes)
-    votes = {formula: sum(map(formula.fits, rows)) for formula in _stated(known, ranks)}
-    best = max(votes, key=lambda formula: votes[formula], default=None)
-    if best is not None and 2 * votes[best] > len(rows):
+
+    def votes(formula: Formula) -> int:
+        return sum(map(formula.fits, rows))
+
+    stated = [shape.of(ranks) for shape in shapes] if ranks is not None else []
+    best = max(stated, key=votes, default=None)
+    if best is not None and 2 * votes(best) > len(rows):
         return best
-    sharp = [row for row in rows if row.is_sharp] or rows
-    for row in sharp[:_ROWS_TO_SETTLE]:
-        for formula in (shape.of(number) for shape in known for number in shape.candidates(row)):
-            if formula not in votes:
-                votes[formula] = sum(map(formula.fits, rows))
+    sharp = ([row for row in rows if row.is_sharp] or rows)[:_ROWS_TO_SETTLE]
+    computed = (shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row))
+    best = max(dict.fromkeys((*stated, *computed)), key=votes, default=None)
+    few = 0 < len(shapes) <= _SHAPES_OF_ONE
+    if best is None:
+        # No number of ranks explains even a single row: whichever is returned contradicts all of them.
+        return shapes[0].of(2) if few else None
     # If the collective is unknown, rows that no formula explains may have another formula.
-    best = max(votes, key=lambda formula: votes[formula], default=None)
-    if best is not None and (2 * votes[best] >= len(rows) or len(known) <= _SHAPES_OF_ONE):
-        return best
-    # No number of ranks explains even a single row: whichever is returned contradicts all of them.
-    return known[0].of(2) if best is None and 0 < len(known) <= _SHAPES_OF_ONE else None
-
-
-def _stated(shapes: Iterable[BandwidthFormula], ranks: int | None) -> Iterable[Formula]:
-    """Return the distinct formulas for a stated number of ranks, in the order of the shapes."""
-    return dict.fromkeys(shape.of(ranks) for shape in shapes) if ranks is not None else ()
+    return best if few or 2 * votes(best) >= len(rows) else None
 
 
 R = TypeVar("R")
@@ -279,19 +275,22 @@ class RateCheck(Generic[R]):
     """Checks the rows of one table against one formula, which they determine."""
 
     def __init__(self) -> None:
-        self._formula: Formula | None = None  # None: not settled, or the rows fit no known formula
-        self._rows: list[tuple[R, Sequence[Ratios]]] = []
+        self.formula: Formula | None = None  # None: not settled, or the rows fit no known formula
+        self.rows: list[tuple[R, Sequence[Ratios]]] = []  # until it is settled
+        self._settled = False
 
     def fits(self, row: R, ratios_: Sequence[Ratios]) -> bool:
         """Return whether a row fits. Until the formula is settled every row does; `settle` checks it then."""
-        self._rows.append((row, ratios_))
-        return self._formula is None or all(map(self._formula.fits, ratios_))
+        if not self._settled:
+            self.rows.append((row, ratios_))
+        return self.formula is None or all(map(self.formula.fits, ratios_))
 
     def settle(self, shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
         """Determine the formula from the rows so far; return the rows that contradict it."""
-        every = [each for _, ratios_ in self._rows for each in ratios_]
-        self._formula = formula = choose_formula(every, shapes, ranks) if every else None
-        return [] if formula is None else [row for row, given in self._rows if not all(map(formula.fits, given))]
+        rows, self.rows, self._settled = self.rows, [], True
+        every = [each for _, ratios_ in rows for each in ratios_]
+        self.formula = formula = choose_formula(every, shapes, ranks) if every else None
+        return [] if formula is None else [row for row, given in rows if not all(map(formula.fits, given))]
 
 
 def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:

@@ -25,7 +25,6 @@ DTYPE_BYTES: Mapping[str, int] = {
 _CACHE = 1 << 17
 _UNCHECKED = -2.0
 _NAMES, _new = ("time", "algbw", "busbw", "wrong"), tuple.__new__
-_NAN = r"|-?nan|-?inf"
 _NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?"
 _COUNT, _ERROR = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", r"\d+e[+-]\d\d+"
 _WORD, _INTEGER, _DTYPE = lazy(r"[a-z][a-z_0-9]*"), lazy(r"-?\d{1,4}", re.ASCII), lazy("|".join(DTYPE_BYTES))
@@ -51,16 +50,16 @@ class _Kind(dict[str, V], Generic[V]):
         return value
 
 
-def _figures(pattern: str, exponent: int) -> _Kind[Printed]:
+def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[Printed]:
     """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
 
     def read(cell: str) -> Printed:
-        number = printed(cell, exponent)
+        number = printed(cell, exponent, decimals=decimals)
         if number.high == math.inf and cell[-1] not in "nf":
             raise KeyError(cell)
         return number
 
-    return _Kind(pattern, read)
+    return _Kind(pattern + r"|-?nan|-?inf", read)
 
 
 def _count(cell: str) -> float:
@@ -75,13 +74,16 @@ def _error(cell: str) -> float:
 
 _WHOLE, _DATES, _CLOCKS = _Kind(r"0|[1-9]\d{0,17}", int), _Kind(r"\d{4}-\d\d-\d\d", str), _Kind(r"\d\d:\d\d:\d\d", str)
 # Two decimals, except for numbers that do not fit with them.
-_RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN, 9)
-_TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?" + _NAN, -6)
-_MILLISECONDS, _STATISTICS = _figures(_NUMBER + _NAN, -3), _figures(_NUMBER, -6)
+_RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", 9)
+_TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", -6)
+_MILLISECONDS, _STATISTICS = _figures(_NUMBER, -3), _figures(_NUMBER, -6)
+_EXACT_TIMES, _EXACT_RATES = _figures(_NUMBER, -6, 6), _figures(_NUMBER, 9, 6)
+_CHECK_NAMES = {"#wrong": "wrong", "error": "error", "res": "error"}
 _CHECKS: Mapping[str, _Kind[float]] = {
     "wrong": _Kind(rf"{_COUNT}|N/A", _count),
     "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
     "unknown": _Kind(rf"{_ERROR}|{_COUNT}|N/A", _error),
+    "exact": _Kind(rf"{_NUMBER}|N/A", _count),
 }
 
 
@@ -89,13 +91,15 @@ _CHECKS: Mapping[str, _Kind[float]] = {
 class Layout:
     """The columns of a table, as its header names them."""
 
-    sides: int = 2  # groups of time, algbw, busbw and check: out-of-place and in-place, or one
-    check: str = "unknown"  # `wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen
+    sides: int = 2  # groups of time, algbw, busbw, check and statistics: out-of-place and in-place, or one
+    placement: str = ""  # that of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    check: str = "unknown"
+    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen; `exact`: a count, and
+    all figures have six decimals (JSON)."""
     time: str = "time"
     milliseconds: bool = False
-    per_iteration: bool = False
+    statistics: tuple[str, ...] = ()  # those of -I; empty: a column that is not read
     timestamp: bool = False
-    placement: str = ""  # placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
     left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
 
@@ -103,12 +107,11 @@ def read_header(text: str) -> Layout | None:
     """Read the header line with the column names; None for any other line."""
     words = text.lstrip("# \t").split()
     timed = [word for word in words if word in {"time", "cputime"}]
-    if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words}:
+    check = next((_CHECK_NAMES[word] for word in words if word in _CHECK_NAMES), None)
+    if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words} or check is None:
         return None
-    checks = {"#wrong": "wrong", "error": "error", "res": "error"}
-    check = next((checks[word] for word in words if word in checks), None)
-    left = words[words.index("type") + 1 : words.index(timed[0])]
-    if check is None or not {*left} <= {"redop", "op", "root"}:
+    left = tuple("redop" if word == "op" else word for word in words[words.index("type") + 1 : words.index(timed[0])])
+    if not {*left} <= {"redop", "root"}:
         return None
     return Layout(
         sides=min(len(timed), 2),
@@ -116,9 +119,9 @@ def read_header(text: str) -> Layout | None:
         time="cpu_time" if timed[0] == "cputime" else "time",
         # v1 prints neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
         milliseconds=words[0] == "bytes",
-        per_iteration="i_min" in words,
+        statistics=("min", "max", "p99", "") if "i_min" in words else (),
         timestamp="timestamp" in words,
-        left=tuple("redop" if word == "op" else word for word in left),
+        left=left,
     )
 
 
@@ -167,13 +170,18 @@ class RowReader:
     """Reads the rows of one table."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._group = 8 if layout.per_iteration else 4
-        self._stamp = 2 if layout.timestamp else 0
-        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check != "error"
-        time = _MILLISECONDS if layout.milliseconds else _TIMES
-        statistics = (_STATISTICS,) * 4 if layout.per_iteration else ()
-        side = (time, _RATES, _RATES, _CHECKS[layout.check], *statistics)
+        self._layout, exact = layout, layout.check == "exact"
+        self._group = 4 + len(layout.statistics)
+        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
+        time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
+        rate = _EXACT_RATES if exact else _RATES
+        side: tuple[_Kind[Any], ...] = (
+            time,
+            rate,
+            rate,
+            _CHECKS[layout.check],
+            *(_STATISTICS,) * len(layout.statistics),
+        )
         self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
         self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
@@ -209,27 +217,26 @@ class RowReader:
             values = [kind[cell] for kind, cell in zip(kinds, tokens[first:], strict=True)]
         except KeyError:
             return None
-        labels = (in_place,) if in_place_only else (out_of_place, in_place)
+        labels = (in_place,) if in_place_only else (out_of_place, in_place)[: self._layout.sides]
         return self._row(size, unit, labels, values)
 
     def _row(self, size: int, unit: int, labels: Sequence[Labels], values: list[Any]) -> Row:
-        layout, points, sides = self._layout, list[Point](), list[Side]()
-        checks = values[3 : len(values) - self._stamp : self._group]
-        for at, (check, placed) in enumerate(zip(checks, labels, strict=False)):
-            time, algbw, busbw, _, *statistics = values[at * self._group : (at + 1) * self._group]
+        layout, points, sides, checks = self._layout, list[Point](), list[Side](), list[float]()
+        for at, placed in enumerate(labels):
+            time, algbw, busbw, check, *statistics = values[at * self._group : (at + 1) * self._group]
             figures = ((layout.time, time), ("algbw", algbw), ("busbw", busbw))
             known = {name: figure.value for name, figure in figures if figure.high < math.inf}
             if check >= 0 and layout.check != "error":
                 known["wrong"] = check
             points.append(Point(size, placed, tuple(known), tuple(known.values())))
-            points += (
-                Point(size, {**placed, "stat": stat}, ("time",), (each.value,))
-                for stat, each in zip(("min", "max", "p99"), statistics, strict=False)
-            )
+            for stat, each in zip(layout.statistics, statistics, strict=True):
+                if stat and each.high < math.inf:
+                    points.append(Point(size, {**placed, "stat": stat}, ("time",), (each.value,)))
             # With -C the printed time is not that of the rates.
             sides.append((time if layout.time == "time" else ANYTHING, algbw, busbw))
+            checks.append(check)
         # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
-        open_end = not self._stamp and (self._group == 8 or checks[-1] > 0)
+        open_end = not layout.timestamp and (bool(layout.statistics) or checks[-1] > 0)
         wrong, checked = sum(check > 0 for check in checks), any(check != _UNCHECKED for check in checks)
         return Row(size, unit, tuple(points), tuple(sides), checked, wrong, open_end)
 
@@ -239,9 +246,8 @@ class RowReader:
         root = rest.pop() if rest and _INTEGER.fullmatch(rest[-1]) else ""
         redop = rest.pop() if rest and _WORD.fullmatch(rest[-1]) else ""
         expected = self._layout.left
-        if rest or (
-            expected is not None and ((redop and "redop" not in expected) or bool(root) != ("root" in expected))
-        ):
+        known = expected is None or (bool(root) == ("root" in expected) and (not redop or "redop" in expected))
+        if rest or not known:
             raise KeyError(between)
         first = "out-of-place" if self._layout.sides == 2 else self._layout.placement
         key = (dtype, redop, root)
