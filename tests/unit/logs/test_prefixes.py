@@ -21,7 +21,7 @@ SAMPLES = {
     "perftest": "layout-latency",
     "fabtests": "layout-1-fi_rdm_bw-now",
     "osu": "every-kind-of-table-6",
-    "torch": "the-tables-of-january-2025-have-binary-rates-1",
+    "torch": "the-usual-table",
     "nvshmem": "layout-collective_3_3",
     "nccl": "release-1.0-all_reduce",
 }

@@ -120,7 +120,7 @@ TABLES: Mapping[str, Path] = {
     "imb": CORPUS / "imb/ping-pong.txt",
     "nixlbench": CORPUS / "nixlbench/the-times-of-phases.txt",
     "osu": CORPUS / "osu/every-kind-of-table-5.txt",
-    "torch": CORPUS / "torch/the-tables-of-january-2025-have-binary-rates-1.txt",
+    "torch": CORPUS / "torch/the-usual-table.txt",
 }
 """A good log of each table."""
 FIGURE = re.compile(rb"(?<![\w.=])[\d.]{2,}[kmg]?(?:GBps|s)?(?![\w.])")

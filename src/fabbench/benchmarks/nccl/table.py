@@ -71,6 +71,11 @@ class _Held(NamedTuple):
     text: str
     row: Row | None = None  # if it is complete
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether its last characters may belong to the name of a host."""
+        return self.text.endswith(UNREADABLE)
+
 
 class Table:
     """Reads the lines of one table into `points`. What could not be read is in `damaged`.
@@ -165,6 +170,8 @@ class Table:
         row = self._rows.read(tokens)
         if row is None and _BLANK_HALF.search(text):
             row = self._rows.read(tokens, in_place_only=True)
+        if held is not None and held.unreadable and row is not None and not row.is_plausible():
+            row = None  # the rest of a row may look like one
         if held is not None and (joined := self._join(held, text, row)) is not None:
             return joined, True
         begins = row is not None or (not self.closed and self._starts(text))
@@ -187,7 +194,7 @@ class Table:
             return ()
         if held.row is not None:
             return self.accept(held.number, held.text, held.row)
-        if by is None or " " in held.text or not held.text.endswith(UNREADABLE):  # or it was only a host's name
+        if by is None or " " in held.text.strip() or not held.unreadable:  # or it was only a host's name
             self.damage(held.number, held.text)
         return ()
 

@@ -3,10 +3,9 @@
 It measures like all_reduce_bench.py of stas00/ml-engineering, and its copy in
 modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two events; algbw is
 the payload divided by the mean time of one trial, averaged over the ranks, and busbw is 2(n-1)/n of it. It
-prints the same text as they do.
+prints the same table as they do.
 
     mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
-    mpirun -np 2 python3 torch_all_reduce.py --backend gloo --rows 1000
     torchrun --nproc-per-node 8 torch_all_reduce.py --size 1048576 --size 4294967296
 
 It is standalone: it needs only Python 3.8 or later and torch.
@@ -16,9 +15,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,30 +59,13 @@ def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Na
     parser.add_argument("--dtype", choices=sorted(WIDTHS), default="float32")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--master", default=environment.get("MASTER_ADDR", "127.0.0.1"), help="of rank 0")
     parser.add_argument("--port", type=int, default=int(environment.get("MASTER_PORT", "29500")))
     return parser.parse_args(words)
 
 
-def payload(size: int) -> str:
-    """Format a payload so that it can be read back exactly: ``4.0GB`` as the others do, else in bytes."""
-    return f"{size / 1e9}GB" if size % 10**8 == 0 else f"{size}B"
-
-
-def sentences(size: int, trials: int, ranks: int, algbw: float) -> str:
-    """Return the report of one payload; `algbw` is in bytes per second."""
-    busbw = algbw * 2 * (ranks - 1) / ranks
-    what = f"all_reduce with a {payload(size)} payload"
-    return (
-        f"The average bandwidth of {what} ({trials} trials, {ranks} ranks):\n"
-        f" algbw: {algbw / 1e9:.3f} GBps ({algbw * 8 / 1e9:.1f} Gbps)\n"
-        f" busbw: {busbw / 1e9:.3f} GBps ({busbw * 8 / 1e9:.1f} Gbps)\n"
-    )
-
-
 def header(trials: int, warmup: int, ranks: int) -> str:
-    """Return the header of the report of several payloads."""
+    """Return the lines above the rows."""
     return (
         f"The average bandwidth of all_reduce over {ranks} ranks ({warmup} warmups / {trials} trials):\n\n"
         "| payload |    busbw   |    algbw   |\n| ------: | ---------: | ---------: |\n"
@@ -91,7 +73,7 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 
 
 def row(size: int, ranks: int, algbw: float) -> str:
-    """Return the row of one of several payloads."""
+    """Return the row of one payload; `algbw` is in bytes per second."""
     busbw = algbw * 2 * (ranks - 1) / ranks
     return f"| {_binary(size)} | {_rate(busbw)} | {_rate(algbw)} |\n"
 
@@ -113,15 +95,11 @@ class Bench:
     def __init__(self, torch: Any, args: argparse.Namespace, process: RankProcess) -> None:
         self._torch, self._args = torch, args
         self._distributed = importlib.import_module("torch.distributed")
-        self._cuda = args.backend == "nccl"
-        if self._cuda:
-            self.device = torch.device("cuda", process.local % max(torch.cuda.device_count(), 1))
-            torch.cuda.set_device(self.device)
-        else:
-            self.device = torch.device("cpu")
+        self.device = torch.device("cuda", process.local % max(torch.cuda.device_count(), 1))
+        torch.cuda.set_device(self.device)
         master = f"[{args.master}]" if ":" in args.master else args.master
         self._distributed.init_process_group(
-            args.backend, init_method=f"tcp://{master}:{args.port}", rank=process.rank, world_size=process.ranks
+            "nccl", init_method=f"tcp://{master}:{args.port}", rank=process.rank, world_size=process.ranks
         )
 
     def algbw(self, shape: Sequence[int]) -> float:
@@ -140,26 +118,18 @@ class Bench:
 
     def _timed(self, data: Any) -> float:
         """Return the total time of all trials in seconds."""
-        if not self._cuda:
-            started = time.perf_counter()
-            self._trials(data)
-            return time.perf_counter() - started
         events = [self._torch.cuda.Event(enable_timing=True) for _ in range(2)]
         events[0].record()
-        self._trials(data)
+        for _ in range(self._args.trials):
+            self._distributed.all_reduce(data)
         events[1].record()
         self._torch.cuda.synchronize()
         return float(events[0].elapsed_time(events[1])) / 1e3
 
-    def _trials(self, data: Any) -> None:
-        for _ in range(self._args.trials):
-            self._distributed.all_reduce(data)
-
     def _synchronize(self) -> None:
         """Wait until all ranks have arrived and their GPUs are idle."""
         self._distributed.barrier()
-        if self._cuda:
-            self._torch.cuda.synchronize()
+        self._torch.cuda.synchronize()
 
     def close(self) -> None:
         """Shut down with the other ranks."""
@@ -175,14 +145,11 @@ def versions(torch: Any) -> str:
 
 def measure(bench: Bench, args: argparse.Namespace, process: RankProcess) -> None:
     """Measure everything; rank 0 reports it."""
-    if args.sizes is None:
-        size = args.rows * args.columns * WIDTHS[args.dtype]
-        algbw = bench.algbw((args.rows, args.columns))
-        _report(process, sentences(size, args.trials, process.ranks, algbw))
-        return
     _report(process, header(args.trials, args.warmup, process.ranks))
-    for size in args.sizes:
-        _report(process, row(size, process.ranks, bench.algbw((size // WIDTHS[args.dtype],))))
+    width = WIDTHS[args.dtype]
+    shapes: list[tuple[int, ...]] = [(size // width,) for size in args.sizes or ()]
+    for shape in shapes or [(args.rows, args.columns)]:
+        _report(process, row(math.prod(shape) * width, process.ranks, bench.algbw(shape)))
 
 
 def _report(process: RankProcess, text: str) -> None:
@@ -200,8 +167,7 @@ def main() -> int:
         _report(process, f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
         return _NO_TORCH
     bench = Bench(torch, args, process)
-    if args.backend == "nccl":
-        _report(process, versions(torch))
+    _report(process, versions(torch))
     measure(bench, args, process)
     bench.close()
     return 0

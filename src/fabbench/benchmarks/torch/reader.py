@@ -3,10 +3,10 @@
 Sentences, until 2025-01: ``The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16 ranks):`` and two
 result lines, which are one row here. GB and GBps are 1e9, Gbps is 1e9 bits per second.
 
-A Markdown table since then: ``| payload | busbw | algbw |``, with 1024-based payloads. Until 2025-01-22 they are
-written as KB, MB, GB, and GBps is 2^30 bytes per second; after that as KiB, MiB, GiB, and GBps is 1e9.
-``--profile_stability`` has no payload column, and one row per trial. Since 2026 there may be columns for the latency
-of one call, and no bandwidths where it is short. There is no closing line.
+A Markdown table since 2025-01-22: ``| payload | busbw | algbw |``, with payloads in KiB, MiB, GiB, and GBps is 1e9.
+(For a few weeks before that payloads were in GB, and GBps was 2^30: such rows are damaged.) ``--profile_stability`` has
+no payload column, and one row per trial. Since 2026 there may be columns for the latency of one call, and no bandwidths
+where it is short. There is no closing line.
 """
 
 import re
@@ -32,15 +32,12 @@ from fabbench.model.log import Line, Marker, Stream
 from fabbench.model.patterns import lazy
 
 _SENTENCE = lazy(
-    r"(?:.*\s)?The average bandwidth of (?P<case>\w+) with a (?P<payload>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
-    r"(?P<unit>[KMGT]?i?B) payload \((?P<trials>\d+) trials, (?P<ranks>\d+) ranks\):\s*"
+    r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?|\d\S*GiB payload bandwidth) of (\w+)"
+    r" (?:with a|over) .*"
 )
-_SENTENCE_CUT = lazy(r"(?:.*\s)?The average bandwidth of \w+ (?:with a|over) .*")
-_OVER = lazy(
-    r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?"
-    r"|(?P<payload>\d+(?:\.\d+)?)(?P<unit>GiB) payload bandwidth) of (?P<case>\w+) over (?P<ranks>\d+) ranks"
-    r" \((?:at least )?(?P<warmup>\d+) warmups / (?P<trials>\d+) trials(?:, (?P<method>.*))?\):\s*"
-)
+_COUNTS = lazy(r"(\d{1,9}) (ranks|trials|warmup)")
+_PAYLOAD = lazy(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)([KMGT]?i?B) payload ")
+_METHOD = lazy(r" warmups / \d+ trials, (.*)\):")
 _ENVIRONMENT = lazy(
     r"- software: `?torch=(?P<torch>[\w.+-]+)`?, `?(?:cuda=(?P<cuda>[\w.]+))`?, "
     r"`?nccl=(?P<nccl>\d+(?:\.\d+)+|\(\d+(?:, \d+)+\))`?.*"
@@ -49,8 +46,7 @@ _FAILED = lazy(
     r"\s*(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|\s*!!! No payload (?:of \w+ )?was measured !!!\s*"
 )
 _STOPPED = lazy(r"\s*!!! Stopped .*before .* ran out of memory on some rank !!!\s*")
-_RATE = r"\d+\.\d+ ?[KMGT]?[bB]ps"
-_RESULT = rf"({_RATE})(?: \(std: (\d+\.\d+)\))? \(({_RATE})\)\s*"
+_RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: \d+\.\d+\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)\s*"
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 
@@ -59,12 +55,10 @@ def _powers(thousand: int, suffix: str) -> tuple[tuple[str, float], ...]:
     return tuple((f"{letter.strip()}{suffix}", float(thousand**power)) for power, letter in enumerate(" KMGT"))
 
 
-_BITS = tuple((unit, rate / 8) for unit, rate in _powers(1000, "bps"))
-_SIZES, _OLD_SIZES = (("B", 1.0), *_powers(1024, "iB")[1:]), _powers(1024, "B")[1:]
-_DECIMAL, _BINARY = (*_powers(1000, "Bps"), *_BITS), (*_powers(1024, "Bps"), *_BITS)
+_SIZES = (("B", 1.0), *_powers(1024, "iB")[1:])
+_RATES = (*_powers(1000, "Bps"), *((unit, rate / 8) for unit, rate in _powers(1000, "bps")))
 _BYTES = dict((*_powers(1000, "B"), *_SIZES))
-_NUMBER = r"\d+\.\d+"
-_ALGBW, _BUSBW = Column("algbw", cell=_NUMBER, units=_DECIMAL), Column("busbw", cell=_NUMBER, units=_DECIMAL)
+_ALGBW, _BUSBW = (Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw"))
 _TIME = Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
 _COLUMNS: Mapping[str, Column] = {
     "payload": Column("size", cell=r"\d+(?:\.\d+)?", units=_SIZES),
@@ -76,24 +70,9 @@ _COLUMNS: Mapping[str, Column] = {
     "calls": Column(cell=COUNT),
 }
 _BAR = Column(cell=r"\|")
-_UNITS_BEFORE = {"size": _OLD_SIZES, "algbw": _BINARY, "busbw": _BINARY}
-
-
-def _old(layout: Layout) -> Layout:
-    """Return the columns of a table as they were until 2025-01-22."""
-    return tuple(column._replace(units=_UNITS_BEFORE.get(column.metric, column.units)) for column in layout)
-
-
-def _line(rate: Column, *, deviates: bool) -> Layout:
-    """Return the columns of one line of a sentence; a deviation is in the unit of the rate, GBps."""
-    deviation = (Column(rate.metric, 1e9, "stdev", _NUMBER),) if deviates else ()
-    return (rate, *deviation, rate._replace(metric=f"{rate.metric} in bits"))
-
-
-_LAYOUTS: Sequence[Layout] = tuple(
-    _line(_ALGBW, deviates=first) + _line(_BUSBW, deviates=second)
-    for first in (False, True)
-    for second in (False, True)
+_IN_SENTENCES: Layout = (
+    *(_ALGBW, _ALGBW._replace(metric="algbw in bits")),
+    *(_BUSBW, _BUSBW._replace(metric="busbw in bits")),
 )
 
 
@@ -111,10 +90,9 @@ def _begins_row(text: str) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    if layout in _LAYOUTS:
+    if layout is _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
-    words = text.replace("|", " ").split()
-    return "|" in text and any(is_remains(words, cell_patterns(each)[1:-1]) for each in (layout, _old(layout)))
+    return "|" in text and is_remains(text.replace("|", " ").split(), cell_patterns(layout)[1:-1])
 
 
 def _statement(text: str, execution: Execution | None) -> Statement | None:
@@ -134,33 +112,31 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
 
 def _sentence(text: str) -> Statement | None:
     """Read the sentence above figures, complete or cut off after its first words."""
-    match = _SENTENCE.fullmatch(text) or _OVER.fullmatch(text)
+    match = _SENTENCE.fullmatch(text)
     if match is None:
-        return Statement(begins=True) if _SENTENCE_CUT.fullmatch(text) else None
-    given, size, finding = match.groupdict(), None, None
-    facts: dict[str, str | int] = {name: int(given[name]) for name in ("ranks", "trials", "warmup") if name in given}
-    if given.get("method"):
-        facts["method"] = given["method"]
-    if given["payload"]:
-        size = int((Decimal(given["payload"]) * int(_BYTES[given["unit"]])).to_integral_value())
-        if len(given["payload"].partition(".")[2]) == 3:
+        return None
+    facts: dict[str, str | int] = {name: int(count) for count, name in _COUNTS.findall(text)}
+    payload, method, size, finding = _PAYLOAD.search(text), _METHOD.search(text), None, None
+    if not {"ranks", "trials"} <= facts.keys() or not text.rstrip().endswith("):"):
+        return Statement(begins=True)
+    if method is not None:
+        facts["method"] = method[1]
+    if payload is not None:
+        size = int((Decimal(payload[1]) * int(_BYTES[payload[2]])).to_integral_value())
+        if len(payload[1].partition(".")[2]) == 3:
             finding = note("size-truncated", f"The payload is printed with three decimals: {size} bytes are assumed.")
-    layouts = () if "warmup" in given else _LAYOUTS
-    return Statement(begins=True, case=given["case"], facts=facts, layouts=layouts, size=size, finding=finding)
+    layouts = () if "warmup" in facts or size is None else (_IN_SENTENCES,)
+    return Statement(begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding)
 
 
 def _header(text: str) -> Sequence[Layout]:
-    """Return the layouts below a line of column names: of each age, and without bandwidths."""
+    """Return the layouts below a line of column names: with bandwidths, and without."""
     names = [name.strip() for name in text.strip().strip("|").split("|")]
     if not ({"busbw", "algbw"} <= {*names} <= _COLUMNS.keys() and text.rstrip().endswith("|")):
         return ()
-    new = (_BAR, *(_COLUMNS[name] for name in names), _BAR)
-    short = tuple(column for column in new if column.metric not in {"algbw", "busbw"})
-    return (
-        new,
-        *((_old(new),) if "payload" in names else ()),
-        *((short,) if any(column.stat for column in new) else ()),
-    )
+    columns = (_BAR, *(_COLUMNS[name] for name in names), _BAR)
+    short = tuple(column for column in columns if column.metric not in {"algbw", "busbw"})
+    return (columns, short) if any(column.stat for column in columns) else (columns,)
 
 
 def _fits(row: Row) -> bool:
