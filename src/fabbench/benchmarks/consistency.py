@@ -9,9 +9,9 @@ the remains of a row.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
@@ -20,12 +20,11 @@ from fabbench.model.units import format_size, format_sizes
 _TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 _ROWS_TO_SETTLE = 64
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
-_NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER = lazy(r"(\d+(?:\.(\d+))?)(?:[eE]([+-]?\d+))?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
-_DECIMAL = lazy(r"\d+(?:\.(\d+))?", re.ASCII)
 
 
-@cache
+@lru_cache
 def _halves(exponent: int) -> float:
     """Return half of a digit that stands for 10^exponent, slightly widened."""
     return float(f"{0.5 * _TIES}e{exponent}")
@@ -67,27 +66,16 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
     `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise ValueError for
     anything that is not a number.
     """
-    if (match := _DECIMAL.fullmatch(token)) is not None and decimals is None:
-        return decimal(token, len(match[1] or ""), exponent)
-    if _NUMBER.fullmatch(token):
-        digits, _, printed_exponent = token.lower().partition("e")
-        power = int(printed_exponent or 0) + exponent
-        last = power - (decimals if decimals is not None else len(digits.partition(".")[2]))
-        value = float(f"{digits}e{power}")
-        half = float(f"{0.5 * _TIES}e{last}") + abs(value) * 1e-12
-        return Printed(value, max(value - half, 0.0), value + half)
+    if (match := _NUMBER.fullmatch(token)) is not None:
+        power = int(match[3] or 0) + exponent
+        value = float(f"{match[1]}e{power}")
+        half = _halves(power - (len(match[2] or "") if decimals is None else decimals)) + value * 1e-12
+        return Printed(value, value - half if value > half else 0.0, value + half)
     if token.endswith("inf"):
         return _HUGE
     if token.endswith("nan"):
         return ANYTHING
     raise ValueError(f"{token!r} is not a number")
-
-
-def decimal(token: str, decimals: int, exponent: int) -> Printed:
-    """Read plain digits, the given number of them decimals, as `printed` does."""
-    value = float(f"{token}e{exponent}")
-    half = _halves(exponent - decimals) + value * 1e-12
-    return Printed(value, value - half if value > half else 0.0, value + half)
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:
@@ -203,6 +191,17 @@ class Formula(NamedTuple):
             bus is None or row.bus_low <= bus <= row.bus_high
         )
 
+    def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
+        """Return the same for times, rates and bus rates of one size, without their ratios: for speed."""
+        share, bus = self
+        moved = size * (share or 0)  # 0: says nothing
+        for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in sides:
+            if moved and (low * rate_low > moved or high * rate_high < moved):
+                return False
+            if bus is not None and (rate_low * bus > bus_high or rate_high * bus < bus_low):
+                return False
+        return True
+
 
 class BandwidthFormula(NamedTuple):
     """The formulas of one collective: `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
@@ -271,60 +270,37 @@ def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], r
 R = TypeVar("R")
 
 
-class RateCheck(Generic[R]):
-    """Checks the rows of one table against one formula, which they determine."""
-
-    def __init__(self) -> None:
-        self.formula: Formula | None = None  # None: not settled, or the rows fit no known formula
-        self.rows: list[tuple[R, Sequence[Ratios]]] = []  # until it is settled
-        self._settled = False
-
-    def fits(self, row: R, ratios_: Sequence[Ratios]) -> bool:
-        """Return whether a row fits. Until the formula is settled every row does; `settle` checks it then."""
-        if not self._settled:
-            self.rows.append((row, ratios_))
-        return self.formula is None or all(map(self.formula.fits, ratios_))
-
-    def settle(self, shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
-        """Determine the formula from the rows so far; return the rows that contradict it."""
-        rows, self.rows, self._settled = self.rows, [], True
-        every = [each for _, ratios_ in rows for each in ratios_]
-        self.formula = formula = choose_formula(every, shapes, ranks) if every else None
-        return [] if formula is None else [row for row, given in rows if not all(map(formula.fits, given))]
-
-
-def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
-    """Return whether most cells of a line, counted from its start or its end, are those of a row.
-
-    Other programs' output may have numbers too, but not in the columns of the table. A whole line that begins
-    with a name is theirs.
-    """
-    if len(cells) >= len(columns) and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
-        return False
-    required = max((len(columns) + 1) // 2, 2)
-    before = _matching(cells, columns)
-    if before >= min(required, len(columns)):
-        return True
-    behind = _matching(cells[::-1], columns[::-1])
-    return behind >= required or (abs(len(cells) - len(columns)) <= 1 and before + behind >= required)
+def contradictory(rows: Sequence[tuple[R, Ratios]], shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
+    """Return the rows of one table that contradict the formula that most of them fit."""
+    formula = choose_formula([allowed for _, allowed in rows], shapes, ranks)
+    return [] if formula is None else [row for row, allowed in rows if not formula.fits(allowed)]
 
 
 _CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")
 
 
 def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
-    """Return whether these are the cells of a row without its end, or most of those of a whole one."""
+    """Return whether these are the cells of a row without its end, or most of those of a whole one.
+
+    Most are counted from the start or the end of the line. Other programs' output may have numbers too, but not in the
+    columns of the table. A whole line that begins with a name is theirs.
+    """
     if not cells:
         return False
-    *whole, last = cells
-    before = _matching(whole, columns)
-    if before > 2 or (before == len(whole) < len(columns) and (before == 2 or _CUT_CELL.fullmatch(last))):
+    before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
+    whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)
+    if min(before, whole) > 2 or (
+        whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
+    ):
         return True
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.
         numeric = all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
         return numeric and any(column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True))
-    return is_damaged_row(cells, columns) or 2 < _matching(cells[::-1], columns[::-1]) < len(cells) < len(columns)
+    if len(cells) >= len(columns) and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
+        return False
+    many = before >= min(most, len(columns)) or behind >= most or 2 < behind < len(cells) < len(columns)
+    return many or (abs(len(cells) - len(columns)) <= 1 and before + behind >= most)
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:

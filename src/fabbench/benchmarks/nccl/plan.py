@@ -1,9 +1,10 @@
 """How nccl-tests are started: one step of mpirun per collective, one rank per GPU."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.shared_options import (
     devices,
     extra,
@@ -33,13 +34,10 @@ INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
 )
-WIDTHS: Mapping[str, int] = {
-    **dict.fromkeys(("int8", "uint8", "f8e4m3", "f8e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float"), 4),
-    **dict.fromkeys(("int64", "uint64", "double"), 8),
-}
-"""Type, as nccl-tests names it → bytes of one element."""
+TYPES = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16"),
+    *("f8e4m3", "f8e5m2"),
+)
 ALL = "all"  # stands for every type
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
@@ -83,7 +81,7 @@ class NcclWork:
     warmup: int = warmup("5")
     check: int = option(Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1")
     dtype: str = option(
-        Choice((*WIDTHS, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
+        Choice((*TYPES, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
     )
     op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
@@ -104,10 +102,7 @@ class NcclWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for names that nccl-tests does not know, and for options given twice."""
-        _one_of("collective", self.collectives, COLLECTIVES)
-        _one_of("type", (self.dtype,), (*WIDTHS, ALL))
-        _one_of("operation", (self.op,), OPS)
+        """Raise RequestError for options given twice, and sizes that are no sweep."""
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
             raise RequestError("--nics has no effect with --device, which names the NICs.", hint="Leave it out.")
@@ -156,7 +151,7 @@ class NcclWork:
         """
         ranks = nccl_env.gpus_per_host(hosts) * len(hosts) if hosts else 0
         for name in self.collectives:
-            for width in WIDTHS.values() if self.dtype == ALL else (WIDTHS[self.dtype],):
+            for width in (1, 2, 4, 8) if self.dtype == ALL else (DTYPE_BYTES[self.dtype],):
                 old, new = (width * ranks, 16 * ranks) if name in _SPLIT else (width, width)
                 if name not in _UNKNOWN:
                     yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
@@ -179,11 +174,6 @@ class NcclWork:
         given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
         each = nccl_env.gpus_per_host(hosts)
         ranks = each * len(hosts)
-        if name == "hypercube" and ranks.bit_count() != 1:
-            raise RequestError(
-                f"hypercube takes 2, 4, 8, … ranks, but there are {ranks} GPUs.",
-                hint="Choose fewer with --gpus or --nodes.",
-            )
         return Step(
             id=f"{execution}/{name}",
             label=name,
@@ -202,9 +192,3 @@ class NcclWork:
             *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),
             *self.extra,
         )
-
-
-def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise RequestError(f"nccl-tests has no {what} {name}.", hint=f"One of {', '.join(known)}.")

@@ -188,7 +188,7 @@ class RowReader:
         """Those of the cells of a complete row."""
         self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
 
-    def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
+    def read(self, tokens: list[str]) -> Row | None:
         """Read the cells of a row; None if they are not a complete row of this table."""
         if len(tokens) == 13 and self._usual and tokens[8] == "0" == tokens[12]:  # nearly every row: for speed
             size_, count, dtype, redop, root, time_, algbw_, busbw_, _, again, algbw2, busbw2, _ = tokens
@@ -206,19 +206,17 @@ class RowReader:
                         _new(Point, (size, in_place, _NAMES, (two[0][0], two[1][0], two[2][0], 0.0))),
                     )
                     return _new(Row, (size, unit, points, (one, two), True, 0, False))
-        kinds = self._kinds[self._group * (self._layout.sides - 1) :] if in_place_only else self._kinds
-        first = len(tokens) - len(kinds)
+        first = len(tokens) - len(self._kinds)
         if not 3 <= first <= 5:
             return None
         between = tuple(tokens[2:first])
         try:
             width, out_of_place, in_place = self._kept.get(between) or self._keep(between)
             size, unit = _WHOLE[tokens[0]], _WHOLE[tokens[1]] * width
-            values = [kind[cell] for kind, cell in zip(kinds, tokens[first:], strict=True)]
+            values = [kind[cell] for kind, cell in zip(self._kinds, tokens[first:], strict=True)]
         except KeyError:
             return None
-        labels = (in_place,) if in_place_only else (out_of_place, in_place)[: self._layout.sides]
-        return self._row(size, unit, labels, values)
+        return self._row(size, unit, (out_of_place, in_place)[: self._layout.sides], values)
 
     def _row(self, size: int, unit: int, labels: Sequence[Labels], values: list[Any]) -> Row:
         layout, points, sides, checks = self._layout, list[Point](), list[Side](), list[float]()

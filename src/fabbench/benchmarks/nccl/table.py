@@ -16,13 +16,12 @@ from fabbench.benchmarks.consistency import (
     SAME,
     BandwidthFormula,
     Formula,
-    RateCheck,
-    is_damaged_row,
+    choose_formula,
+    is_remains,
     ratios,
 )
 from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
 from fabbench.model.log import Damaged, Point
-from fabbench.model.patterns import lazy
 
 _OLD, _UNSIZED = BandwidthFormula("n", "1"), BandwidthFormula("", "n")
 
@@ -54,8 +53,6 @@ COLLECTIVES: Mapping[str, Collective] = {
 """The programs, with the source lines that define their formulas: docs/formats.md."""
 _ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
 _ROWS_TO_SETTLE = 64
-# In-place only (trace replay): the out-of-place half is 32 blanks (writeBenchMarkLineNullBody).
-_BLANK_HALF = lazy(r"\S {30,}\S")
 _LONGEST = 4096  # characters of a row in pieces
 
 
@@ -92,49 +89,52 @@ class Table:
         self.layout = layout
         self._context = context
         self._rows = RowReader(layout)
-        self._rates: RateCheck[tuple[int, str, Row, int]] = RateCheck()  # rows, with the number of points before each
+        self.formula: Formula | None = None  # None: not settled, or the rows fit no known one
+        self._unsettled: list[tuple[int, str, Row, int]] | None = []  # with the number of points before each
         self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
         self._held: _Held | None = None
-
-    @property
-    def formula(self) -> Formula | None:
-        """The formula of the rows; None: it is not settled, or they fit no known one."""
-        return self._rates.formula
 
     # ---------------------------------------------------------------- rows
 
     def accept(self, number: int, text: str, row: Row) -> Sequence[Point]:
         """Add a complete row; return its points, unless it contradicts those above."""
-        allowed = [ratios(row.size, *side) for side in row.sides]
-        if not self._rates.fits((number, text, row, len(self.points)), allowed) or not self._is_usual(row):
+        if self._unsettled is not None:
+            self._unsettled.append((number, text, row, len(self.points)))
+        elif not self._fits(row):
             self.damage(number, text)
             return ()
         self.points += row.points
         self.wrong += row.wrong
         self.checked = row.checked or bool(self.checked)
-        if len(self._rates.rows) == _ROWS_TO_SETTLE:
+        if self._unsettled is not None and len(self._unsettled) == _ROWS_TO_SETTLE:
             self.settle()
         return row.points
 
     def settle(self) -> None:
         """Choose the formula that the rows so far fit, and take back those that do not."""
-        rows = [row for row, _ in self._rates.rows]
+        rows, self._unsettled = self._unsettled or [], None
         if not rows:
             return
         case, ranks = self._context()
-        counts = Counter(row.multiple for _, _, row, _ in rows if row.multiple > 0)
         if case != "alltoallv":
+            counts = Counter(row.multiple for _, _, row, _ in rows if row.multiple > 0)
             self._multiple = max(counts, key=lambda each: counts[each], default=0)
-        contradictory = self._rates.settle(shapes(case), ranks)
+        stated = (shape.of(ranks) for shape in shapes(case) if ranks is not None)
+        of_all = (each for each in stated if all(each.agrees(row.size, row.sides) for _, _, row, _ in rows))
+        self.formula = next(of_all, None) or choose_formula(  # which is slower
+            [ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes(case), ranks
+        )
         for number, text, row, at in reversed(rows):
-            if (number, text, row, at) in contradictory or not self._is_usual(row):
+            if not self._fits(row):
                 self.damage(number, text)
                 del self.points[at : at + len(row.points)]
 
-    def _is_usual(self, row: Row) -> bool:
-        """Return whether the size of a row is the same multiple of its count as in the others, or both are zero."""
+    def _fits(self, row: Row) -> bool:
+        """Return whether a row has the formula, and the usual ratio of size and count, unless both are zero."""
         usual = self._multiple
-        return usual is None or (row.size == row.unit * usual if usual else row.multiple >= 0)
+        if usual is not None and (row.size != row.unit * usual if usual else row.multiple < 0):
+            return False
+        return self.formula is None or self.formula.agrees(row.size, row.sides)
 
     def damage(self, number: int, text: str) -> None:
         """Note a row that cannot be read."""
@@ -168,8 +168,6 @@ class Table:
         """Read one line: return the points of rows it completes, and whether it was part of the table."""
         tokens, held = text.split(), self._held
         row = self._rows.read(tokens)
-        if row is None and _BLANK_HALF.search(text):
-            row = self._rows.read(tokens, in_place_only=True)
         if held is not None and held.unreadable and row is not None and not row.is_plausible():
             row = None  # the rest of a row may look like one
         if held is not None and (joined := self._join(held, text, row)) is not None:
@@ -181,7 +179,7 @@ class Table:
             points = [*points, *self._hold(number, text, row)]
         elif begins:
             self._held = _Held(number, text)
-        elif not self.closed and is_damaged_row(tokens, self._rows.patterns):
+        elif not self.closed and len(tokens) > 2 and is_remains(tokens, self._rows.patterns):
             self.damage(number, text)
         else:
             return points, False

@@ -147,12 +147,13 @@ _SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(text.GA
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     """Return the rows whose figures contradict each other. `ranks`: the number of PEs, if it is certain."""
-    checks: dict[str, consistency.RateCheck[Row]] = {}
+    checks: dict[str, list[tuple[Row, Ratios]]] = {}
     for row in rows:
         if (allowed := _ratios(row)) is not None:
-            checks.setdefault(collective(row.title), consistency.RateCheck()).fits(row, (allowed,))
+            checks.setdefault(collective(row.title), []).append((row, allowed))
     shapes = (ALL_REDUCE, GATHERING, SAME)
-    return [row for kind, check in checks.items() for row in check.settle(_SHAPES.get(kind, shapes), ranks)]
+    found = (consistency.contradictory(each, _SHAPES.get(kind, shapes), ranks) for kind, each in checks.items())
+    return [row for rows in found for row in rows]
 
 
 def _ratios(row: Row) -> Ratios | None:

@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from fabbench.benchmarks.nccl import BENCHMARK
-from fabbench.benchmarks.nccl.plan import WIDTHS, NcclWork
+from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
@@ -162,16 +162,12 @@ def test_sizes_are_shared_out_between_ranks_as_every_release_does(
 
 def test_every_type_at_once_prints_the_sizes_of_the_widest() -> None:
     work = NcclWork(dtype="all", min_bytes=4, max_bytes=32)
-    assert max(WIDTHS.values()) == 8
     assert work.planned_sizes((A,)) == (8, 16, 32)
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"collectives": ("allreduce",)}, "no collective allreduce"),
-        ({"dtype": "int"}, "no type int"),
-        ({"op": "mean"}, "no operation mean"),
         ({"extra": ("-b", "8")}, "-b is after --"),
         ({"extra": ("--minbytes=8",)}, "--minbytes=8 is after --"),
         ({"extra": ("-g2",)}, "-g2 is after --"),
@@ -181,13 +177,6 @@ def test_every_type_at_once_prints_the_sizes_of_the_widest() -> None:
 def test_what_cannot_be_measured_is_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(RequestError, match=complaint):
         NcclWork(**options)  # type: ignore[arg-type]
-
-
-def test_a_hypercube_has_corners_for_a_power_of_two() -> None:
-    work = NcclWork(collectives=("hypercube",))
-    assert work.steps("t", "tcp", (A, B))
-    with pytest.raises(RequestError, match="there are 6 GPUs"):
-        work.steps("t", "tcp", (A, B, A))
 
 
 @pytest.mark.parametrize(
