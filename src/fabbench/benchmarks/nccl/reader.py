@@ -46,7 +46,6 @@ class NcclExecution:
         self._groups: set[str] = set()
         self._wrong_checks = 0
         self._sizes: dict[tuple[str, ...], int] = {}  # of the last row, by rank, type, redop and root: without a header
-        self._doubled = False  # whether a size came twice: copies of the program print side by side
 
     def _of(self, rank: str) -> set[str]:
         return self._seen.setdefault(rank, set())
@@ -73,15 +72,14 @@ class NcclExecution:
         return points, mine
 
     def begins_again(self, line: Line) -> bool:
-        """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
+        """Return whether a row belongs to another run: below a larger size, without a header."""
         seen = self._of(line.stream.rank)
         if "header" in seen or not _MAY_BE_ROW.match(line.text):
             return False
         size, _, *kind = line.text.split()[:5]
         before = self._sizes.get((line.stream.rank, *kind), -1)
         self._sizes[line.stream.rank, *kind] = int(size)
-        self._doubled = self._doubled or int(size) == before
-        return int(size) < before or not (self._doubled or seen.isdisjoint(_FOOTERS))
+        return int(size) < before
 
     def shortcut(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of one table; None if the next row may be special."""
@@ -98,8 +96,6 @@ class NcclExecution:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
         seen = self._of(rank)
-        if not seen and statement.stage <= HEADER and bool(rank) == bool(self._seen.get("")):
-            return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
             # Copies of a program may print all of their banners first.
             return not seen.isdisjoint({"device", "header", "bounds", "average", "concluded"})

@@ -46,7 +46,7 @@ _FAILED = lazy(
     r"\s*(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|\s*!!! No payload (?:of \w+ )?was measured !!!\s*"
 )
 _STOPPED = lazy(r"\s*!!! Stopped .*before .* ran out of memory on some rank !!!\s*")
-_RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: \d+\.\d+\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)\s*"
+_RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)\s*"
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 
@@ -70,10 +70,19 @@ _COLUMNS: Mapping[str, Column] = {
     "calls": Column(cell=COUNT),
 }
 _BAR = Column(cell=r"\|")
-_IN_SENTENCES: Layout = (
-    *(_ALGBW, _ALGBW._replace(metric="algbw in bits")),
-    *(_BUSBW, _BUSBW._replace(metric="busbw in bits")),
-)
+
+
+def _line(rate: Column, *, deviates: bool) -> Layout:
+    """Return the columns of one line of a sentence; a deviation is in the unit of the rate, GBps."""
+    deviation = (Column(rate.metric, 1e9, "stdev", r"\d+\.\d+"),) if deviates else ()
+    return (rate, *deviation, rate._replace(metric=f"{rate.metric} in bits"))
+
+
+_IN_SENTENCES: Sequence[Layout] = [
+    _line(_ALGBW, deviates=first) + _line(_BUSBW, deviates=second)
+    for first in (False, True)
+    for second in (False, True)
+]
 
 
 def _cells(text: str) -> Cells:
@@ -90,7 +99,7 @@ def _begins_row(text: str) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    if layout is _IN_SENTENCES:
+    if layout in _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
     return "|" in text and is_remains(text.replace("|", " ").split(), cell_patterns(layout)[1:-1])
 
@@ -125,7 +134,7 @@ def _sentence(text: str) -> Statement | None:
         size = int((Decimal(payload[1]) * int(_BYTES[payload[2]])).to_integral_value())
         if len(payload[1].partition(".")[2]) == 3:
             finding = note("size-truncated", f"The payload is printed with three decimals: {size} bytes are assumed.")
-    layouts = () if "warmup" in facts or size is None else (_IN_SENTENCES,)
+    layouts = () if "warmup" in facts or size is None else _IN_SENTENCES
     return Statement(begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding)
 
 
