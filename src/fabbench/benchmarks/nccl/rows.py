@@ -175,13 +175,7 @@ class RowReader:
         self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
         time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
         rate = _EXACT_RATES if exact else _RATES
-        side: tuple[_Kind[Any], ...] = (
-            time,
-            rate,
-            rate,
-            _CHECKS[layout.check],
-            *(_STATISTICS,) * len(layout.statistics),
-        )
+        side: list[_Kind[Any]] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
         self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
         self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))

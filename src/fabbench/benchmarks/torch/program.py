@@ -89,67 +89,45 @@ def _rate(value: float) -> str:
     return f"{value / 1e9:.3f}GBps" if value >= 1e9 else f"{value / 1e6:.3f}MBps"
 
 
-class Bench:
-    """The measurement, in one of several processes."""
+def connect(torch: Any, args: argparse.Namespace, process: RankProcess) -> Any:
+    """Meet the other ranks; return torch.distributed."""
+    torch.cuda.set_device(process.local % max(torch.cuda.device_count(), 1))
+    distributed = importlib.import_module("torch.distributed")
+    master = f"[{args.master}]" if ":" in args.master else args.master
+    where = f"tcp://{master}:{args.port}"
+    distributed.init_process_group("nccl", init_method=where, rank=process.rank, world_size=process.ranks)
+    return distributed
 
-    def __init__(self, torch: Any, args: argparse.Namespace, process: RankProcess) -> None:
-        self._torch, self._args = torch, args
-        self._distributed = importlib.import_module("torch.distributed")
-        self.device = torch.device("cuda", process.local % max(torch.cuda.device_count(), 1))
-        torch.cuda.set_device(self.device)
-        master = f"[{args.master}]" if ":" in args.master else args.master
-        self._distributed.init_process_group(
-            "nccl", init_method=f"tcp://{master}:{args.port}", rank=process.rank, world_size=process.ranks
-        )
 
-    def algbw(self, shape: Sequence[int]) -> float:
-        """Measure one payload; return algbw in bytes per second."""
-        args, torch = self._args, self._torch
-        data = torch.rand(*shape, dtype=torch.float32).to(getattr(torch, args.dtype)).to(self.device)
-        for _ in range(args.warmup):
-            self._distributed.all_reduce(data)
-        self._synchronize()
-        seconds = self._timed(data) / args.trials
-        self._synchronize()
-        mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64)
-        mean = mean.to(self.device)
-        self._distributed.all_reduce(mean)
-        return float(mean.item()) / int(self._distributed.get_world_size())
+def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequence[int]) -> float:
+    """Measure one payload; return algbw in bytes per second."""
+    data = torch.rand(*shape, dtype=torch.float32).to(getattr(torch, args.dtype)).to("cuda")
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    for _ in range(args.warmup):
+        distributed.all_reduce(data)
+    wait(torch, distributed)
+    events[0].record()
+    for _ in range(args.trials):
+        distributed.all_reduce(data)
+    events[1].record()
+    torch.cuda.synchronize()
+    seconds = float(events[0].elapsed_time(events[1])) / 1e3 / args.trials
+    wait(torch, distributed)
+    mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64).to("cuda")
+    distributed.all_reduce(mean)
+    return float(mean.item()) / int(distributed.get_world_size())
 
-    def _timed(self, data: Any) -> float:
-        """Return the total time of all trials in seconds."""
-        events = [self._torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        events[0].record()
-        for _ in range(self._args.trials):
-            self._distributed.all_reduce(data)
-        events[1].record()
-        self._torch.cuda.synchronize()
-        return float(events[0].elapsed_time(events[1])) / 1e3
 
-    def _synchronize(self) -> None:
-        """Wait until all ranks have arrived and their GPUs are idle."""
-        self._distributed.barrier()
-        self._torch.cuda.synchronize()
-
-    def close(self) -> None:
-        """Shut down with the other ranks."""
-        self._synchronize()
-        self._distributed.destroy_process_group()
+def wait(torch: Any, distributed: Any) -> None:
+    """Wait until all ranks have arrived and their GPUs are idle."""
+    distributed.barrier()
+    torch.cuda.synchronize()
 
 
 def versions(torch: Any) -> str:
     """Return a line with the versions of the software in use."""
     nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
     return f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n"
-
-
-def measure(bench: Bench, args: argparse.Namespace, process: RankProcess) -> None:
-    """Measure everything; rank 0 reports it."""
-    _report(process, header(args.trials, args.warmup, process.ranks))
-    width = WIDTHS[args.dtype]
-    shapes: list[tuple[int, ...]] = [(size // width,) for size in args.sizes or ()]
-    for shape in shapes or [(args.rows, args.columns)]:
-        _report(process, row(math.prod(shape) * width, process.ranks, bench.algbw(shape)))
 
 
 def _report(process: RankProcess, text: str) -> None:
@@ -166,10 +144,13 @@ def main() -> int:
     except ImportError as error:
         _report(process, f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
         return _NO_TORCH
-    bench = Bench(torch, args, process)
-    _report(process, versions(torch))
-    measure(bench, args, process)
-    bench.close()
+    distributed, width = connect(torch, args, process), WIDTHS[args.dtype]
+    _report(process, versions(torch) + header(args.trials, args.warmup, process.ranks))
+    shapes: list[tuple[int, ...]] = [(size // width,) for size in args.sizes or ()]
+    for shape in shapes or [(args.rows, args.columns)]:
+        _report(process, row(math.prod(shape) * width, process.ranks, measured(torch, distributed, args, shape)))
+    wait(torch, distributed)
+    distributed.destroy_process_group()
     return 0
 
 

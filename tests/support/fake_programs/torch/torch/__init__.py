@@ -6,7 +6,6 @@ environment that the process really has.
 
 import itertools
 from types import SimpleNamespace
-from typing import Any
 
 __version__ = "2.6.0+standin"
 float16 = bfloat16 = float32 = float64 = "type"
@@ -53,10 +52,6 @@ def rand(*shape: int, dtype: object) -> Tensor:
 
 def tensor(values: list[float], dtype: object) -> Tensor:
     return Tensor(len(values), values[0])
-
-
-def device(kind: str, index: int = 0) -> Any:
-    return (kind, index)
 
 
 cuda = SimpleNamespace(
