@@ -46,6 +46,7 @@ class NcclExecution:
         self._groups: set[str] = set()
         self._wrong_checks = 0
         self._sizes: dict[tuple[str, ...], int] = {}  # of the last row, by rank, type, redop and root: without a header
+        self._doubled = False  # whether a size came twice: copies of the program print side by side
 
     def _of(self, rank: str) -> set[str]:
         return self._seen.setdefault(rank, set())
@@ -72,13 +73,16 @@ class NcclExecution:
         return points, mine
 
     def begins_again(self, line: Line) -> bool:
-        """Return whether a row belongs to another run: below a larger size, without a header."""
+        """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
         seen = self._of(line.stream.rank)
         if "header" in seen or not _MAY_BE_ROW.match(line.text):
             return False
         size, _, *kind = line.text.split()[:5]
         before = self._sizes.get((line.stream.rank, *kind), -1)
         self._sizes[line.stream.rank, *kind] = int(size)
+        if not seen.isdisjoint(_FOOTERS):
+            return not self._doubled
+        self._doubled = self._doubled or int(size) == before
         return int(size) < before
 
     def shortcut(self, rank: str) -> Shortcut | None:
@@ -96,6 +100,8 @@ class NcclExecution:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
         seen = self._of(rank)
+        if not seen and statement.stage <= HEADER and bool(rank) == bool(self._seen.get("")):
+            return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
             # Copies of a program may print all of their banners first.
             return not seen.isdisjoint({"device", "header", "bounds", "average", "concluded"})
