@@ -6,6 +6,7 @@ kept. The file of an aborted run can end anywhere (before 2.18.4): rows are read
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from fabbench.benchmarks.nccl.reader import NcclExecution
@@ -85,7 +86,8 @@ def _foot(footer: dict[str, Any]) -> Iterator[str]:
     bounds = footer.get("out_of_bounds")
     if isinstance(average, dict) and average and isinstance(bounds, dict):
         count, failed = bounds.get("count"), bounds.get("okay") in _NO
-        yield f"Out of bounds values : {count} {'FAILED' if failed or count != '0' else 'OK'}"
+        wrong = "1" if failed and count == "0" else count
+        yield f"Out of bounds values : {wrong} {'OK' if wrong == '0' else 'FAILED'}"
         stated = average.get("bandwidth", average.get("bandwidith"))
         yield f"Avg bus bandwidth : {stated} {'FAILED' if average.get('okay') in _NO else 'OK'}"
 
@@ -125,14 +127,8 @@ def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:
         for name, side in sides.items():
             cells += (side[time], side["alg_bw"], side["bus_bw"], side["nwrong"])
             cells += (row[f"{name}_per_iter"][key] for key in statistics)
-        layout = Layout(
-            sides=len(sides),
-            placement=next(iter(sides)).replace("_", "-"),
-            check="exact",
-            time=time,
-            statistics=tuple(_STATISTICS[key] for key in statistics),
-            left=("redop", "root"),
-        )
+        placement, names = next(iter(sides)).replace("_", "-"), tuple(_STATISTICS[key] for key in statistics)
+        layout = replace(_EXACT, sides=len(sides), placement=placement, time=time, statistics=names)
         reader = readers.setdefault(layout, RowReader(layout))
         return reader.read(["nan" if cell is None else cell.lower() for cell in cells if cell != ""])
     except (AttributeError, KeyError, TypeError, StopIteration):

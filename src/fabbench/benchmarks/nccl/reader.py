@@ -61,12 +61,12 @@ class NcclExecution:
         if known is not None and rank != self._printer:
             self.copies = self.copies or may_be_row
             return (), may_be_row
-        if (known is None and not may_be_row) or (known and not known.holds and _COMMENT.match(text)):
+        if (known is None and not may_be_row) or (known and known.held is None and _COMMENT.match(text)):
             return (), False
         table, seen = known or Table(Layout(), self.context), self._of(rank)
         table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
         points, mine = table.feed(line.number, text)
-        if known is None and not (points or table.holds_row):
+        if known is None and not (points or (table.held and table.held.row)):
             return (), False
         self.table, self._printer = table, rank
         self.copies = self.copies or bool(points and "bounds" in seen)  # a row after the footer is another copy's

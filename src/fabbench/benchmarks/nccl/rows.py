@@ -64,7 +64,7 @@ def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[
 
 def _count(cell: str) -> float:
     """Read a count of wrong elements."""
-    return _UNCHECKED if cell == "N/A" else float(cell)
+    return _UNCHECKED if cell in {"N/A", "nan"} else float(cell)
 
 
 def _error(cell: str) -> float:
@@ -83,7 +83,7 @@ _CHECKS: Mapping[str, _Kind[float]] = {
     "wrong": _Kind(rf"{_COUNT}|N/A", _count),
     "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
     "unknown": _Kind(rf"{_ERROR}|{_COUNT}|N/A", _error),
-    "exact": _Kind(rf"{_NUMBER}|N/A", _count),
+    "exact": _Kind(rf"{_NUMBER}|nan", _count),
 }
 
 

@@ -61,7 +61,7 @@ def shapes(case: str | None) -> tuple[BandwidthFormula, ...]:
     return COLLECTIVES.get(case or "", _ANY).shapes
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """What may go on in the next line."""
 
     number: int  # of its first line
@@ -92,7 +92,7 @@ class Table:
         self.formula: Formula | None = None  # None: not settled, or the rows fit no known one
         self._unsettled: list[tuple[int, str, Row, int]] | None = []  # with the number of points before each
         self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
-        self._held: _Held | None = None
+        self.held: Held | None = None
 
     # ---------------------------------------------------------------- rows
 
@@ -144,7 +144,7 @@ class Table:
 
     def shortcut(self) -> Shortcut | None:
         """Return a fast path for whole rows; None while the last line may go on."""
-        if self._held is not None:
+        if self.held is not None:
             return None
         reader, accept = self._rows.read, self.accept
 
@@ -154,19 +154,9 @@ class Table:
 
         return read
 
-    @property
-    def holds(self) -> bool:
-        """Whether the last line may go on."""
-        return self._held is not None
-
-    @property
-    def holds_row(self) -> bool:
-        """Whether a complete row is held."""
-        return self._held is not None and self._held.row is not None
-
     def feed(self, number: int, text: str) -> tuple[Sequence[Point], bool]:
         """Read one line: return the points of rows it completes, and whether it was part of the table."""
-        tokens, held = text.split(), self._held
+        tokens, held = text.split(), self.held
         row = self._rows.read(tokens)
         if held is not None and held.unreadable and row is not None and not row.is_plausible():
             row = None  # the rest of a row may look like one
@@ -178,7 +168,7 @@ class Table:
         if row is not None:
             points = [*points, *self._hold(number, text, row)]
         elif begins:
-            self._held = _Held(number, text)
+            self.held = Held(number, text)
         elif not self.closed and len(tokens) > 2 and is_remains(tokens, self._rows.patterns):
             self.damage(number, text)
         else:
@@ -187,7 +177,7 @@ class Table:
 
     def release(self, by: Row | None = None) -> Sequence[Point]:
         """End what is held: return the points of a complete row, report anything else. `by`: the row that follows."""
-        held, self._held = self._held, None
+        held, self.held = self.held, None
         if held is None:
             return ()
         if held.row is not None:
@@ -198,10 +188,10 @@ class Table:
 
     def _hold(self, number: int, text: str, row: Row) -> Sequence[Point]:
         """Accept a row, unless what follows may be the rest of its last number."""
-        self._held = _Held(number, text, row) if row.open_end else None
+        self.held = Held(number, text, row) if row.open_end else None
         return () if row.open_end else self.accept(number, text, row)
 
-    def _join(self, held: _Held, text: str, alone: Row | None) -> Sequence[Point] | None:
+    def _join(self, held: Held, text: str, alone: Row | None) -> Sequence[Point] | None:
         """Append a line to what is held: return the points of a row that it completes; None: it does not go on."""
         candidates = [held.text + text]
         if held.row is None and not self._starts(candidates[0]):
@@ -216,7 +206,7 @@ class Table:
         begun = next((candidate for candidate in candidates if self._starts(candidate)), None)
         if whole or alone is not None or held.row is not None or begun is None or len(begun) > _LONGEST:
             return None
-        self._held = _Held(held.number, begun)
+        self.held = Held(held.number, begun)
         return ()
 
     def _starts(self, text: str) -> bool:
