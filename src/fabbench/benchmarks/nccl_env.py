@@ -4,7 +4,7 @@ Every configuration names its network in NCCL_NET: NCCL then fails if that netwo
 of falling back to another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -214,9 +214,9 @@ def gpus_per_host(hosts: Sequence[Host]) -> int:
 
 
 def rank_commands(
-    words: Callable[[Host], tuple[str, ...]], fabric: str, hosts: Sequence[Host], given: NcclEnvironment, each: int
+    argv: Sequence[str], fabric: str, hosts: Sequence[Host], given: NcclEnvironment, each: int
 ) -> tuple[Command, ...]:
-    """Return the commands that start `each` ranks on every host. `words` is the program with its options.
+    """Return the commands that start `each` ranks on every host, from where the program is on each.
 
     Consecutive hosts with the same command share it. Parts of one machine that stand for hosts get
     different NCCL_HOSTIDs, except where they should exchange data as one host.
@@ -225,14 +225,10 @@ def rank_commands(
     for host in hosts:
         host_id = {"NCCL_HOSTID": host.name} if host.virtual and fabric not in INTRA_HOST else {}
         unset = tuple(name for name in given.unset if name not in host_id)
-        started.append(Command(argv=words(host), env={**given.env, **host_id}, unset=unset))
+        program = host.programs.get(argv[0], argv[0])
+        started.append(Command(argv=(program, *argv[1:]), env={**given.env, **host_id}, unset=unset))
     groups = [list(group) for _, group in groupby(started)]
     return tuple(replace(group[0], ranks=each * len(group)) for group in groups)
-
-
-def program(name: str, host: Host) -> str:
-    """Return a program's path on a host; its name if the path was not looked up."""
-    return host.programs.get(name, name)
 
 
 def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """What each fabric sets and unsets for programs on NCCL."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -135,7 +136,7 @@ def test_every_configuration_names_its_network_and_no_name_is_both_set_and_unset
     fabric: str, hosts: list[Host]
 ) -> None:
     given = environment(fabric, hosts)
-    for command in rank_commands(lambda host: (host.name,), fabric, hosts, given, 2):
+    for command in rank_commands(("p",), fabric, hosts, given, 2):
         assert command.env["NCCL_NET"] in {"AWS Libfabric", "Socket", "IB"}
         assert ("FI_PROVIDER" in command.env) == (command.env["NCCL_NET"] == "AWS Libfabric")
         assert command.env.keys().isdisjoint(command.unset)
@@ -144,18 +145,18 @@ def test_every_configuration_names_its_network_and_no_name_is_both_set_and_unset
 
 def test_hosts_that_start_the_same_share_a_command() -> None:
     given = environment("tcp", TWO)
-    (one,) = rank_commands(lambda _: ("p",), "tcp", TWO, given, 8)
+    (one,) = rank_commands(("p",), "tcp", TWO, given, 8)
     assert (one.argv, one.ranks, one.env, one.unset) == (("p",), 16, given.env, given.unset)
-    paths = {"a": "/x/p", "b": "/y/p"}
-    first, second = rank_commands(lambda host: (paths[host.name],), "tcp", TWO, given, 8)
+    apart = (replace(A, programs={"p": "/x/p"}), replace(B, programs={"p": "/y/p"}))
+    first, second = rank_commands(("p",), "tcp", apart, given, 8)
     assert [(first.argv, first.ranks), (second.argv, second.ranks)] == [(("/x/p",), 8), (("/y/p",), 8)]
 
 
 def test_parts_of_one_machine_are_hosts_of_their_own_for_networks_alone() -> None:
     parts = [Host(name=f"node-{n}", gpus=2, virtual=True) for n in range(2)]
-    apart = rank_commands(lambda _: ("p",), "tcp", parts, environment("tcp", parts), 2)
+    apart = rank_commands(("p",), "tcp", parts, environment("tcp", parts), 2)
     assert [command.env["NCCL_HOSTID"] for command in apart] == ["node-0", "node-1"]
-    (together,) = rank_commands(lambda _: ("p",), "p2p", parts, environment("p2p", parts), 2)
+    (together,) = rank_commands(("p",), "p2p", parts, environment("p2p", parts), 2)
     assert together.ranks == 4
     assert "NCCL_HOSTID" in together.unset
 

@@ -178,15 +178,15 @@ class NcclWork:
             id=f"{execution}/{name}",
             label=name,
             shape=Shape.MPI,
-            commands=nccl_env.rank_commands(lambda host: self._words(name, host), fabric, hosts, given, each),
+            commands=nccl_env.rank_commands(self._words(name), fabric, hosts, given, each),
             timeout_s=self.timeout_s,
             silence_s=self.silence_s,
             facts={"benchmark": "nccl", "collective": name, "ranks": ranks},
         )
 
-    def _words(self, name: str, host: Host) -> tuple[str, ...]:
+    def _words(self, name: str) -> tuple[str, ...]:
         return (
-            nccl_env.program(f"{name}_perf", host),
+            f"{name}_perf",
             *self.sweep.words(),
             *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
             *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),

@@ -177,7 +177,7 @@ class OsuWork:
 
     def _words(self, name: str, host: Host) -> tuple[str, ...]:
         return (
-            nccl_env.program(name, host),
+            host.programs.get(name, name),
             *(() if name in _SIZELESS else ("-m", f"{self.min_bytes}:{self.max_bytes}")),
             *(() if self.iterations is None else ("-i", str(self.iterations))),
             *(() if self.warmup is None else ("-x", str(self.warmup))),

@@ -74,14 +74,13 @@ class TorchWork:
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
         each = nccl_env.gpus_per_host(hosts)
-        master = _address(hosts)
         given = nccl_env.environment(fabric, hosts)
         return (
             Step(
                 id=f"{execution}/all_reduce",
                 label="all_reduce",
                 shape=Shape.MPI,
-                commands=nccl_env.rank_commands(lambda host: self._words(host, master), fabric, hosts, given, each),
+                commands=nccl_env.rank_commands(self._words(_address(hosts)), fabric, hosts, given, each),
                 timeout_s=self.timeout_s,
                 silence_s=self.silence_s,
                 files={FILE: self.program},
@@ -93,9 +92,9 @@ class TorchWork:
         """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics)
 
-    def _words(self, host: Host, master: str) -> tuple[str, ...]:
+    def _words(self, master: str) -> tuple[str, ...]:
         return (
-            self.python or nccl_env.program(PYTHON, host),
+            self.python or PYTHON,
             f"{{folder}}/{FILE}",
             *(word for size in self.sizes for word in ("--size", str(size))),
             *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
