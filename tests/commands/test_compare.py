@@ -14,7 +14,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending
 from fabbench.model.plan import Configuration, Execution, Plan, Proof
-from fabbench.runs.load_columns import columns
+from fabbench.runs.load_columns import load
 from fabbench.runs.store import RunWriter
 from tests.support.command_line import runner
 from tests.support.logs_by_hand import GB, KB, MB
@@ -248,18 +248,18 @@ def test_inputs_that_are_not_there(several: Path) -> None:
         ("nosuch", RequestError, "Run nosuch not found"),
         ("c,d", RequestError, "not found"),
         (str(several / "store"), RequestError, "holds runs"),
-        ("a.log", MachineError, "File not found: a.log"),
-        ("folder/a", MachineError, "File not found: folder/a"),
-        (f"{first},{several}/new9.log", MachineError, f"File not found: {several}/new9.log"),
+        ("a.log", MachineError, "a.log cannot be read: No such file"),
+        ("folder/a", MachineError, "folder/a cannot be read: No such file"),
+        (f"{first},{several}/new9.log", MachineError, f"{several}/new9.log cannot be read: No such file"),
         (f"{first},{several}/new/notes.md", MachineError, f"{several}/new/notes.md is recognized"),
         (str(several / "empty"), MachineError, f"{several}/empty is recognized"),
     ):
         with pytest.raises(error, match=match) as caught:
-            columns(name, store=several / "store")
+            load(name, store=several / "store")
         assert caught.value.hint == "It has tcp." or "configuration" not in match
-    with pytest.raises(RequestError, match="--fabric efa"):
-        columns(run, store=several / "store", fabric="efa")
-    assert len(columns(run, store=several / "store", fabric="any")) == 1
+    with pytest.raises(RequestError, match="no effect on a run"):
+        load(run, store=several / "store", fabrics=["efa"])
+    assert len(load(run, store=several / "store", fabrics=["any"])) == 1
 
 
 # ---------------------------------------------------------------- several files
@@ -300,13 +300,13 @@ def test_markers_of_several_files_make_no_columns(several: Path) -> None:
     for number, file in enumerate(sorted((several / "new").glob("*.log"))):
         step = f"{number:03}-{'ab'[number % 2]}-r1/all_reduce"
         file.write_text(f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n")
-    (column,) = columns(listed(several / "new"), store=several)
+    (column,) = load(listed(several / "new"), store=several)
     assert (column.label, len(column.logs)) == ("new", 3)
 
 
 def test_a_name_with_a_comma_is_a_name(several: Path) -> None:
     text = (several / "new/new1.log").read_text()
-    (column,) = columns(str(write(several / "a,b.log", text)), store=several)
+    (column,) = load(str(write(several / "a,b.log", text)), store=several)
     assert (column.label, len(column.logs)) == ("a,b", 1)
 
 

@@ -113,7 +113,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more: Any) -> "list[Column]":
     """Read the inputs, and the baseline after them. Raise FabbenchError."""
-    from fabbench.runs.load_columns import columns, load, matching_column, with_labels
+    from fabbench.runs.load_columns import load, matching_column, with_labels
 
     if baseline is None:
         return load(*inputs, store=store, **more)
@@ -123,4 +123,4 @@ def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more
     loaded = load(*inputs, store=store, **more)
     last_good = baseline == LAST_GOOD
     name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
-    return with_labels([*loaded, matching_column(columns(name, store=store), loaded[0].label)], labels)
+    return with_labels([*loaded, matching_column(load(name, store=store), loaded[0].label)], labels)

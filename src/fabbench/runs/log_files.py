@@ -19,7 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fabbench.logs.learned_prefixes import UnreadWarning
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.log import Proof
+from fabbench.runs.folders import REQUEST, run_folders
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -52,10 +54,15 @@ class Bytes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file to read. `named`: the user named it, so it must contain a log."""
+    """What a command reads: a log file, or a run of a store."""
 
     name: str
+    """The file, or the directory of the run."""
     named: bool = True
+    """Whether the user named it, so that it must contain a log."""
+    run: bool = False
+    configuration: str = ""
+    """The only one of a run that was named; empty: all."""
 
 
 _ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile": "BadZipFile"}
@@ -126,25 +133,42 @@ def _exists(name: str) -> bool:
     return is_log_file(name) or Path(name).is_dir()
 
 
-def expand(names: Iterable[str]) -> list[Source]:
-    """List the files: a directory stands for all files in and below it, except hidden ones.
+def expand(names: Iterable[str], store: Path | None = None) -> list[Source]:
+    """List the log files and runs that names stand for: the inputs of every command.
 
-    A comma-separated list stands for its parts. For skipped pipes, sockets and devices, UnreadWarning is
-    issued. Raise MachineError if a directory cannot be listed.
+    A name is a file (or `ARCHIVE!MEMBER`), ``-``, a directory of a run, or any other directory, which stands
+    for all files and runs in and below it, except hidden ones. A comma-separated list of these stands for its
+    parts. With a `store`, any other word is a run of it: an id, ``last``, a name, or ``RUN:CONFIG``.
+    For skipped pipes, sockets and devices, UnreadWarning is issued. Raise FabbenchError if a directory cannot
+    be listed, or there is no such run.
     """
-    return [source for name in names for part in listed(name) for source in _expanded(part)]
+    folders = cache(partial(run_folders, store or Path()))
+    return [source for name in names for part in listed(name) for source in _expanded(part, store, folders)]
 
 
-def _expanded(name: str) -> Iterator[Source]:
+def _expanded(name: str, store: Path | None, folders: Callable[[], Sequence[str]]) -> Iterator[Source]:
     path = Path(name)
-    if name == "-" or not path.is_dir():
+    if name == "-" or is_log_file(name):
         yield Source(name=name)
-        return
+    elif path.is_dir():
+        yield from _inside(path)
+    elif store is None or (":" not in name and (path.suffix or len(path.parts) > 1)):
+        yield Source(name=name)  # opening it tells what is wrong
+    else:
+        from fabbench.runs.open_run import run_source
 
+        yield run_source(name, store, folders)
+
+
+def _inside(path: Path) -> Iterator[Source]:
     def refuse(error: OSError) -> None:
         raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
     for folder, folders, files in os.walk(path, onerror=refuse):
+        if REQUEST in files:
+            yield Source(name=folder, named=folder == str(path), run=True)
+            folders.clear()
+            continue
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for file in sorted(entry for entry in files if not entry.startswith(".")):
             full = Path(folder, file)
@@ -152,6 +176,15 @@ def _expanded(name: str) -> Iterator[Source]:
                 warnings.warn(f"{full} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
                 yield Source(name=str(full), named=False)
+
+
+def require_logs(sources: Sequence[Source], proof: Proof | None) -> None:
+    """Raise RequestError if there are only runs, and something is said about logs."""
+    if proof is not None and proof != Proof() and sources and all(source.run for source in sources):
+        raise RequestError(
+            "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect on a run.",
+            hint="It was judged when it was measured, and knows its nodes: leave them out, or pass --fabric any.",
+        )
 
 
 _SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}

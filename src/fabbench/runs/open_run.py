@@ -1,38 +1,26 @@
 """A user's reference to a run → the run."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 from fabbench.model.errors import RequestError
 from fabbench.plan import STORE
 from fabbench.runs.folders import REQUEST, RUN_NAME, run_folders
+from fabbench.runs.log_files import Source, is_log_file
 from fabbench.runs.store import StoredRun
 
 
-def open_run(ref: str, store: Path = STORE) -> StoredRun:
+def open_run(ref: str, store: Path = STORE, folders: Callable[[], Sequence[str]] | None = None) -> StoredRun:
     """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
 
-    The user's own name (`RunRequest.name`) finds it too.
+    The user's own name (`RunRequest.name`) finds it too. `folders` lists the store, for several runs once.
 
     Raise RequestError if there is no match, or more than one.
     """
-    return open_runs((ref,), store)[0]
-
-
-def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
-    """Find runs as `open_run` does, listing the store only once."""
-    known: list[str] | None = None
-    opened = []
-    for ref in refs:
-        if (Path(ref) / REQUEST).is_file():
-            opened.append(StoredRun(Path(ref)))
-        else:
-            known = run_folders(store) if known is None else known
-            opened.append(_find(ref, store, known))
-    return opened
-
-
-def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
+    if (Path(ref) / REQUEST).is_file():
+        return StoredRun(Path(ref))
+    known = folders() if folders is not None else run_folders(store)
     if ref == "last" and (newest := next(_existing(store, known), None)):
         return StoredRun(newest)
     named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
@@ -50,9 +38,27 @@ def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
     if matches:
         names = ", ".join(path.name for path in matches[:5])
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
+    if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
+        raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
     has_runs = any(_existing(store, known))
     hint = "fabbench runs lists them." if has_runs else f"No runs in {store}; see --store."
     raise RequestError(f"Run {ref} not found in {store}.", hint=hint)
+
+
+def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
+    """Find runs as `open_run` does, listing the store only once."""
+    folders = cache(partial(run_folders, store))
+    return [open_run(ref, store, folders) for ref in refs]
+
+
+def run_source(name: str, store: Path, folders: Callable[[], Sequence[str]] | None = None) -> Source:
+    """Find a run, or one configuration of it as RUN:CONFIG. Raise RequestError."""
+    ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
+    run = open_run(ref, store, folders)
+    labels = [each.label for each in run.configurations]
+    if configuration and configuration not in labels:
+        raise RequestError(f"Run {run.id} has no configuration {configuration}.", hint=f"It has {', '.join(labels)}.")
+    return Source(name=str(run.path), run=True, configuration=configuration)
 
 
 def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:

@@ -1,5 +1,6 @@
-"""Log files → judged logs. Memory is bounded by one execution, not by the file."""
+"""Log files and runs → judged logs. Memory is bounded by one execution, not by the file."""
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs
+from fabbench.plan import STORE
+from fabbench.runs.document import ENVIRONMENT_VARIABLE
+from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs, require_logs
 from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
@@ -34,15 +37,20 @@ def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending |
         yield from parse_stream(log, log.name, proof=proof, ending=ending)
 
 
-def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log | Unread]:
-    """Read a file as named by the user: yield its logs, and for each log file without a result the reason.
+def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
+    """Read what the user named: yield its logs, and for each log file without a result the reason.
 
+    A run's logs are judged as they were measured. With `tables`, so are fabbench's own JSON and CSV read.
     A file in a directory or an archive that is unrelated to any benchmark is left out.
     """
+    if source.run:
+        yield from _of_run(source)
+        return
     empty = True
     try:
         for file in open_logs(source.name):
-            for entry in _read_whole(file, proof, named=source.named and file.name == source.name):
+            named = source.named and file.name == source.name
+            for entry in _read_whole(file, proof, named=named, tables=tables and named):
                 empty = False
                 yield entry
     except FabbenchError as error:
@@ -52,10 +60,26 @@ def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log 
         yield Unread(source.name, NO_KNOWN_OUTPUT)
 
 
-def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterator[Log | Unread]:
+def _of_run(source: Source) -> Iterator[Log | Unread]:
+    from fabbench.runs.store import StoredRun
+    from fabbench.runs.sweep_store import LOGS, is_sweep
+
+    run, empty = StoredRun(Path(source.name)), True
+    if is_sweep(run.path):
+        yield from (entry for each in expand([str(run.path / LOGS)]) for entry in parse_source(each))
+        return
+    for execution in run.executions:
+        for log in execution.logs if source.configuration in {"", execution.configuration} else ():
+            empty = False
+            yield log
+    for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty and source.named else ()):
+        yield Unread(source.name, reason, damaged=True)
+
+
+def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bool) -> Iterator[Log | Unread]:
     empty = True
     try:
-        for log in parse_stream(file, file.name, proof=proof):
+        for log in parse_stream(file, file.name, proof=proof, tables=tables):
             empty = False
             if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
                 yield log
@@ -130,12 +154,16 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
 
 
 def parse_stream(
-    file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None
+    file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None, tables: bool = False
 ) -> Iterator[Log]:
-    """Read an open binary stream."""
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV."""
     record, block = _document(file.read(BLOCK), file)
     if record is not None:
         yield judge(record, source=source, proof=proof, ending=ending)
+        return
+    if tables and is_table(block.decode("utf-8", "replace")):
+        for read in table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).values():
+            yield from read
         return
     parser = LogParser(source, proof=proof, prefixes=Prefixes(lines_to_learn_from(block)), live=False)
     try:
@@ -201,20 +229,23 @@ def blocks(block: bytes, file: Bytes) -> Iterator[str]:
         yield rest.decode("utf-8", "replace").rstrip("\r")
 
 
-def parse(*sources: str | Path, fabric: str | None = None) -> list[Log]:
-    """Read and judge the logs of files, archives, and all files in directories, as `fabbench parse` does.
+def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
+    """Read and judge logs of files, archives, all files in directories, and runs, as `fabbench parse` does.
 
-    `fabric` judges them as measured on it. Raise MachineError if a file cannot be read. A file without any
-    known output yields no log, and UnreadWarning if it is nevertheless a benchmark's output.
+    `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
+    MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
+    it is nevertheless a benchmark's output.
     """
-    return list(parse_all(sources, fabric=fabric))
+    return list(parse_all(sources, fabric=fabric, store=store))
 
 
-def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None) -> Iterator[Log]:
+def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None, store: Path | None = None) -> Iterator[Log]:
     """Read and judge logs one by one; see `parse`."""
     proof = Proof(fabric=fabric) if fabric is not None else None
-    for source in expand(map(str, sources)):
-        for entry in parse_source(source, proof=proof):
+    found = expand(map(str, sources), store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE))
+    require_logs(found, proof)
+    for source in found:
+        for entry in parse_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
                 yield entry
             elif entry.damaged:

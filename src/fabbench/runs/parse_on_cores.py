@@ -225,7 +225,7 @@ def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJo
 def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
     write = log_writer(job.form, color=job.color, width=job.width).log
     logs, untrusted = 0, False
-    for entry in parse_source(source, proof=job.proof) if part is None else _range(source, part, job):
+    for entry in parse_source(source, proof=job.proof, tables=True) if part is None else _range(source, part, job):
         if isinstance(entry, Unread):
             yield Piece(unread=entry)
             continue

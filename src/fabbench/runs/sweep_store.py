@@ -35,6 +35,8 @@ _SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
+LOGS = "logs"
+"""The folder of a sweep's directory that holds the output of its tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class SweepWriter:
     def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
         """Create a sweep from a new run. Raise MachineError if that is impossible."""
         with writing(run.path / SWEEP):
-            (run.path / "logs").mkdir()
+            (run.path / LOGS).mkdir()
             write(run.path / SWEEP, asdict(document))
         return cls(run.path)
 
@@ -161,7 +163,7 @@ class SweepWriter:
 
 def log_path(path: Path, number: int) -> Path:
     """Return where a sweep stores the output of the programs of a test."""
-    return path / "logs" / f"{number:06}.log.gz"
+    return path / LOGS / f"{number:06}.log.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
