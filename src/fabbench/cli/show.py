@@ -1,7 +1,7 @@
 """``fabbench show``."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,30 +14,37 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
+    from fabbench.analysis.aggregate import Column
     from fabbench.runs.store import StoredRun
 
 
 @output
 @click.command(short_help="Print a past run.")
-@click.argument("run", metavar="[RUN]", default="last", shell_complete=complete_run)
+@click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
-def command(run: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
+def command(named: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
+    Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
     from fabbench.report.json_contract import to_json
-    from fabbench.runs.open_run import open_run
+    from fabbench.runs.load_columns import load
+    from fabbench.runs.open_run import whole_runs
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import is_sweep
 
     if any(job.values()):
         _show_job(form, metric, **job)
-    stored = open_run(run, store)
+    runs = whole_runs(named, store)
+    if len(runs) != 1:
+        _show_columns(load(named, store=store), form, metric)
+    stored = StoredRun(runs[0])
     if is_sweep(stored.path):
         _show_sweep(stored, form, metric)
         return
@@ -66,13 +73,18 @@ def command(run: str, form: str, metric: str | None, store: Path, **job: Any) ->
 
 
 def _show_job(form: str, metric: str | None, *, from_job: int | None, login: str | None) -> NoReturn:
-    from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import load_job
 
     if from_job is None:
         raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
     state, columns = load_job(str(from_job), login)
     terminal.notify(state)
+    _show_columns(columns, form, metric)
+
+
+def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None) -> NoReturn:
+    from fabbench.analysis.compare import compare
+
     comparison = compare(columns, metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)
     raise click.exceptions.Exit(comparison.status)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Proof
-from fabbench.runs.folders import REQUEST, run_folders
+from fabbench.runs.folders import REQUEST
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -142,11 +142,10 @@ def expand(names: Iterable[str], store: Path | None = None) -> list[Source]:
     For skipped pipes, sockets and devices, UnreadWarning is issued. Raise FabbenchError if a directory cannot
     be listed, or there is no such run.
     """
-    folders = cache(partial(run_folders, store or Path()))
-    return [source for name in names for part in listed(name) for source in _expanded(part, store, folders)]
+    return [source for name in names for part in listed(name) for source in _expanded(part, store)]
 
 
-def _expanded(name: str, store: Path | None, folders: Callable[[], Sequence[str]]) -> Iterator[Source]:
+def _expanded(name: str, store: Path | None) -> Iterator[Source]:
     path = Path(name)
     if name == "-" or is_log_file(name):
         yield Source(name=name)
@@ -157,7 +156,7 @@ def _expanded(name: str, store: Path | None, folders: Callable[[], Sequence[str]
     else:
         from fabbench.runs.open_run import run_source
 
-        yield run_source(name, store, folders)
+        yield run_source(name, store)
 
 
 def _inside(path: Path) -> Iterator[Source]:

@@ -1,26 +1,25 @@
 """A user's reference to a run → the run."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fabbench.model.errors import RequestError
 from fabbench.plan import STORE
 from fabbench.runs.folders import REQUEST, RUN_NAME, run_folders
-from fabbench.runs.log_files import Source, is_log_file
+from fabbench.runs.log_files import Source, expand, is_log_file
 from fabbench.runs.store import StoredRun
 
 
-def open_run(ref: str, store: Path = STORE, folders: Callable[[], Sequence[str]] | None = None) -> StoredRun:
+def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) -> StoredRun:
     """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
 
-    The user's own name (`RunRequest.name`) finds it too. `folders` lists the store, for several runs once.
+    The user's own name (`RunRequest.name`) finds it too. `known` is what the store holds, if it has been listed.
 
     Raise RequestError if there is no match, or more than one.
     """
     if (Path(ref) / REQUEST).is_file():
         return StoredRun(Path(ref))
-    known = folders() if folders is not None else run_folders(store)
+    known = run_folders(store) if known is None else known
     if ref == "last" and (newest := next(_existing(store, known), None)):
         return StoredRun(newest)
     named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
@@ -47,18 +46,24 @@ def open_run(ref: str, store: Path = STORE, folders: Callable[[], Sequence[str]]
 
 def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
     """Find runs as `open_run` does, listing the store only once."""
-    folders = cache(partial(run_folders, store))
-    return [open_run(ref, store, folders) for ref in refs]
+    known = run_folders(store)
+    return [open_run(ref, store, known) for ref in refs]
 
 
-def run_source(name: str, store: Path, folders: Callable[[], Sequence[str]] | None = None) -> Source:
+def run_source(name: str, store: Path) -> Source:
     """Find a run, or one configuration of it as RUN:CONFIG. Raise RequestError."""
     ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
-    run = open_run(ref, store, folders)
+    run = open_run(ref, store)
     labels = [each.label for each in run.configurations]
     if configuration and configuration not in labels:
         raise RequestError(f"Run {run.id} has no configuration {configuration}.", hint=f"It has {', '.join(labels)}.")
     return Source(name=str(run.path), run=True, configuration=configuration)
+
+
+def whole_runs(name: str, store: Path) -> list[Path]:
+    """Return the runs that an input stands for; none if it stands for anything else, too."""
+    sources = expand([name], store)
+    return [Path(each.name) for each in sources] if all(each.run and not each.configuration for each in sources) else []
 
 
 def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:

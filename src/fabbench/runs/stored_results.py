@@ -1,8 +1,10 @@
-"""A stored run → what is shown of it: its comparison, NIC traffic, and page in a report."""
+"""A stored run, or logs → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.aggregate import Column
@@ -18,6 +20,7 @@ from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
 from fabbench.runs.folders import VERDICT
+from fabbench.runs.load_columns import load
 from fabbench.runs.store import StoredExecution, StoredRun
 from fabbench.runs.summary import gate_of, outcomes
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
 _MAX_PROGRAMS = 12
+_ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
+"""How configurations of one run are compared: each fabric has the endpoint that suits it."""
 
 
 def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[Log]) -> Column:
@@ -48,7 +53,7 @@ def stored_columns(run: StoredRun) -> list[Column]:
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
     """Compare the configurations of one run. Raise RequestError."""
-    return compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
+    return compare(columns, metric=metric, **_ONE_RUN)
 
 
 def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
@@ -82,7 +87,7 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
     comparisons: list[Comparison] = []
     try:
         if columns:
-            comparisons = [stored_comparison(columns, metric)] if brief else _comparisons(columns, metric)
+            comparisons = _comparisons(columns, metric, brief=brief, **_ONE_RUN)
     except FabbenchError as error:
         damage.append(str(error))
     summaries = comparisons[0].columns if comparisons else ()
@@ -95,14 +100,41 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         gates=gate_of(run),
         breaches=_breaches(run),
         damage=damage,
-        comparisons=comparisons,
-        proof=[proof_of(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        **_shown(columns, comparisons),
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
         programs=_programs(run),
-        findings=[(column.label, finding) for column in summaries for finding in column.findings],
     )
+
+
+def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None) -> "RunPage":
+    """Return the page that compares inputs, such as logs, as `fabbench compare` does. Raise FabbenchError."""
+    from fabbench.report.page import RunPage
+
+    columns = load(*inputs, store=store)
+    comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
+    logs = [log for column in columns for log in column.logs]
+    counts = Counter(log.outcome for log in logs)
+    return RunPage(
+        id=" and ".join(column.label for column in columns),
+        kind="comparison of" if len(columns) > 1 else "results of",
+        about=" ".join(filter(None, dict.fromkeys((logs[0].benchmark, logs[0].case)))) or "fabbench",
+        created="not a stored run",
+        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
+        **_shown(columns, comparisons),
+        nodes=list(_versions(comparisons[0].columns)),
+    )
+
+
+def _shown(columns: Sequence[Column], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return what a page shows of columns."""
+    summaries = comparisons[0].columns if comparisons else ()
+    return {
+        "comparisons": comparisons,
+        "proof": [_proof(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        "findings": [(column.label, finding) for column in summaries for finding in column.findings],
+    }
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
@@ -112,16 +144,16 @@ def _breaches(run: StoredRun) -> tuple[str, ...]:
     return tuple(map(str, breaches)) if isinstance(breaches, list) else ()
 
 
-def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparison]:
+def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
     """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
-    usual = stored_comparison(columns, metric)
+    usual = compare(columns, metric=metric, **how)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
-    return [usual, *(stored_comparison(columns, name) for name in other[:1])]
+    return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
 
 
-def proof_of(column: Column, summary: ColumnSummary) -> "ProofLines":
+def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
     """Return what the logs of a column show about its network."""
     from fabbench.report.page import ProofLines
 
@@ -143,6 +175,10 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
+    yield from _versions(columns)
+
+
+def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     stated = ((column, name) for column in columns for name in versions_of(column))
     versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
