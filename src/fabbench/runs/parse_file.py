@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from fabbench.benchmarks import benchmarks
@@ -22,8 +23,8 @@ BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
 _MAX_DOCUMENT = 1 << 27
 """Limit in bytes of a document, which is read whole; a larger file is not a document."""
-_MAX_PREAMBLE = 100_000
-"""Limit of the lines before the first marker that are kept for configurations that begin later."""
+_MAX_PREAMBLE = 1 << 20
+"""Limit of the text before the first marker that is kept for configurations that begin later."""
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -96,47 +97,19 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bo
 
 
 def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dict[str, tuple[Log, ...]]:
-    """Read a log file once: configuration → its logs, in the order that the configurations begin.
+    """Read a log file or a table: configuration → its logs, in the order that the configurations begin.
 
-    The output of a fabbench script names them; any other file is entirely of configuration ``""``. Text
-    before the first marker belongs to each. Raise MachineError if the file cannot be read.
+    The output of a fabbench script names them, and tables their columns; any other file is entirely of
+    configuration ``""``. Raise MachineError if the file cannot be read.
     """
-    by_configuration: dict[str, tuple[Log, ...]] = {}
+    found: dict[str, tuple[Log, ...]] = {}
     for file in open_logs(str(path)):
-        for configuration, read in _configurations(file, proof).items():
-            by_configuration[configuration] = (*by_configuration.get(configuration, ()), *read)
-    if len(by_configuration) > 1 and not by_configuration.get("", ("",)):
-        del by_configuration[""]
-    return by_configuration
-
-
-def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log, ...]]:
-    source, preamble, kept_lines = file.name, list[str](), 0
-    block = file.read(BLOCK)
-    record, block = _document(block, file)
-    if record is not None:
-        return {"": (judge(record, source=source, proof=proof),)}
-    head = block.decode("utf-8", "replace")
-    if is_table(head):
-        return table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
-    sample = lines_to_learn_from(block)
-    parsers: dict[str, tuple[LogParser, list[Log]]] = {
-        "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
-    }
-    for configuration, text in _by_configuration(blocks(block, file)):
-        if configuration and "" in parsers:
-            parsers = {configuration: parsers[""]}
-        elif configuration not in parsers:
-            parser = LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False)
-            earlier = [log for each in preamble for log in logs(parser.feed_text(each))]
-            parsers[configuration] = parser, earlier
-        if not configuration and kept_lines < _MAX_PREAMBLE:
-            preamble.append(text)
-            kept_lines += text.count("\n") + 1
-        parser, read = parsers[configuration]
-        read += logs(parser.feed_text(text))
-    found = {configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()}
-    return found if any(found.values()) else table_logs(head, source, proof)
+        read = list(_labeled(file, file.name, proof, tables=True))
+        for label, log in read:
+            found[label] = (*found.get(label, ()), log)
+        if not read:
+            found |= table_logs(file.head.decode("utf-8", "replace"), file.name, proof)
+    return found
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
@@ -146,10 +119,8 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
-    read: list[Log] = []
-    for file in open_all(names):
-        for text in blocks(file.read(BLOCK), file):
-            read += logs(parser.feed_text(text))
+    texts = (text for file in open_all(names) for text in blocks(file.read(BLOCK), file))
+    read = [log for text in texts for log in logs(parser.feed_text(text))]
     return [*read, *logs(parser.close(None))]
 
 
@@ -157,22 +128,57 @@ def parse_stream(
     file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None, tables: bool = False
 ) -> Iterator[Log]:
     """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV."""
+    return (log for _, log in _labeled(file, source, proof, ending, tables=tables))
+
+
+def _labeled(
+    file: Bytes, source: str, proof: Proof | None, ending: Ending | None = None, *, tables: bool = False
+) -> Iterator[tuple[str, Log]]:
+    """Yield logs with their configurations, or the columns of a table."""
     record, block = _document(file.read(BLOCK), file)
     if record is not None:
-        yield judge(record, source=source, proof=proof, ending=ending)
+        yield "", judge(record, source=source, proof=proof, ending=ending)
         return
     if tables and is_table(block.decode("utf-8", "replace")):
-        for read in table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).values():
-            yield from read
+        columns = table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
+        yield from ((label, log) for label, each in columns.items() for log in each)
         return
-    parser = LogParser(source, proof=proof, prefixes=Prefixes(lines_to_learn_from(block)), live=False)
+    sample = lines_to_learn_from(block)
+    # Each configuration has its own parser: what one has printed is no evidence about another.
+    make = partial(LogParser, source, proof=proof, live=False)
+    parsers, preamble, kept, damage = {"": make(prefixes=Prefixes(sample))}, list[str](), 0, None
     try:
-        for text in blocks(block, file):
-            yield from logs(parser.feed_text(text))
-    except MachineError:
-        yield from logs(parser.close(Ending(stopped="The file could not be read to its end.")))
-        raise
-    yield from logs(parser.close(ending))
+        for configuration, text in _by_configuration(blocks(block, file)):
+            if configuration and "" in parsers:
+                parsers = {configuration: parsers[""]}
+            elif configuration not in parsers:
+                parsers[configuration] = make(prefixes=Prefixes(sample))
+                for each in preamble:
+                    parsers[configuration].feed_text(each)
+            if not configuration and kept < _MAX_PREAMBLE:
+                preamble.append(text)
+                kept += len(text)
+            yield from ((configuration, log) for log in logs(parsers[configuration].feed_text(text)))
+    except MachineError as error:
+        damage, ending = error, Ending(stopped="The file could not be read to its end.")
+    for configuration, parser in parsers.items():
+        yield from ((configuration, log) for log in logs(parser.close(ending)))
+    if damage is not None:
+        raise damage
+
+
+def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield text with its configuration: that of the last marker; empty before the first marker."""
+    configuration = ""
+    for text in blocks:
+        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
+        for number, line in enumerate(lines):
+            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
+            if match and match[1] != configuration:
+                if number > begin:
+                    yield configuration, "\n".join(lines[begin:number])
+                configuration, begin = match[1], number
+        yield configuration, "\n".join(lines[begin:])
 
 
 def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
@@ -197,20 +203,6 @@ def lines_to_learn_from(block: bytes) -> list[str]:
     """Return the lines that prefixes are learned from; none if fabbench itself wrote the first one."""
     text = block.decode("utf-8", "replace")
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
-
-
-def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield text with its configuration: that of the last marker; empty before the first marker."""
-    configuration = ""
-    for text in blocks:
-        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
-        for number, line in enumerate(lines):
-            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
-            if match and match[1] != configuration:
-                if number > begin:
-                    yield configuration, "\n".join(lines[begin:number])
-                configuration, begin = match[1], number
-        yield configuration, "\n".join(lines[begin:])
 
 
 def blocks(block: bytes, file: Bytes) -> Iterator[str]:
