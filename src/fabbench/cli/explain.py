@@ -1,6 +1,6 @@
 """``fabbench explain``: what carried the data, what is wrong, and what to do about it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
@@ -54,10 +53,11 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
         for name, entries in groupby(parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source):
             results = list(entries)
             logs = [entry for entry in results if isinstance(entry, Log)]
-            if len(logs) == len(results) and not source.run and (job := _job(name, logs)):
+            unread = [entry for entry in results if not isinstance(entry, Log)]
+            if not unread and not source.run and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)
             else:
-                status = worst(status, write(logs), _report_unread(results))
+                status = worst(status, write(logs), terminal.say_unread(unread))
     for names in jobs.values():
         status = worst(status, write(parse_file.parse_together(names, proof=proof)))
     if form == "json":
@@ -69,12 +69,3 @@ def _job(name: str, logs: Sequence[Log]) -> str:
     """Return what all files of a job have in common; empty for other files."""
     alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
     return str(logs[0].facts.get("communicator", "")) if alone else ""
-
-
-def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
-    status = Exit.FINE
-    for entry in entries:
-        if isinstance(entry, Unread):
-            terminal.say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}")
-            status = status if entry.remark else Exit.REFUSED
-    return status

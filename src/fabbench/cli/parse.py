@@ -9,7 +9,8 @@ import click
 from fabbench.cli import options
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.cli.terminal import files_progress, say, width, write_drawn
+from fabbench.cli.terminal import files_progress, say_unread, width, write_drawn
+from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
 from fabbench.runs import parse_on_cores
@@ -17,7 +18,6 @@ from fabbench.runs import parse_on_cores
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fabbench.logs.learned_prefixes import Unread
     from fabbench.runs.log_files import Source
 
 
@@ -65,14 +65,8 @@ def _print(sources: "Sequence[Source]", named: str, job: parse_on_cores.ParseJob
             advance()
             logs += piece.logs
             untrusted = untrusted or piece.untrusted
-    errors = [(entry.source, entry.reason) for entry in unread if not entry.remark]
-    if not logs and not errors:
-        errors.append((named, "No log found in it."))
-    sys.stdout.write(frame.closing(errors))
+    if not logs and all(entry.remark for entry in unread):
+        unread.append(Unread(named, "No log found in it."))
+    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
     sys.stdout.flush()
-    for entry in unread:
-        if entry.remark:
-            say(f"Note: {entry.source}: {entry.reason}")
-    for source, reason in errors:
-        say(f"Error: {source}: {reason.removeprefix(f'{source} ')}")
-    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)
+    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, say_unread(unread))

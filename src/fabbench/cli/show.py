@@ -33,10 +33,12 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
     Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
+    from fabbench.report import render_comparison
     from fabbench.report.json_contract import to_json
     from fabbench.runs.load_columns import load
     from fabbench.runs.open_run import whole_runs
     from fabbench.runs.store import StoredRun
+    from fabbench.runs.stored_results import stored_columns, stored_comparison
     from fabbench.runs.sweep_store import is_sweep
 
     if any(job.values()):
@@ -48,8 +50,14 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
     if is_sweep(stored.path):
         _show_sweep(stored, form, metric)
         return
-    compared = _compared(stored, form, metric)
+    columns = stored_columns(stored)
+    comparison = stored_comparison(columns, metric) if columns else None
+    logs = {column.label: column.logs for column in columns}
+    readable = form in {"markdown", "terminal"}
+    for line in _described(stored) if readable else ():
+        terminal.write_line(line)
     if form == "json":
+        compared = json.loads(render_comparison(comparison, form, configurations=logs)) if comparison else None
         document = {
             "format": 1,
             "id": stored.id,
@@ -57,13 +65,15 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
             **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
-            "comparison": json.loads(compared) if compared else None,
+            "comparison": compared,
         }
         click.echo(to_json(document), nl=False)
-    elif form not in {"markdown", "terminal"}:
-        click.echo(compared, nl=False)
-    else:
-        _write(stored, form, compared)
+    elif comparison is not None:
+        terminal.print_comparison(comparison, form, logs=logs)
+    elif readable:
+        click.echo("Nothing was measured.")
+    if readable:
+        _write_nics(stored, form)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
     if stored.damage:
@@ -111,20 +121,6 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
         raise click.exceptions.Exit(Exit.REFUSED)
 
 
-def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
-    """Write the comparison of the configurations that were measured; empty if none was."""
-    from fabbench.report import render_comparison
-    from fabbench.runs.stored_results import stored_columns, stored_comparison
-
-    columns = stored_columns(run)
-    if not columns:
-        return ""
-    comparison = stored_comparison(columns, metric)
-    configurations = {column.label: column.logs for column in columns}
-    width = terminal.width()
-    return render_comparison(comparison, form, configurations=configurations, color=width is not None, width=width)
-
-
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
     for execution in run.executions:
         yield {
@@ -170,6 +166,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
+    yield ""
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
@@ -183,13 +180,10 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
             yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
 
 
-def _write(run: "StoredRun", form: str, compared: str) -> None:
+def _write_nics(run: "StoredRun", form: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
     from fabbench.runs.stored_results import nic_tables
 
-    for line in _described(run):
-        terminal.write_line(line)
-    terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
     width = terminal.width()
     for table in nic_tables(run):
         drawn = to_terminal([table], color=width is not None, width=width)

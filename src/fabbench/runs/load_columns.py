@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
 from fabbench.analysis.aggregate import Column
@@ -118,7 +119,7 @@ def _run(source: Source) -> list[Column]:
     """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.stored_results import stored_column
+    from fabbench.runs.stored_results import stored_columns
     from fabbench.runs.sweep_store import require_executions
 
     run = require_executions(StoredRun(Path(source.name)))
@@ -130,11 +131,7 @@ def _run(source: Source) -> list[Column]:
     skipped = Log(
         source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
     )
-    return [
-        stored_column(run, each, run.logs(each.label) or (skipped,))
-        for each in run.configurations
-        if source.configuration in {"", each.label}
-    ]
+    return stored_columns(run, source.configuration, [skipped])
 
 
 def matching_column(baseline: Sequence[Column], label: str) -> Column:
@@ -169,18 +166,9 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
 
 def _distinct(columns: Sequence[Column]) -> list[Column]:
     """Add the source of a column, and then a number, to labels that several columns have."""
-    counts = Counter(column.label for column in columns)
-    named = [
-        replace(column, label=f"{column.label} ({column.source})") if counts[column.label] > 1 else column
-        for column in columns
-    ]
-    taken: set[str] = set()
-    result = []
-    for column in named:
-        label, number = column.label, 1
-        while label in taken:
-            number += 1
-            label = f"{column.label} {number}"
-        taken.add(label)
-        result.append(replace(column, label=label))
-    return result
+    counts, found = Counter(column.label for column in columns), dict[str, Column]()
+    for column in columns:
+        name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label
+        label = next(each for each in chain([name], (f"{name} {number}" for number in count(2))) if each not in found)
+        found[label] = replace(column, label=label)
+    return list(found.values())

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def _of_run(source: Source) -> Iterator[Log | Unread]:
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False
-            yield log
+            yield log if log.hosts else replace(log, hosts=frozenset(run.hosts))
     for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty and source.named else ()):
         yield Unread(source.name, reason, damaged=True)
 
