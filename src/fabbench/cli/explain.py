@@ -14,7 +14,8 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
-from fabbench.runs import parse_file
+from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.parse_file import parse_together
 
 
 @output
@@ -35,7 +36,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    sources, proof = options.logs_and_runs(inputs, store, **known)
+    proof = options.known_proof(**known)
     status = Exit.FINE
     records: list[dict[str, object]] = []
 
@@ -49,8 +50,8 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
         return Exit.FINE if good else Exit.UNTRUSTED
 
     jobs: dict[str, list[str]] = {}
-    for source in sources:
-        for name, entries in groupby(parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source):
+    for source in sources_of(inputs, store, proof):
+        for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
             results = list(entries)
             logs = [entry for entry in results if isinstance(entry, Log)]
             unread = [entry for entry in results if not isinstance(entry, Log)]
@@ -59,7 +60,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
             else:
                 status = worst(status, write(logs), terminal.say_unread(unread))
     for names in jobs.values():
-        status = worst(status, write(parse_file.parse_together(names, proof=proof)))
+        status = worst(status, write(parse_together(names, proof=proof)))
     if form == "json":
         click.echo(to_json({"format": 1, "logs": records}), nl=False)
     click.get_current_context().exit(status)

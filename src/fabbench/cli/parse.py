@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +14,8 @@ from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
 from fabbench.runs import parse_on_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fabbench.runs.log_files import Source
+from fabbench.runs.inputs import sources_of
+from fabbench.runs.log_files import Source
 
 
 @output
@@ -42,12 +39,13 @@ def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool,
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    sources, proof = options.logs_and_runs(inputs, store, **known)
+    proof = options.known_proof(**known)
+    sources = sources_of(inputs, store, proof)
     job = parse_on_cores.ParseJob(form=form, proof=proof, color=sys.stdout.isatty(), width=width())
     click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
 
 
-def _print(sources: "Sequence[Source]", named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
+def _print(sources: list[Source], named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
     """Print the logs as they are read; list on stderr those that cannot be. `lenient`: ignore outcomes."""
     frame = log_writer(job.form)
     unread: list[Unread] = []

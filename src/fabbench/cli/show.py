@@ -33,23 +33,29 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
     Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
-    from fabbench.report import render_comparison
-    from fabbench.report.json_contract import to_json
-    from fabbench.runs.load_columns import load
-    from fabbench.runs.open_run import whole_runs
+    from fabbench.runs.inputs import whole_runs
+    from fabbench.runs.load_columns import load, load_job
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.stored_results import stored_columns, stored_comparison
     from fabbench.runs.sweep_store import is_sweep
 
-    if any(job.values()):
-        _show_job(form, metric, **job)
+    if job["login"] and not job["from_job"]:
+        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
+    if job["from_job"]:
+        state, columns = load_job(str(job["from_job"]), job["login"])
+        terminal.notify(state)
+        _show_columns(columns, form, metric)
     runs = whole_runs(named, store)
     if len(runs) != 1:
         _show_columns(load(named, store=store), form, metric)
-    stored = StoredRun(runs[0])
-    if is_sweep(stored.path):
-        _show_sweep(stored, form, metric)
-        return
+    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric)
+
+
+def _show_run(stored: "StoredRun", form: str, metric: str | None) -> None:
+    from fabbench.report import render_comparison
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.load_columns import stored_columns
+    from fabbench.runs.stored_results import stored_comparison
+
     columns = stored_columns(stored)
     comparison = stored_comparison(columns, metric) if columns else None
     logs = {column.label: column.logs for column in columns}
@@ -80,16 +86,6 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
         raise click.exceptions.Exit(Exit.REFUSED)
     if not any(execution.logs for execution in stored.executions):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
-
-
-def _show_job(form: str, metric: str | None, *, from_job: int | None, login: str | None) -> NoReturn:
-    from fabbench.runs.load_columns import load_job
-
-    if from_job is None:
-        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
-    state, columns = load_job(str(from_job), login)
-    terminal.notify(state)
-    _show_columns(columns, form, metric)
 
 
 def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None) -> NoReturn:

@@ -17,7 +17,7 @@ from fabbench.runs.document import decode, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST
 from fabbench.runs.index import open_index
 from fabbench.runs.indexed_run import IndexedRun, RunSetup, read_run
-from fabbench.runs.open_run import open_run
+from fabbench.runs.inputs import open_run
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -86,11 +86,14 @@ def baselines(store: Path) -> Iterator[Baseline]:
             yield baseline
 
 
-def baseline_input(ref: str, store: Path) -> str:
+def baseline_input(ref: str, store: Path, compared: str = "") -> str:
     """Convert a baseline to an input of a comparison: NAME or NAME:CONFIG becomes its run.
 
-    Anything else is returned unchanged. Raise RequestError if its run has been removed.
+    ``last-good`` becomes the last good run before the one that is `compared`. Anything else is returned
+    unchanged. Raise RequestError if its run has been removed.
     """
+    if ref == LAST_GOOD and compared:
+        return last_good_before(compared, store)
     name, colon, configuration = ref.partition(":")
     baseline = _read_baseline(name, store)
     if baseline is None:

@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.plan import STORE
-from fabbench.runs.log_files import Source, expand, listed, require_logs, stem
+from fabbench.runs.inputs import require_logs, sources_of
+from fabbench.runs.log_files import Source, listed, stem
 from fabbench.runs.parse_file import parse_configurations
+
+if TYPE_CHECKING:
+    from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
@@ -34,7 +39,7 @@ def load(
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
-    Inputs are those of `expand`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
+    Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
     file, a directory or a list of log files one column, or one per configuration of a script. `fabrics`
     judges log files as measured on these, one per input (``any``: not judged); `labels` names the columns;
     `known` is what is known about the nodes of log files. Raise MachineError for an input that cannot be read,
@@ -45,7 +50,7 @@ def load(
             f"Got {len(fabrics)} --fabric for {counted(len(inputs), 'input')}.",
             hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
         )
-    found = [(str(each), expand([str(each)], store)) for each in inputs]
+    found = [(str(each), sources_of([str(each)], store)) for each in inputs]
     require_logs([source for _, sources in found for source in sources], known)
     loaded = [
         column
@@ -119,7 +124,6 @@ def _run(source: Source) -> list[Column]:
     """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.stored_results import stored_columns
     from fabbench.runs.sweep_store import require_executions
 
     run = require_executions(StoredRun(Path(source.name)))
@@ -132,6 +136,24 @@ def _run(source: Source) -> list[Column]:
         source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
     )
     return stored_columns(run, source.configuration, [skipped])
+
+
+def stored_columns(run: "StoredRun", only: str = "", skipped: Sequence[Log] = ()) -> list[Column]:
+    """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
+
+    One without results has the `skipped` logs, or is left out.
+    """
+    return [
+        Column(
+            label=each.label,
+            logs=tuple(logs),
+            source=f"run {run.id}",
+            variant=run.variant(each),
+            max_repeats=run.max_repeats,
+        )
+        for each in run.configurations
+        if only in {"", each.label} and (logs := run.logs(each.label) or skipped)
+    ]
 
 
 def matching_column(baseline: Sequence[Column], label: str) -> Column:

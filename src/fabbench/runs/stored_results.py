@@ -12,14 +12,13 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.folders import VERDICT
-from fabbench.runs.load_columns import load
+from fabbench.runs.load_columns import load, stored_columns
 from fabbench.runs.store import StoredExecution, StoredRun
 
 if TYPE_CHECKING:
@@ -30,24 +29,6 @@ _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 _MAX_PROGRAMS = 12
 _ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
 """How configurations of one run are compared: each fabric has the endpoint that suits it."""
-
-
-def stored_columns(run: StoredRun, only: str = "", skipped: Sequence[Log] = ()) -> list[Column]:
-    """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
-
-    One without results has the `skipped` logs, or is left out.
-    """
-    return [
-        Column(
-            label=each.label,
-            logs=tuple(logs),
-            source=f"run {run.id}",
-            variant=run.variant(each),
-            max_repeats=run.max_repeats,
-        )
-        for each in run.configurations
-        if only in {"", each.label} and (logs := run.logs(each.label) or skipped)
-    ]
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:

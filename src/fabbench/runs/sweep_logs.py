@@ -20,8 +20,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.log_files import expand
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -46,10 +45,10 @@ class SweepLogs:
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
     """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
-    sources = expand(names, store)
+    sources = sources_of(names, store)
     sweeps = [stored_sweep(Path(each.name)) for each in sources if each.run and is_sweep(Path(each.name))]
     others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
-    entries = [entry for source in others for entry in parse_source(source)]
+    entries = [entry for source in others for entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):

@@ -21,8 +21,8 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.runs.document import decode, read, write, writing
-from fabbench.runs.folders import SWEEP, VERDICT
-from fabbench.runs.open_run import open_run
+from fabbench.runs.folders import SWEEP, SWEEP_LOGS, VERDICT
+from fabbench.runs.inputs import open_run
 from fabbench.runs.store import RunFolder, RunWriter, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -35,8 +35,6 @@ _SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
-LOGS = "logs"
-"""The folder of a sweep's directory that holds the output of its tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,7 @@ class SweepWriter(RunFolder):
     def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
         """Create a sweep from a new run. Raise MachineError if that is impossible."""
         with writing(run.path / SWEEP):
-            (run.path / LOGS).mkdir()
+            (run.path / SWEEP_LOGS).mkdir()
             write(run.path / SWEEP, asdict(document))
         return cls(run.path)
 
@@ -155,7 +153,7 @@ class SweepWriter(RunFolder):
 
 def log_path(path: Path, number: int) -> Path:
     """Return where a sweep stores the output of the programs of a test."""
-    return path / LOGS / f"{number:06}.log.gz"
+    return path / SWEEP_LOGS / f"{number:06}.log.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
