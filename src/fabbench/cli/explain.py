@@ -26,7 +26,7 @@ from fabbench.runs.parse_file import parse_together
 @options.form(("text", "json"), "How to write the diagnoses.")
 @options.store
 def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> None:
-    """Diagnose which network a log or a run used, and why.
+    """Diagnose which network a log or run used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
