@@ -1,23 +1,19 @@
 """Logs as pandas data frames, for notebooks. The only module that imports pandas."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from fabbench.plan import STORE
 from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
-from fabbench.runs.document import ENVIRONMENT_VARIABLE
-from fabbench.runs.open_run import open_run
-from fabbench.runs.parse_file import parse_all
+from fabbench.runs.inputs import parse_all
 
 
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
     """Read logs into a tidy data frame: one row per sample, in base units.
 
-    `sources` are files (any log that `fabbench parse` reads), directories, or runs by id, name or
-    `last`. `fabric`: the requested fabric, by which logs are judged. Columns: those of
+    `sources` are those of `fabbench parse`: logs, directories, runs. `fabric`: the requested fabric, by which
+    logs are judged. Columns: those of
     ``fabbench parse --format csv``, and `execution`, which numbers the logs; labels that do not apply are
     missing. Raise MachineError if a file cannot be read.
     """
@@ -26,16 +22,9 @@ def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
 
 
 def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[str, object]]:
-    for execution, log in enumerate(parse_all(map(_source, sources), fabric=fabric)):
+    for execution, log in enumerate(parse_all(sources, fabric=fabric)):
         for record in log_records(log):
             yield {"execution": execution, **record}
-
-
-def _source(source: str | Path) -> str | Path:
-    """Return the directory of a run given by id, name or `last`; return any other source as it is."""
-    if Path(source).exists() or not isinstance(source, str) or Path(source).suffix or source == "-":
-        return source
-    return open_run(source, Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)).path / "exec"
 
 
 def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:

@@ -1,8 +1,7 @@
 """``fabbench compare``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -91,7 +90,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN
+    from fabbench.runs.load_columns import NOTHING_KNOWN, load, with_labels
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -100,7 +99,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
             parsed_gates = parse_gates(gates, strict=strict)
         known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=known)
+        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=known)
+        if baseline:
+            columns = with_labels([*columns, _baseline(baseline, inputs[0], columns[0].label, store)], labels)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
@@ -111,16 +112,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
 
 
-def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more: Any) -> "list[Column]":
-    """Read the inputs, and the baseline after them. Raise FabbenchError."""
-    from fabbench.runs.load_columns import columns, load, matching_column, with_labels
+def _baseline(baseline: str, compared: str, label: str, store: Path) -> "Column":
+    from fabbench.runs.baselines import baseline_input
+    from fabbench.runs.load_columns import load, matching_column
 
-    if baseline is None:
-        return load(*inputs, store=store, **more)
-    from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_before
-
-    labels = more.pop("labels")
-    loaded = load(*inputs, store=store, **more)
-    last_good = baseline == LAST_GOOD
-    name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
-    return with_labels([*loaded, matching_column(columns(name, store=store), loaded[0].label)], labels)
+    return matching_column(load(baseline_input(baseline, store, compared), store=store), label)

@@ -1,61 +1,53 @@
 """``fabbench parse``: existing logs, read, judged and printed."""
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fabbench.cli import options
+from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.cli.terminal import files_progress, say, width, write_drawn
+from fabbench.cli.terminal import files_progress, say_unread, width, write_drawn
+from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
 from fabbench.runs import parse_on_cores
-from fabbench.runs.log_files import expand
-
-if TYPE_CHECKING:
-    from fabbench.logs.learned_prefixes import Unread
+from fabbench.runs.inputs import sources_of
+from fabbench.runs.log_files import Source
 
 
 @output
 @click.command(name="parse")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @options.form(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
 @options.fabric_of_logs
 @options.nodes_of_logs
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    files: tuple[str, ...],
-    form: str,
-    fabric: str | None,
-    instance_type: str | None,
-    nodes: int | None,
-    nics: int | None,
-    *,
-    exit_zero: bool,
-) -> None:
+@options.store
+def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool, **known: Any) -> None:
     """Read benchmark logs and print their results.
 
-    FILE is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or an output.log
-    of a fabbench run, with the prefixes of any launcher; - is standard input. It may be compressed (gzip,
+    LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
+    nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be compressed (gzip,
     bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
     those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured.
     Many files, and large ones, are read on all cores.
 
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    color = sys.stdout.isatty()
-    job = parse_on_cores.ParseJob(
-        form=form, proof=options.known_proof(fabric, instance_type, nodes, nics), color=color, width=width()
-    )
-    click.get_current_context().exit(_print(files, job, lenient=exit_zero))
+    proof = options.known_proof(**known)
+    sources = sources_of(inputs, store, proof)
+    job = parse_on_cores.ParseJob(form=form, proof=proof, color=sys.stdout.isatty(), width=width())
+    click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
 
 
-def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
+def _print(sources: list[Source], named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
     """Print the logs as they are read; list on stderr those that cannot be. `lenient`: ignore outcomes."""
     frame = log_writer(job.form)
-    sources = expand(files)
     unread: list[Unread] = []
     logs, untrusted, separator = 0, False, ""
     sys.stdout.write(frame.opening)
@@ -71,14 +63,8 @@ def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: boo
             advance()
             logs += piece.logs
             untrusted = untrusted or piece.untrusted
-    errors = [(entry.source, entry.reason) for entry in unread if not entry.remark]
-    if not logs and not errors:
-        errors.append((", ".join(files), "No log found in it."))
-    sys.stdout.write(frame.closing(errors))
+    if not logs and all(entry.remark for entry in unread):
+        unread.append(Unread(named, "No log found in it."))
+    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
     sys.stdout.flush()
-    for entry in unread:
-        if entry.remark:
-            say(f"Note: {entry.source}: {entry.reason}")
-    for source, reason in errors:
-        say(f"Error: {source}: {reason.removeprefix(f'{source} ')}")
-    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)
+    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, say_unread(unread))

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,41 +11,46 @@ from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
 from fabbench.model.errors import Exit, RequestError, worst
 
+if TYPE_CHECKING:
+    from fabbench.report.page import RunPage
+
 
 @output
-@click.command(short_help="Write runs as an HTML page, to read or to send.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@click.command(short_help="Write runs or logs as an HTML page, to read or to send.")
+@click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
-def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
-    """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
+def command(inputs: tuple[str, ...], metric: str | None, store: Path) -> None:
+    """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
-    RUN is a directory, an id, the beginning or the end of one, or `last`, the default; or a file of what
-    `compare` reads: logs, or a table of results. Several runs begin with an overview; with more than 100,
-    each has one metric. The page is one file without scripts, and nothing in it is fetched from elsewhere.
-
-    The page of a sweep has its suspects and a heat map of all pairs.
+    RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is a section,
+    and several begin with an overview; with more than 100, each has one metric. Everything else that `compare`
+    takes (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the baseline.
+    The page is one file without scripts, and nothing in it is fetched from elsewhere. The section of a sweep has
+    its suspects and a heat map of all pairs.
 
     Example: fabbench report last -o report.html
+
+    Example: fabbench report efa.log tcp.log -o report.html
     """
     from fabbench import __version__
-    from fabbench.report.page import page_of
-    from fabbench.runs.open_run import open_runs
+    from fabbench.report.page import page_of, run_section
+    from fabbench.runs.inputs import whole_runs
     from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    refs = runs or ("last",)
-    found = iter(open_runs([each for each in refs if not Path(each).is_file()], store))
-    paths = [Path(each) if Path(each).is_file() else next(found).path for each in refs]
-    stored = list({path.resolve(): path for path in paths}.values())
+    found = {each: whole_runs(each, store) for each in inputs or ("last",)}
+    compared = _pages([each for each, runs in found.items() if not runs], store, metric)
+    sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
+    stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
     written = []
     with terminal.files_progress(len(stored)) as read:
-        for each in stored_sections(stored, metric):
+        for each in stored_sections(stored, metric, first=len(sections) + 1):
             written.append(each)
             read()
     note = BRIEF if len(written) > MANY else ""
-    sys.stdout.writelines(page_of([each.section for each in written], __version__, note=note))
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__, note=note))
     status = Exit.FINE
     for each in written:
         for sentence in each.damage:
@@ -54,3 +60,16 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
         elif not each.measured:
             status = worst(status, Exit.UNTRUSTED)
     raise click.exceptions.Exit(status)
+
+
+def _pages(inputs: list[str], store: Path, metric: str | None) -> "list[RunPage]":
+    """Return the page of inputs that are compared, or one of each if they cannot be. Raise FabbenchError."""
+    from fabbench.runs.stored_results import logs_page
+
+    try:
+        return [logs_page(inputs, store, metric)] if inputs else []
+    except RequestError as error:
+        if len(inputs) == 1:
+            raise
+        terminal.notify(f"{error} Each has its own section.")
+    return [logs_page([each], store, metric) for each in inputs]

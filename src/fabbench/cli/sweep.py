@@ -31,8 +31,10 @@ class _Sweep(SweepGroup):
     "--from",
     "sources",
     multiple=True,
-    metavar="FOLDER",
-    help="Logs of pairs of nodes that you have run: a directory, an archive or a file. Can be given several times.",
+    metavar="LOG|RUN",
+    shell_complete=complete_run,
+    help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
+    "its tests again. Can be given several times.",
 )
 @click.option(
     "--resume",
@@ -58,8 +60,8 @@ def command(
     A test that fails, hangs or uses another network is evidence, and the sweep goes on.
 
     With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken from the
-    log itself (NCCL, MPI), or from the name of its file, such as nccl_node-01_node-02.log. A pair that failed
-    counts as evidence.
+    log itself (NCCL, MPI), from its run, or from the name of its file, such as nccl_node-01_node-02.log. A pair
+    that failed counts as evidence.
 
     The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
     judge.
@@ -82,9 +84,7 @@ def command(
             )
         _resume(ctx, resume, store)
     elif sources:
-        if "store" in given:
-            raise RequestError("--store has no effect with --from.", hint="Leave it out.")
-        _read(ctx, sources, metric)
+        _read(ctx, sources, store, metric)
     else:
         raise RequestError(
             "Nothing to test and nothing to read: a benchmark or --from is missing.",
@@ -106,18 +106,20 @@ def _require_none(given: dict[str, str], benchmark: str) -> None:
         raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
 
 
-def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
+def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> None:
     from fabbench.runs.sweep_logs import read_sweep_logs
 
     how = answer_options(ctx)
     if groups_from_cluster(how.groups):
         raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
-    logs = read_sweep_logs(sources, metric)
+    logs = read_sweep_logs(sources, store, metric)
     for source, reason in logs.left_out[:_MAX_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")
     if len(logs.left_out) > _MAX_NAMED:
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
-    status = print_answer(logs.results, logs.metric, logs.nodes, how, left_out=logs.left_out)
+    groups = None if how.groups else logs.group_of
+    known = (logs.results, logs.metric, logs.nodes, how)
+    status = print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=groups)
     raise click.exceptions.Exit(status)
 
 

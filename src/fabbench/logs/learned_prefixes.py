@@ -337,7 +337,7 @@ _OWN = lazy(
     r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
 )
 """The beginning of fabbench's own files, which quote lines of logs."""
-_RESULTS = "This is a table of results and no run: fabbench compare reads it."
+_RESULTS = "This is a table of results and no log: fabbench compare and report read it."
 
 
 class Unread(NamedTuple):

@@ -37,6 +37,7 @@ class RunPage:
     """The contents of a page about one run."""
 
     id: str
+    kind: str = "run"
     name: str = ""
     about: str
     """Benchmark and target."""
@@ -64,7 +65,7 @@ class RunSection(NamedTuple):
     """One run as a section of a page."""
 
     id: str
-    about: str
+    title: str
     row: Mapping[str, str]
     """Its row in an overview: column → text."""
     html: str
@@ -72,7 +73,7 @@ class RunSection(NamedTuple):
 
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
-    title = f"{runs[0].about}: run {runs[0].id}" if len(runs) == 1 else counted(len(runs), "fabbench run")
+    title = runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run")
     overview = [bullet_list([note] if note else []), _overview(runs)] if len(runs) > 1 else []
     return document(title, chain(overview, (run.html for run in runs)), version)
 
@@ -93,7 +94,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Created": run.created,
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, run.about, row, html)
+    return RunSection(run.id, f"{run.about}: {run.kind} {run.id}", row, html)
 
 
 def _overview(runs: Sequence[RunSection]) -> str:
@@ -112,7 +113,7 @@ def _headlines(run: RunPage) -> list[str]:
 
 def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
     named = f" “{run.name}”" if run.name else ""
-    yield f"<h2>Run {text(run.id + named)}</h2>\n"
+    yield f"<h2>{run.kind.capitalize()} {text(run.id + named)}</h2>\n"
     counts = f"{'Tests' if run.sweep else 'Executions'}: {run.outcomes}"
     yield f'<p class="faint">{text(f"{run.about}, {run.created}. {counts}.")}</p>\n'
     yield from (f'<p class="lead">{text(line)}</p>\n' for line in headlines or ["No result."])
@@ -141,8 +142,7 @@ def _sweep(report: SweepReport) -> Iterator[str]:
 
 
 def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:
-    inner = "".join(parts)
-    if inner:
+    if inner := "".join(parts):
         yield f"<h3>{title}</h3>\n{inner}"
 
 

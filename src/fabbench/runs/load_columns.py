@@ -9,16 +9,21 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.plan import STORE
-from fabbench.runs.folders import REQUEST
-from fabbench.runs.log_files import expand, is_log_file, listed, stem
+from fabbench.runs.inputs import require_logs, sources_of
+from fabbench.runs.log_files import Source, listed, stem
 from fabbench.runs.parse_file import parse_configurations
+
+if TYPE_CHECKING:
+    from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
@@ -34,25 +39,23 @@ def load(
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
-    A run (a directory, an id in the store, or ``last``) has a column per configuration, ``RUN:CONFIG`` only
-    that one, a log file, a directory or a comma-separated list of log files one column, or one per
-    configuration of a script. `fabrics` judges log files as measured on these, one per input (``any``: not
-    judged); `labels` names the columns; `known` is what is known about the nodes of log files. Raise
-    MachineError for an input that cannot be read, RequestError for a wrong number of fabrics or labels.
+    Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
+    file, a directory or a list of log files one column, or one per configuration of a script. `fabrics`
+    judges log files as measured on these, one per input (``any``: not judged); `labels` names the columns;
+    `known` is what is known about the nodes of log files. Raise MachineError for an input that cannot be read,
+    RequestError for a wrong number of fabrics or labels.
     """
-    if known != NOTHING_KNOWN and not any(_log_files(str(each)) for each in inputs):
-        raise RequestError(
-            "--instance-type, --nodes and --nics have no effect on runs.", hint="A run knows its nodes: leave them out."
-        )
     if fabrics and len(fabrics) != len(inputs):
         raise RequestError(
             f"Got {len(fabrics)} --fabric for {counted(len(inputs), 'input')}.",
             hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
         )
+    found = [(str(each), sources_of([str(each)], store)) for each in inputs]
+    require_logs([source for _, sources in found for source in sources], known)
     loaded = [
         column
-        for argument, fabric in zip(inputs, fabrics or (None,) * len(inputs), strict=True)
-        for column in columns(str(argument), store=store, fabric=fabric, known=known)
+        for (argument, sources), fabric in zip(found, fabrics or (None,) * len(inputs), strict=True)
+        for column in _columns(argument, sources, fabric, known)
     ]
     return with_labels(loaded, labels)
 
@@ -72,45 +75,18 @@ def load_job(job: str, login: str | None) -> tuple[str, list[Column]]:
         return launcher.fetch_output(Target(name="slurm", launcher="slurm", options=options), job, file), load(file)
 
 
-def columns(argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN) -> list[Column]:
-    """Read one argument: log files, a run (directory, id, `last`), or `RUN:CONFIG`.
-
-    Files are one column, named after them and judged against `fabric` if given; a run has one per
-    configuration, judged when it was measured, and so does a file with several configurations of a script.
-    Raise MachineError for an argument that cannot be read or is not recognized.
-    """
-    proof = None if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
-    path = Path(argument)
-    if files := _log_files(argument):
-        return _read(argument, files, proof or (known if known != NOTHING_KNOWN else None))
-    if proof is not None:
-        raise RequestError(
-            f"--fabric {fabric} is for a log file, which {argument} is not.",
-            hint="A run was judged against its own fabrics when it was measured: pass --fabric any for it.",
-        )
-    run, colon, configuration = argument.rpartition(":")
-    if colon and not path.exists():
-        return _run(run, configuration, store)
-    if not path.exists() and (path.suffix or len(path.parts) > 1):
-        raise MachineError(f"File not found: {argument}.", hint="Pass a log file, a run, or RUN:CONFIG.")
-    return _run(argument, "", store)
-
-
-def _log_files(argument: str) -> Sequence[str]:
-    """Return the log files that an argument names; empty if it is a run. Raise FabbenchError."""
-    parts, path = listed(argument), Path(argument)
-    if argument == "-" or is_log_file(argument):
-        return (argument,)
-    if len(parts) == 1 and (argument == "last" or not path.is_dir() or (path / REQUEST).is_file()):
-        return ()
-    if missing := [part for part in parts if not is_log_file(part) and not Path(part).is_dir()]:
-        raise MachineError(f"File not found: {missing[0]}.", hint="Each part of a list must be a log file.")
-    files = [source.name for source in expand(parts)]
-    if any(Path(file).name == REQUEST for file in files):
+def _columns(
+    argument: str, sources: Sequence[Source], fabric: str | None = None, known: Proof = NOTHING_KNOWN
+) -> list[Column]:
+    proof = known if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
+    if len(sources) == 1 and sources[0].run and sources[0].named:
+        require_logs(sources, proof if proof is not known else None)
+        return _run(sources[0])
+    if any(source.run for source in sources):
         raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
-    if not files:
+    if not sources:
         raise _unrecognized(argument)
-    return files
+    return _read(argument, [source.name for source in sources], proof if proof != NOTHING_KNOWN else None)
 
 
 def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Column]:
@@ -144,29 +120,37 @@ def _name(argument: str) -> str:
     return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
 
 
-def _run(ref: str, chosen: str, store: Path) -> list[Column]:
-    """Make a column of each configuration, or only of `chosen`. One that never started is `skipped`."""
+def _run(source: Source) -> list[Column]:
+    """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
-    from fabbench.runs.open_run import open_run
-    from fabbench.runs.stored_results import stored_column
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import require_executions
 
-    run = require_executions(open_run(ref, store))
+    run = require_executions(StoredRun(Path(source.name)))
     if run.damage:
         raise MachineError(
             f"Run {run.id} is damaged: {run.damage[0]}", hint=f"fabbench show {run.id} prints what can be read."
         )
-    named = {configuration.label: configuration for configuration in run.configurations}
-    if chosen and chosen not in named:
-        raise RequestError(f"Run {run.id} has no configuration {chosen}.", hint=f"It has {', '.join(named)}.")
-    why = "No execution of this configuration started."
-    skipped = Log(
-        source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
-    )
+    why, outcome = "No execution of this configuration started.", Outcome.SKIPPED
+    skipped = Log(source=source.name, benchmark=run.benchmark, case=None, outcome=outcome, reason=why, facts={})
+    return stored_columns(run, source.configuration, [skipped])
+
+
+def stored_columns(run: "StoredRun", only: str = "", skipped: Sequence[Log] = ()) -> list[Column]:
+    """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
+
+    One without results has the `skipped` logs, or is left out.
+    """
     return [
-        stored_column(run, configuration, run.logs(label) or (skipped,))
-        for label, configuration in named.items()
-        if chosen in {"", label}
+        Column(
+            label=each.label,
+            logs=tuple(logs),
+            source=f"run {run.id}",
+            variant=run.variant(each),
+            max_repeats=run.max_repeats,
+        )
+        for each in run.configurations
+        if only in {"", each.label} and (logs := run.logs(each.label) or skipped)
     ]
 
 
@@ -202,18 +186,9 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
 
 def _distinct(columns: Sequence[Column]) -> list[Column]:
     """Add the source of a column, and then a number, to labels that several columns have."""
-    counts = Counter(column.label for column in columns)
-    named = [
-        replace(column, label=f"{column.label} ({column.source})") if counts[column.label] > 1 else column
-        for column in columns
-    ]
-    taken: set[str] = set()
-    result = []
-    for column in named:
-        label, number = column.label, 1
-        while label in taken:
-            number += 1
-            label = f"{column.label} {number}"
-        taken.add(label)
-        result.append(replace(column, label=label))
-    return result
+    counts, found = Counter(column.label for column in columns), dict[str, Column]()
+    for column in columns:
+        name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label
+        label = next(each for each in chain([name], (f"{name} {number}" for number in count(2))) if each not in found)
+        found[label] = replace(column, label=label)
+    return list(found.values())

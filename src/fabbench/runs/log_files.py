@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError
+from fabbench.runs.folders import REQUEST
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -52,10 +53,15 @@ class Bytes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file to read. `named`: the user named it, so it must contain a log."""
+    """What a command reads: a log file, or a run of a store."""
 
     name: str
+    """The file, or the directory of the run."""
     named: bool = True
+    """Whether the user named it, so that it must contain a log."""
+    run: bool = False
+    configuration: str = ""
+    """The only one of a run that was named; empty: all."""
 
 
 _ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile": "BadZipFile"}
@@ -127,7 +133,7 @@ def _exists(name: str) -> bool:
 
 
 def expand(names: Iterable[str]) -> list[Source]:
-    """List the files: a directory stands for all files in and below it, except hidden ones.
+    """List the files: a directory stands for all files and runs in and below it, except hidden ones.
 
     A comma-separated list stands for its parts. For skipped pipes, sockets and devices, UnreadWarning is
     issued. Raise MachineError if a directory cannot be listed.
@@ -145,6 +151,10 @@ def _expanded(name: str) -> Iterator[Source]:
         raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
     for folder, folders, files in os.walk(path, onerror=refuse):
+        if REQUEST in files:
+            yield Source(name=folder, named=folder == str(path), run=True)
+            folders.clear()
+            continue
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for file in sorted(entry for entry in files if not entry.startswith(".")):
             full = Path(folder, file)

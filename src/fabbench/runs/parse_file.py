@@ -1,26 +1,24 @@
 """Log files → judged logs. Memory is bounded by one execution, not by the file."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs
+from fabbench.runs.log_files import Bytes, LogStream, Source, open_all, open_logs
 from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
 _MAX_DOCUMENT = 1 << 27
 """Limit in bytes of a document, which is read whole; a larger file is not a document."""
-_MAX_PREAMBLE = 100_000
-"""Limit of the lines before the first marker that are kept for configurations that begin later."""
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -34,15 +32,17 @@ def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending |
         yield from parse_stream(log, log.name, proof=proof, ending=ending)
 
 
-def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log | Unread]:
+def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
     """Read a file as named by the user: yield its logs, and for each log file without a result the reason.
 
-    A file in a directory or an archive that is unrelated to any benchmark is left out.
+    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory or an archive
+    that is unrelated to any benchmark is left out.
     """
     empty = True
     try:
         for file in open_logs(source.name):
-            for entry in _read_whole(file, proof, named=source.named and file.name == source.name):
+            named = source.named and file.name == source.name
+            for entry in _read_whole(file, proof, named=named, tables=tables and named):
                 empty = False
                 yield entry
     except FabbenchError as error:
@@ -52,10 +52,10 @@ def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log 
         yield Unread(source.name, NO_KNOWN_OUTPUT)
 
 
-def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterator[Log | Unread]:
+def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bool) -> Iterator[Log | Unread]:
     empty = True
     try:
-        for log in parse_stream(file, file.name, proof=proof):
+        for log in parse_stream(file, file.name, proof=proof, tables=tables):
             empty = False
             if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
                 yield log
@@ -72,47 +72,19 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterato
 
 
 def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dict[str, tuple[Log, ...]]:
-    """Read a log file once: configuration → its logs, in the order that the configurations begin.
+    """Read a log file or a table: configuration → its logs, in the order that the configurations begin.
 
-    The output of a fabbench script names them; any other file is entirely of configuration ``""``. Text
-    before the first marker belongs to each. Raise MachineError if the file cannot be read.
+    The output of a fabbench script names them, and tables their columns; any other file is entirely of
+    configuration ``""``. Raise MachineError if the file cannot be read.
     """
-    by_configuration: dict[str, tuple[Log, ...]] = {}
+    found: dict[str, tuple[Log, ...]] = {}
     for file in open_logs(str(path)):
-        for configuration, read in _configurations(file, proof).items():
-            by_configuration[configuration] = (*by_configuration.get(configuration, ()), *read)
-    if len(by_configuration) > 1 and not by_configuration.get("", ("",)):
-        del by_configuration[""]
-    return by_configuration
-
-
-def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log, ...]]:
-    source, preamble, kept_lines = file.name, list[str](), 0
-    block = file.read(BLOCK)
-    record, block = _document(block, file)
-    if record is not None:
-        return {"": (judge(record, source=source, proof=proof),)}
-    head = block.decode("utf-8", "replace")
-    if is_table(head):
-        return table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
-    sample = lines_to_learn_from(block)
-    parsers: dict[str, tuple[LogParser, list[Log]]] = {
-        "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
-    }
-    for configuration, text in _by_configuration(blocks(block, file)):
-        if configuration and "" in parsers:
-            parsers = {configuration: parsers[""]}
-        elif configuration not in parsers:
-            parser = LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False)
-            earlier = [log for each in preamble for log in logs(parser.feed_text(each))]
-            parsers[configuration] = parser, earlier
-        if not configuration and kept_lines < _MAX_PREAMBLE:
-            preamble.append(text)
-            kept_lines += text.count("\n") + 1
-        parser, read = parsers[configuration]
-        read += logs(parser.feed_text(text))
-    found = {configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()}
-    return found if any(found.values()) else table_logs(head, source, proof)
+        read = list(_labeled(file, file.name, proof, tables=True))
+        for label, log in read:
+            found[label] = (*found.get(label, ()), log)
+        if not read:
+            found |= table_logs(file.head.decode("utf-8", "replace"), file.name, proof)
+    return found
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
@@ -122,29 +94,65 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
-    read: list[Log] = []
-    for file in open_all(names):
-        for text in blocks(file.read(BLOCK), file):
-            read += logs(parser.feed_text(text))
+    texts = (text for file in open_all(names) for text in blocks(file.read(BLOCK), file))
+    read = [log for text in texts for log in logs(parser.feed_text(text))]
     return [*read, *logs(parser.close(None))]
 
 
 def parse_stream(
-    file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None
+    file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None, tables: bool = False
 ) -> Iterator[Log]:
-    """Read an open binary stream."""
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV."""
+    return (log for _, log in _labeled(file, source, proof, ending, tables=tables))
+
+
+def _labeled(
+    file: Bytes, source: str, proof: Proof | None, ending: Ending | None = None, *, tables: bool = False
+) -> Iterator[tuple[str, Log]]:
+    """Yield logs with their configurations, or the columns of a table."""
     record, block = _document(file.read(BLOCK), file)
     if record is not None:
-        yield judge(record, source=source, proof=proof, ending=ending)
+        yield "", judge(record, source=source, proof=proof, ending=ending)
         return
-    parser = LogParser(source, proof=proof, prefixes=Prefixes(lines_to_learn_from(block)), live=False)
+    if tables and is_table(block.decode("utf-8", "replace")):
+        columns = table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
+        yield from ((label, log) for label, each in columns.items() for log in each)
+        return
+    sample, marked = lines_to_learn_from(block), MARKER_SIGN.encode() in block
+    # Each configuration has its own parser: what one has printed is no evidence about another.
+    make = partial(LogParser, source, proof=proof, live=False)
+    parsers, preamble, damage = {"": make(prefixes=Prefixes(sample))}, list[str](), None
     try:
-        for text in blocks(block, file):
-            yield from logs(parser.feed_text(text))
-    except MachineError:
-        yield from logs(parser.close(Ending(stopped="The file could not be read to its end.")))
-        raise
-    yield from logs(parser.close(ending))
+        for configuration, text in _by_configuration(blocks(block, file)):
+            if configuration and "" in parsers:
+                parsers = {configuration: parsers[""]}
+            elif configuration not in parsers:
+                parsers[configuration] = make(prefixes=Prefixes(sample))
+                for each in preamble:
+                    parsers[configuration].feed_text(each)
+            if not configuration and marked:
+                preamble.append(text)
+            yield from ((configuration, log) for log in logs(parsers[configuration].feed_text(text)))
+    except MachineError as error:
+        damage, ending = error, Ending(stopped="The file could not be read to its end.")
+    for configuration, parser in parsers.items():
+        yield from ((configuration, log) for log in logs(parser.close(ending)))
+    if damage is not None:
+        raise damage
+
+
+def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield text with its configuration: that of the last marker; empty before the first marker."""
+    configuration = ""
+    for text in blocks:
+        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
+        for number, line in enumerate(lines):
+            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
+            if match and match[1] != configuration:
+                if number > begin:
+                    yield configuration, "\n".join(lines[begin:number])
+                configuration, begin = match[1], number
+        yield configuration, "\n".join(lines[begin:])
 
 
 def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
@@ -171,20 +179,6 @@ def lines_to_learn_from(block: bytes) -> list[str]:
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
 
 
-def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield text with its configuration: that of the last marker; empty before the first marker."""
-    configuration = ""
-    for text in blocks:
-        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
-        for number, line in enumerate(lines):
-            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
-            if match and match[1] != configuration:
-                if number > begin:
-                    yield configuration, "\n".join(lines[begin:number])
-                configuration, begin = match[1], number
-        yield configuration, "\n".join(lines[begin:])
-
-
 def blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
@@ -199,25 +193,3 @@ def blocks(block: bytes, file: Bytes) -> Iterator[str]:
         block = file.read(BLOCK)
     if rest:
         yield rest.decode("utf-8", "replace").rstrip("\r")
-
-
-def parse(*sources: str | Path, fabric: str | None = None) -> list[Log]:
-    """Read and judge the logs of files, archives, and all files in directories, as `fabbench parse` does.
-
-    `fabric` judges them as measured on it. Raise MachineError if a file cannot be read. A file without any
-    known output yields no log, and UnreadWarning if it is nevertheless a benchmark's output.
-    """
-    return list(parse_all(sources, fabric=fabric))
-
-
-def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None) -> Iterator[Log]:
-    """Read and judge logs one by one; see `parse`."""
-    proof = Proof(fabric=fabric) if fabric is not None else None
-    for source in expand(map(str, sources)):
-        for entry in parse_source(source, proof=proof):
-            if isinstance(entry, Log):
-                yield entry
-            elif entry.damaged:
-                raise MachineError(entry.reason)
-            elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
-                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fabbench.analysis.compare import compare
 from fabbench.benchmarks import benchmarks
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
@@ -16,10 +15,9 @@ from fabbench.model.units import format_time
 from fabbench.report.heat_map import MAX_SVG_ROWS
 from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.sweep_report import SweepReport
-from fabbench.runs.load_columns import load
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
-from fabbench.runs.stored_results import proof_of, run_page
+from fabbench.runs.stored_results import run_page
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -70,21 +68,6 @@ def sweep_report(
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
 
 
-def file_page(path: Path, metric: str | None = None) -> RunPage:
-    """Return the page of a log file, or of a table of results. Raise FabbenchError."""
-    columns = load(path)
-    compared = compare(columns, metric=metric)
-    counts = Counter(log.outcome for column in columns for log in column.logs)
-    return RunPage(
-        id=path.name,
-        about="a file",
-        created="not a stored run",
-        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
-        comparisons=[compared],
-        proof=[proof_of(column, summary) for column, summary in zip(columns, compared.columns, strict=True)],
-    )
-
-
 _FEW = 16
 """Up to this many runs are rendered in less time than processes take to start."""
 _CHUNK = 8
@@ -104,12 +87,12 @@ class StoredSection(NamedTuple):
 
 
 def stored_sections(
-    runs: Sequence[Path], metric: str | None = None, *, cores: int | None = None
+    runs: Sequence[Path], metric: str | None = None, *, first: int = 1, cores: int | None = None
 ) -> Iterator[StoredSection]:
-    """Yield the sections of runs in order."""
+    """Yield the sections of runs in order, numbered from `first`."""
     count = cores or os.cpu_count() or 1
     render = partial(_section, metric, len(runs) > MANY)
-    numbers = range(1, len(runs) + 1)
+    numbers = range(first, first + len(runs))
     if count < 2 or len(runs) <= _FEW:
         yield from map(render, runs, numbers)
         return
@@ -119,8 +102,6 @@ def stored_sections(
 
 
 def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
-    if path.is_file():
-        return StoredSection(run_section(file_page(path, metric), number), path, (), measured=True)
     run = StoredRun(path)
     if is_sweep(path):
         if metric is not None:

@@ -28,7 +28,7 @@ from fabbench.remote.transport import HostGoneError
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
-from fabbench.runs.load_columns import columns, matching_column, with_labels
+from fabbench.runs.load_columns import load, matching_column, with_labels
 from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
@@ -117,7 +117,7 @@ def _checked(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
     require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    return columns(baseline_input(named, request.store), store=request.store) if named else []
+    return load(baseline_input(named, request.store), store=request.store) if named else []
 
 
 def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
@@ -127,7 +127,7 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     """
     if request.baseline == LAST_GOOD:
         ref = last_good(key_of_plan(request, inventory, planned), request.store)
-        baseline = columns(ref, store=request.store)
+        baseline = load(ref, store=request.store)
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
     return baseline

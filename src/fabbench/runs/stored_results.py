@@ -1,8 +1,10 @@
-"""A stored run → what is shown of it: its comparison, NIC traffic, and page in a report."""
+"""A stored run, or logs → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.aggregate import Column
@@ -10,16 +12,14 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Configuration
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
-from fabbench.runs.document import decode, read
+from fabbench.runs.document import read
 from fabbench.runs.folders import VERDICT
+from fabbench.runs.load_columns import load, stored_columns
 from fabbench.runs.store import StoredExecution, StoredRun
-from fabbench.runs.summary import gate_of, outcomes
 
 if TYPE_CHECKING:
     from fabbench.report.page import ProofLines, RunPage
@@ -27,28 +27,13 @@ if TYPE_CHECKING:
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
 _MAX_PROGRAMS = 12
-
-
-def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[Log]) -> Column:
-    """Return a configuration of a run as a column. Its verdicts keep the significance level of the run."""
-    return Column(
-        label=configuration.label,
-        logs=tuple(logs),
-        source=f"run {run.id}",
-        variant=run.variant(configuration),
-        max_repeats=run.max_repeats,
-    )
-
-
-def stored_columns(run: StoredRun) -> list[Column]:
-    """Return the configurations of a run with results."""
-    measured = ((each, run.logs(each.label)) for each in run.configurations)
-    return [stored_column(run, configuration, logs) for configuration, logs in measured if logs]
+_ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
+"""How configurations of one run are compared: each fabric has the endpoint that suits it."""
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
     """Compare the configurations of one run. Raise RequestError."""
-    return compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
+    return compare(columns, metric=metric, **_ONE_RUN)
 
 
 def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
@@ -82,7 +67,7 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
     comparisons: list[Comparison] = []
     try:
         if columns:
-            comparisons = [stored_comparison(columns, metric)] if brief else _comparisons(columns, metric)
+            comparisons = _comparisons(columns, metric, brief=brief, **_ONE_RUN)
     except FabbenchError as error:
         damage.append(str(error))
     summaries = comparisons[0].columns if comparisons else ()
@@ -91,18 +76,45 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         name=run.name,
         about=f"{run.benchmark} on {run.target or 'an unknown target'}",
         created=format_time(run.created),
-        outcomes=", ".join(f"{count} {each}" for each, count in outcomes(run).items()) or "none",
-        gates=gate_of(run),
+        outcomes=", ".join(f"{count} {each}" for each, count in run.outcomes.items()) or "none",
+        gates=run.gates,
         breaches=_breaches(run),
         damage=damage,
-        comparisons=comparisons,
-        proof=[proof_of(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        **_shown(columns, comparisons),
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
         programs=_programs(run),
-        findings=[(column.label, finding) for column in summaries for finding in column.findings],
     )
+
+
+def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None) -> "RunPage":
+    """Return the page that compares inputs, such as logs, as `fabbench compare` does. Raise FabbenchError."""
+    from fabbench.report.page import RunPage
+
+    columns = load(*inputs, store=store)
+    comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
+    logs = [log for column in columns for log in column.logs]
+    counts = Counter(log.outcome for log in logs)
+    return RunPage(
+        id=" and ".join(column.label for column in columns),
+        kind="comparison of" if len(columns) > 1 else "results of",
+        about=" ".join(filter(None, dict.fromkeys((logs[0].benchmark, logs[0].case)))) or "fabbench",
+        created="not a stored run",
+        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
+        **_shown(columns, comparisons),
+        nodes=list(_versions(comparisons[0].columns)),
+    )
+
+
+def _shown(columns: Sequence[Column], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return what a page shows of columns."""
+    summaries = comparisons[0].columns if comparisons else ()
+    return {
+        "comparisons": comparisons,
+        "proof": [_proof(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        "findings": [(column.label, finding) for column in summaries for finding in column.findings],
+    }
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
@@ -112,16 +124,16 @@ def _breaches(run: StoredRun) -> tuple[str, ...]:
     return tuple(map(str, breaches)) if isinstance(breaches, list) else ()
 
 
-def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparison]:
+def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
     """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
-    usual = stored_comparison(columns, metric)
+    usual = compare(columns, metric=metric, **how)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
-    return [usual, *(stored_comparison(columns, name) for name in other[:1])]
+    return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
 
 
-def proof_of(column: Column, summary: ColumnSummary) -> "ProofLines":
+def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
     """Return what the logs of a column show about its network."""
     from fabbench.report.page import ProofLines
 
@@ -143,6 +155,10 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
+    yield from _versions(columns)
+
+
+def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     stated = ((column, name) for column in columns for name in versions_of(column))
     versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
@@ -163,22 +179,6 @@ def _node(host: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredCommand:
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredStep:
-    commands: tuple[_StoredCommand, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredSteps:
-    steps: tuple[_StoredStep, ...] = ()
-
-
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the programs that each configuration's first execution started."""
     first: dict[str, StoredExecution] = {}
@@ -190,14 +190,16 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        plan = decode(_StoredSteps, read(execution.path / "plan.json"), f"exec/{execution.id}/plan.json")
-    except MachineError:
+        steps = read(execution.path / "plan.json")["steps"]
+        lines = [
+            " ".join(
+                (*(f"{name}={shlex.quote(value)}" for name, value in each["env"].items()), shlex.join(each["argv"]))
+            )
+            for step in steps
+            for each in step["commands"]
+        ]
+    except (MachineError, LookupError, TypeError, AttributeError):
         return []  # reported in the run's damage
-    lines = [
-        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
-        for step in plan.steps
-        for each in step.commands
-    ]
     lines = list(dict.fromkeys(lines))
     more = len(lines) - _MAX_PROGRAMS
     return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]

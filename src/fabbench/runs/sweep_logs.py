@@ -1,11 +1,11 @@
-"""Existing logs of pairs → the results of a sweep.
+"""Existing logs of pairs, runs and sweeps → the results of a sweep.
 
 The nodes of a log are named in the log itself (NCCL, MPI), or in its file name. A log that shows why it failed is a
 failed test of its nodes; a file that names two nodes and shows nothing is a test of which nothing is known.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,9 +20,10 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.log_files import expand
-from fabbench.runs.parse_file import parse_source
-from fabbench.runs.sweep_store import MEASURED, values_of
+from fabbench.runs.folders import VERDICT
+from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.sweep_modes import unfinished
+from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -40,29 +41,40 @@ class SweepLogs:
     metric: Metric
     left_out: Sequence[tuple[str, str]]
     """Files without a result, and the reasons."""
+    group_of: Mapping[str, str]
+    """Node → its group, as sweeps know it."""
+    unfinished: str
 
 
-def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLogs:
-    """Read logs in directories, files and archives. Raise FabbenchError if there is nothing to compare."""
-    for name in names:
-        if name != "-" and not Path(name).exists():
-            raise MachineError(f"File not found: {name}.", hint="Pass a directory, an archive or a log file.")
-    entries = [entry for source in expand(names) for entry in parse_source(replace(source, named=True))]
+def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
+    """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
+    sources = sources_of(names, store)
+    sweeps = [stored_sweep(Path(each.name)) for each in sources if each.run and is_sweep(Path(each.name))]
+    others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
+    entries = [entry for source in others for entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
-    chosen = _metric(logs, metric)
+    chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
+    if any(each.document.metric != chosen.name for each in sweeps):
+        raise RequestError(f"The sweep was not judged by {chosen.name}.", hint="Leave --metric out.")
     hosts = {host for log in logs for host in log.hosts}
     known = _Known(hosts | {name for log in logs for name in _named(log.source, log.hosts, _Known(hosts, ()))}, ())
     templates = {template_of(log.source, _named(log.source, log.hosts, known)): None for log in logs}
     known = known._replace(templates=[each for each in templates if each])
     left_out: list[tuple[str, str]] = []
     results = [result for entry in entries for result in _result(entry, chosen, known, left_out)]
+    results += [result for sweep in sweeps for result in sweep.results]
     if not any(result.figure for result in results):
+        why = f" {left_out[0][1]}" if len(left_out) == 1 else ""
         raise MachineError(
-            f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be identified.",
+            f"Nothing in {', '.join(names)} is a {chosen.name} of nodes that can be identified.{why}",
             hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
         )
-    nodes = sorted({node for result in results for node in result.test.nodes}, key=natural_order)
-    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out)
+    named = {node for result in results for node in result.test.nodes}
+    nodes = sorted(named.union(*(each.document.nodes for each in sweeps)), key=natural_order)
+    groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
+    groups = groups if groups.keys() >= {*nodes} else {}
+    left = "; ".join(filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())))
+    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left)
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:

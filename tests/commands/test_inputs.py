@@ -1,0 +1,140 @@
+"""One language of inputs: what one command takes, the others take too, or name the command that does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.runs.document import write as write_document
+from fabbench.runs.sweep_store import SweepWriter, TestResult
+from tests.commands.test_compare import CHANNEL, SOCKET, store_run
+from tests.support.command_line import runner
+from tests.support.logs_by_hand import GB
+from tests.support.nccl_text import nccl_text
+
+TEXT = SOCKET + CHANNEL + nccl_text([(GB, 3.0)])
+READERS = ("parse", "explain", "compare", "report", "show")
+INPUTS = ("a.log", "logs", "a.log,b.log", "-", "last", "RUN", "RUN:tcp", "last:tcp", "FOLDER", "FOLDER:tcp")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a run, and logs beside its store."""
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    for name in ("a.log", "b.log", "logs/c.log"):
+        Path(name).write_text(TEXT)
+    return store_run(Path("fabbench-runs"), {"socket": [4.0], "tcp": [2.0]})
+
+
+def fabbench(*words: str) -> Result:
+    return runner().invoke(cli, words, input=TEXT)
+
+
+def folder(run: str) -> str:
+    (path,) = Path("fabbench-runs").glob(f"*-{run}")
+    return str(path)
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("named", INPUTS)
+def test_logs_and_runs_are_taken_everywhere(run: str, command: str, named: str) -> None:
+    done = fabbench(command, named.replace("FOLDER", folder(run)).replace("RUN", run))
+    assert (done.exit_code, "all_reduce" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize(("named", "status"), [("nosuch", 2), ("last:efa", 2), ("nosuch.log", 3), ("none/a", 3)])
+def test_what_is_not_there_is_named(run: str, command: str, named: str, status: int) -> None:
+    done = fabbench(command, named)
+    assert (done.exit_code, done.stdout) == (status, "")
+    assert named.partition(":")[2] in done.stderr or run in done.stderr
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_own_tables_are_results_and_no_evidence(run: str, form: str) -> None:
+    Path("own").write_text(fabbench("parse", run, "--format", form).stdout)
+    assert [fabbench(command, "own").exit_code for command in READERS] == [4, 3, 0, 0, 0]
+    for words in (("explain", "own"), ("sweep", "--from", "own")):
+        assert "fabbench compare" in fabbench(*words).stderr
+
+
+def figures(*words: str) -> list[tuple[str, float]]:
+    document: dict[str, Any] = json.loads(fabbench("parse", *words, "--format", "json").stdout)
+    return [(log["outcome"], sample["value"]) for log in document["logs"] for sample in log["samples"][:1]]
+
+
+def test_a_run_is_judged_as_it_was_measured(run: str) -> None:
+    off = store_run(Path("fabbench-runs"), {"efa": [7.0]})
+    assert [outcome for outcome, _ in figures(off)] == ["off-fabric"]
+    assert [outcome for outcome, _ in figures(f"{folder(off)}/exec/000-efa-r1/output.log")] == ["ok"]
+    assert len(figures("fabbench-runs")) == 3
+    assert len(figures(run)) == 2
+    refused = fabbench("explain", run, "--fabric", "efa")
+    assert (refused.exit_code, "--fabric" in refused.stderr) == (2, True)
+    assert fabbench("explain", run, "a.log", "--fabric", "efa").exit_code == 4
+
+
+def test_a_run_that_stopped_is_explained_as_far_as_it_went(run: str) -> None:
+    (Path(folder(run)) / "exec/001-tcp-r1/run.json").unlink()
+    done = fabbench("explain", "last")
+    assert (done.exit_code, "truncated" in done.stdout, "socket" in done.stdout) == (4, True, True)
+    (Path(folder(run)) / "exec/000-socket-r1/plan.json").write_text("{")
+    damaged = fabbench("parse", "last")
+    assert (damaged.exit_code, "plan.json is damaged" in damaged.stderr) == (4, True)
+
+
+def test_what_one_configuration_printed_is_no_evidence_about_another(tmp_path: Path) -> None:
+    step = "#@fabbench begin {0}/all_reduce benchmark=nccl\n{1}#@fabbench end {0}/all_reduce {2}\n"
+    died, whole = (
+        step.format("000-socket-r1", SOCKET + CHANNEL, 1),
+        step.format("001-efa-r1", nccl_text([(GB, 3.0)]), 0),
+    )
+    (tmp_path / "job.out").write_text(died + whole)
+    found = json.loads(fabbench("explain", f"{tmp_path}/job.out", "--format", "json").stdout)["logs"]
+    assert {log["outcome"]: log["facts"].get("transport") for log in found} == {"failed": "socket", "ok": None}
+
+
+def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str, tmp_path: Path) -> None:
+    page = fabbench("report", "a.log", f"{run}:tcp").stdout
+    assert ("a 3 GB/s vs tcp 2 GB/s" in page, page.count('class="run"')) == (True, 1)
+    assert (fabbench("report", "last", "a.log", "b.log", "-o", "r.html").stdout, page[:15]) == ("", "<!DOCTYPE html>")
+    page = Path("r.html").read_text("utf-8")
+    assert ("socket 4 GB/s vs tcp 2 GB/s" in page, page.count('class="run"'), str(tmp_path) in page) == (True, 2, False)
+    assert "[send] via NET/Socket/0" in page  # the proof, with its line
+    Path("b.log").write_text(nccl_text([(GB, 3.0)], ranks=8))
+    apart = fabbench("report", "a.log", "b.log")
+    assert (apart.exit_code, apart.stdout.count('class="run"'), "ranks" in apart.stderr) == (0, 2, True)
+    Path(folder(run), "request.json").write_text("{")
+    damaged = fabbench("report", "a.log", run)
+    assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (3, True, True)
+
+
+@pytest.mark.usefixtures("run")
+def test_a_log_is_no_run() -> None:
+    for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "sweep --resume -"):
+        done = fabbench(*words.split())
+        assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
+
+
+def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
+    one = json.loads(fabbench("sweep", "--from", f"{run}:tcp", "--format", "json").stdout)
+    assert (one["nodes"], one["tests"]) == (["node0", "node1"], 1)
+    path = Path("fabbench-runs/20990101T000000Z-nccl-abcdef")
+    (path / "logs").mkdir(parents=True)
+    write_document(path / "request.json", {"format": 1, "id": "abcdef"})
+    names = ["a", "b", "c", "d"]
+    about = {"format": 1, "mode": "pairs", "benchmark": "nccl", "fabric": "efa", "nodes": names, "metric": "busbw"}
+    write_document(path / "sweep.json", {**about, "seed": 0, "confidence": 0.99, "tolerance": 0.1})
+    for number, pair in enumerate(["ab", "ac", "ad", "bc", "bd", "cd"]):
+        figure = 1e9 if "d" in pair else 5e9
+        SweepWriter(path).add(TestResult(number=number, round=1, nodes=(*pair,), outcome="ok", value=figure))
+    again = fabbench("sweep", "--from", "last", "--confidence", "90%", "--format", "json")
+    document = json.loads(again.stdout)
+    assert (document["nodes"], [each["name"] for each in document["suspects"]]) == (names, ["d"])
+    assert "round" in document["unfinished"]
+    assert fabbench("sweep", "--from", "last", "--metric", "latency").exit_code == 2
+    assert "fabbench show" in fabbench("compare", "last").stderr
