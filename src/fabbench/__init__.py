@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fabbench.analysis.compare import compare
     from fabbench.dataframes import frame, pivot
+    from fabbench.runs.inputs import parse
     from fabbench.runs.load_columns import load
-    from fabbench.runs.parse_file import parse
     from fabbench.runs.run import run
 
 __version__ = "0.1.0"
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "parse":
-        from fabbench.runs.parse_file import parse
+        from fabbench.runs.inputs import parse
 
         return parse
     if name == "run":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
-from fabbench.runs.parse_file import parse_all
+from fabbench.runs.inputs import parse_all
 
 
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:

@@ -67,17 +67,6 @@ def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("form", "shown"),
-    [("csv", "77350000000.0"), ("json", "77350000000.0"), ("terminal", " 77.35 "), ("markdown", " 77.35 |")],
-)
-def test_formats(efa: Path, tcp: Path, form: str, shown: str) -> None:
-    result = compare(efa, tcp, "--format", form)
-    assert result.exit_code == 0
-    assert "\x1b" not in result.stdout
-    assert shown in result.stdout
-
-
 # ---------------------------------------------------------------- several executions in one file
 
 
@@ -98,16 +87,6 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
     assert ("16 in EFA, 8 in b" in result.stderr, "--allow ranks" in result.stderr) == (True, True)
     allowed = compare(efa, other, "--allow", "ranks", "--allow", "gpus-per-host")
     assert (allowed.exit_code, "allowed: 16 in EFA, 8 in b." in allowed.stdout) == (0, True)
-
-
-@pytest.mark.parametrize("content", [None, "nothing of interest\n"])
-def test_files_that_cannot_be_read(tmp_path: Path, tcp: Path, content: str | None) -> None:
-    path = tmp_path / "a.log"
-    if content is not None:
-        path.write_text(content)
-    result = compare(path, tcp)
-    assert result.exit_code == 3
-    assert str(path) in result.stderr
 
 
 ON_SOCKETS = nccl_text([(MB, 47.11)]).replace("#\n#      ", SOCKET + CHANNEL + "#\n#      ", 1)
@@ -244,19 +223,14 @@ def test_inputs_that_are_not_there(several: Path) -> None:
     run, first = store_run(several / "store", {"tcp": [4.0]}), several / "new/new1.log"
     (several / "empty").mkdir()
     for name, error, match in (
-        (f"{run}:efa", RequestError, f"{run} has no configuration efa"),
-        ("nosuch", RequestError, "Run nosuch not found"),
         ("c,d", RequestError, "not found"),
         (str(several / "store"), RequestError, "holds runs"),
-        ("a.log", MachineError, "a.log cannot be read: No such file"),
-        ("folder/a", MachineError, "folder/a cannot be read: No such file"),
         (f"{first},{several}/new9.log", MachineError, f"{several}/new9.log cannot be read: No such file"),
         (f"{first},{several}/new/notes.md", MachineError, f"{several}/new/notes.md is recognized"),
         (str(several / "empty"), MachineError, f"{several}/empty is recognized"),
     ):
-        with pytest.raises(error, match=match) as caught:
+        with pytest.raises(error, match=match):
             load(name, store=several / "store")
-        assert caught.value.hint == "It has tcp." or "configuration" not in match
     with pytest.raises(RequestError, match="no effect on a run"):
         load(run, store=several / "store", fabrics=["efa"])
     assert len(load(run, store=several / "store", fabrics=["any"])) == 1
@@ -302,12 +276,6 @@ def test_markers_of_several_files_make_no_columns(several: Path) -> None:
         file.write_text(f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n")
     (column,) = load(listed(several / "new"), store=several)
     assert (column.label, len(column.logs)) == ("new", 3)
-
-
-def test_a_name_with_a_comma_is_a_name(several: Path) -> None:
-    text = (several / "new/new1.log").read_text()
-    (column,) = load(str(write(several / "a,b.log", text)), store=several)
-    assert (column.label, len(column.logs)) == ("a,b", 1)
 
 
 # ---------------------------------------------------------------- copies

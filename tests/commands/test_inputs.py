@@ -87,22 +87,37 @@ def test_a_run_that_stopped_is_explained_as_far_as_it_went(run: str) -> None:
     assert (damaged.exit_code, "plan.json is damaged" in damaged.stderr) == (4, True)
 
 
-def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str) -> None:
+def test_what_one_configuration_printed_is_no_evidence_about_another(tmp_path: Path) -> None:
+    step = "#@fabbench begin {0}/all_reduce benchmark=nccl\n{1}#@fabbench end {0}/all_reduce {2}\n"
+    died, whole = (
+        step.format("000-socket-r1", SOCKET + CHANNEL, 1),
+        step.format("001-efa-r1", nccl_text([(GB, 3.0)]), 0),
+    )
+    (tmp_path / "job.out").write_text(died + whole)
+    found = json.loads(fabbench("explain", f"{tmp_path}/job.out", "--format", "json").stdout)["logs"]
+    assert {log["outcome"]: log["facts"].get("transport") for log in found} == {"failed": "socket", "ok": None}
+
+
+def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str, tmp_path: Path) -> None:
     page = fabbench("report", "a.log", f"{run}:tcp").stdout
     assert ("a 3 GB/s vs tcp 2 GB/s" in page, page.count('class="run"')) == (True, 1)
-    page = fabbench("report", "last", "a.log", "b.log").stdout
-    assert ("socket 4 GB/s vs tcp 2 GB/s" in page, page.count('class="run"')) == (True, 2)
+    assert (fabbench("report", "last", "a.log", "b.log", "-o", "r.html").stdout, page[:15]) == ("", "<!DOCTYPE html>")
+    page = Path("r.html").read_text("utf-8")
+    assert ("socket 4 GB/s vs tcp 2 GB/s" in page, page.count('class="run"'), str(tmp_path) in page) == (True, 2, False)
+    assert "[send] via NET/Socket/0" in page  # the proof, with its line
     Path("b.log").write_text(nccl_text([(GB, 3.0)], ranks=8))
     apart = fabbench("report", "a.log", "b.log")
     assert (apart.exit_code, apart.stdout.count('class="run"'), "ranks" in apart.stderr) == (0, 2, True)
+    Path(folder(run), "request.json").write_text("{")
+    damaged = fabbench("report", "a.log", run)
+    assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (3, True, True)
 
 
-@pytest.mark.parametrize(
-    "words", [("rerun", "a.log"), ("baseline", "set", "x", "a.log"), ("runs", "rm", "logs"), ("sweep", "--resume", "-")]
-)
-def test_a_log_is_no_run(run: str, words: tuple[str, ...]) -> None:
-    done = fabbench(*words)
-    assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
+@pytest.mark.usefixtures("run")
+def test_a_log_is_no_run() -> None:
+    for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "sweep --resume -"):
+        done = fabbench(*words.split())
+        assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
 
 
 def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:

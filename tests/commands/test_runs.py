@@ -13,7 +13,7 @@ from fabbench.cli.host_options import rerun_words
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan
-from fabbench.runs.open_run import open_run
+from fabbench.runs.inputs import open_run
 from fabbench.runs.store import RunWriter, in_progress
 from tests.support.command_line import runner
 from tests.support.requests import request

@@ -30,7 +30,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs import execute
 from fabbench.runs.execute import NullWatcher, PlanResult, View
-from fabbench.runs.open_run import open_run
+from fabbench.runs.inputs import open_run
 from fabbench.runs.store import StoredRun
 from fabbench.testing import ReplayLauncher, sample_run
 from tests.support.command_line import runner

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
     "instances": "List the EC2 instance types with EFA that fabbench knows.",
     "parse": "Read benchmark logs and print their results.",
-    "explain": "Diagnose which network a log used, and why.",
+    "explain": "Diagnose which network a log or run used, and why.",
     "compare": "Compare runs and log files, and gate on the result.",
     "sweep": "Find bad nodes, NICs and links of a cluster.",
     "baseline": "Name runs that others are compared with.",

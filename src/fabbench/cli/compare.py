@@ -1,8 +1,6 @@
 """``fabbench compare``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,9 +9,6 @@ from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
 from fabbench.model.errors import Exit, worst
-
-if TYPE_CHECKING:
-    from fabbench.analysis.aggregate import Column
 
 
 @output
@@ -91,7 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN
+    from fabbench.runs.load_columns import NOTHING_KNOWN, load, matching_column, with_labels
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -100,7 +95,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
             parsed_gates = parse_gates(gates, strict=strict)
         known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=known)
+        first = labels if baseline is None else ()
+        columns = load(*inputs, store=store, fabrics=fabrics, labels=first, known=known)
+        if baseline is not None:
+            from fabbench.runs.baselines import baseline_input
+
+            found = load(baseline_input(baseline, store, inputs[0]), store=store)
+            columns = with_labels([*columns, matching_column(found, columns[0].label)], labels)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
@@ -109,18 +110,3 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
-
-
-def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more: Any) -> "list[Column]":
-    """Read the inputs, and the baseline after them. Raise FabbenchError."""
-    from fabbench.runs.load_columns import load, matching_column, with_labels
-
-    if baseline is None:
-        return load(*inputs, store=store, **more)
-    from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_before
-
-    labels = more.pop("labels")
-    loaded = load(*inputs, store=store, **more)
-    last_good = baseline == LAST_GOOD
-    name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
-    return with_labels([*loaded, matching_column(load(name, store=store), loaded[0].label)], labels)

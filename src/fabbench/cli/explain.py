@@ -1,6 +1,6 @@
 """``fabbench explain``: what carried the data, what is wrong, and what to do about it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
-from fabbench.runs import parse_file
+from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.parse_file import parse_together
 
 
 @output
@@ -26,7 +26,7 @@ from fabbench.runs import parse_file
 @options.form(("text", "json"), "How to write the diagnoses.")
 @options.store
 def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> None:
-    """Diagnose which network a log or a run used, and why.
+    """Diagnose which network a log or run used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
@@ -36,7 +36,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    sources, proof = options.logs_and_runs(inputs, store, **known)
+    proof = options.known_proof(**known)
     status = Exit.FINE
     records: list[dict[str, object]] = []
 
@@ -50,16 +50,17 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
         return Exit.FINE if good else Exit.UNTRUSTED
 
     jobs: dict[str, list[str]] = {}
-    for source in sources:
-        for name, entries in groupby(parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source):
+    for source in sources_of(inputs, store, proof):
+        for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
             results = list(entries)
             logs = [entry for entry in results if isinstance(entry, Log)]
-            if len(logs) == len(results) and not source.run and (job := _job(name, logs)):
+            unread = [entry for entry in results if not isinstance(entry, Log)]
+            if not unread and not source.run and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)
             else:
-                status = worst(status, write(logs), _report_unread(results))
+                status = worst(status, write(logs), terminal.say_unread(unread))
     for names in jobs.values():
-        status = worst(status, write(parse_file.parse_together(names, proof=proof)))
+        status = worst(status, write(parse_together(names, proof=proof)))
     if form == "json":
         click.echo(to_json({"format": 1, "logs": records}), nl=False)
     click.get_current_context().exit(status)
@@ -69,12 +70,3 @@ def _job(name: str, logs: Sequence[Log]) -> str:
     """Return what all files of a job have in common; empty for other files."""
     alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
     return str(logs[0].facts.get("communicator", "")) if alone else ""
-
-
-def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
-    status = Exit.FINE
-    for entry in entries:
-        if isinstance(entry, Unread):
-            terminal.say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}")
-            status = status if entry.remark else Exit.REFUSED
-    return status

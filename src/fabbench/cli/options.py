@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,9 +14,6 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import Proof
 from fabbench.model.patterns import lazy
 from fabbench.plan import STORE
-
-if TYPE_CHECKING:
-    from fabbench.runs.log_files import Source
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -133,15 +130,6 @@ def known_proof(fabric: str | None, instance_type: str | None, nodes: int | None
         instance_type = require_system(instance_type).name
     proof = Proof(fabric=fabric or "", instance_type=instance_type or "", nodes=nodes, nics=nics)
     return None if proof == Proof() else proof
-
-
-def logs_and_runs(inputs: Sequence[str], store: Path, **known: Any) -> "tuple[list[Source], Proof | None]":
-    """Return what the inputs of a command stand for, and what logs are judged against. Raise FabbenchError."""
-    from fabbench.runs.log_files import expand, require_logs
-
-    proof, sources = known_proof(**known), expand(inputs, store)
-    require_logs(sources, proof)
-    return sources, proof
 
 
 # ---------------------------------------------------------------- ages: 90s, 10m, 2h, 7d

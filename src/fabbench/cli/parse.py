@@ -2,23 +2,20 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fabbench.cli import options
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.cli.terminal import files_progress, say, width, write_drawn
+from fabbench.cli.terminal import files_progress, say_unread, width, write_drawn
+from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
 from fabbench.runs import parse_on_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fabbench.logs.learned_prefixes import Unread
-    from fabbench.runs.log_files import Source
+from fabbench.runs.inputs import sources_of
+from fabbench.runs.log_files import Source
 
 
 @output
@@ -42,12 +39,13 @@ def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool,
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    sources, proof = options.logs_and_runs(inputs, store, **known)
+    proof = options.known_proof(**known)
+    sources = sources_of(inputs, store, proof)
     job = parse_on_cores.ParseJob(form=form, proof=proof, color=sys.stdout.isatty(), width=width())
     click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
 
 
-def _print(sources: "Sequence[Source]", named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
+def _print(sources: list[Source], named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
     """Print the logs as they are read; list on stderr those that cannot be. `lenient`: ignore outcomes."""
     frame = log_writer(job.form)
     unread: list[Unread] = []
@@ -65,14 +63,8 @@ def _print(sources: "Sequence[Source]", named: str, job: parse_on_cores.ParseJob
             advance()
             logs += piece.logs
             untrusted = untrusted or piece.untrusted
-    errors = [(entry.source, entry.reason) for entry in unread if not entry.remark]
-    if not logs and not errors:
-        errors.append((named, "No log found in it."))
-    sys.stdout.write(frame.closing(errors))
+    if not logs and all(entry.remark for entry in unread):
+        unread.append(Unread(named, "No log found in it."))
+    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
     sys.stdout.flush()
-    for entry in unread:
-        if entry.remark:
-            say(f"Note: {entry.source}: {entry.reason}")
-    for source, reason in errors:
-        say(f"Error: {source}: {reason.removeprefix(f'{source} ')}")
-    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)
+    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, say_unread(unread))

@@ -36,7 +36,7 @@ def command(inputs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """
     from fabbench import __version__
     from fabbench.report.page import page_of, run_section
-    from fabbench.runs.open_run import whole_runs
+    from fabbench.runs.inputs import whole_runs
     from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
 
     if sys.stdout.isatty():
@@ -72,6 +72,5 @@ def _pages(inputs: list[str], store: Path, metric: str | None) -> "list[RunPage]
     except RequestError as error:
         if len(inputs) == 1:
             raise
-        pages = [logs_page([each], store, metric) for each in inputs]
         terminal.notify(f"{error} Each has its own section.")
-        return pages
+    return [logs_page([each], store, metric) for each in inputs]

@@ -29,7 +29,7 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
     """
     from fabbench.cli.run import command as run_command
     from fabbench.cli.sweep import command as sweep_command
-    from fabbench.runs.open_run import open_run
+    from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):
         run, more = "last", (run, *more)

@@ -107,7 +107,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.inputs import open_runs
     from fabbench.runs.store import StoredRun, remove_run
 
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
@@ -162,7 +162,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.inputs import open_runs
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import require_executions
 

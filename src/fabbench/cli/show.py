@@ -33,23 +33,37 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
     Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
-    from fabbench.report.json_contract import to_json
-    from fabbench.runs.load_columns import load
-    from fabbench.runs.open_run import whole_runs
+    from fabbench.runs.inputs import whole_runs
+    from fabbench.runs.load_columns import load, load_job
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import is_sweep
 
-    if any(job.values()):
-        _show_job(form, metric, **job)
+    if job["login"] and not job["from_job"]:
+        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
+    if job["from_job"]:
+        state, columns = load_job(str(job["from_job"]), job["login"])
+        terminal.notify(state)
+        _show_columns(columns, form, metric)
     runs = whole_runs(named, store)
     if len(runs) != 1:
         _show_columns(load(named, store=store), form, metric)
-    stored = StoredRun(runs[0])
-    if is_sweep(stored.path):
-        _show_sweep(stored, form, metric)
-        return
-    compared = _compared(stored, form, metric)
+    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric)
+
+
+def _show_run(stored: "StoredRun", form: str, metric: str | None) -> None:
+    from fabbench.report import render_comparison
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.load_columns import stored_columns
+    from fabbench.runs.stored_results import stored_comparison
+
+    columns = stored_columns(stored)
+    comparison = stored_comparison(columns, metric) if columns else None
+    logs = {column.label: column.logs for column in columns}
+    readable = form in {"markdown", "terminal"}
+    for line in _described(stored) if readable else ():
+        terminal.write_line(line)
     if form == "json":
+        compared = json.loads(render_comparison(comparison, form, configurations=logs)) if comparison else None
         document = {
             "format": 1,
             "id": stored.id,
@@ -57,29 +71,21 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
             **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
-            "comparison": json.loads(compared) if compared else None,
+            "comparison": compared,
         }
         click.echo(to_json(document), nl=False)
-    elif form not in {"markdown", "terminal"}:
-        click.echo(compared, nl=False)
-    else:
-        _write(stored, form, compared)
+    elif comparison is not None:
+        terminal.print_comparison(comparison, form, logs=logs)
+    elif readable:
+        click.echo("Nothing was measured.")
+    if readable:
+        _write_nics(stored, form)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
     if stored.damage:
         raise click.exceptions.Exit(Exit.REFUSED)
     if not any(execution.logs for execution in stored.executions):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
-
-
-def _show_job(form: str, metric: str | None, *, from_job: int | None, login: str | None) -> NoReturn:
-    from fabbench.runs.load_columns import load_job
-
-    if from_job is None:
-        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
-    state, columns = load_job(str(from_job), login)
-    terminal.notify(state)
-    _show_columns(columns, form, metric)
 
 
 def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None) -> NoReturn:
@@ -109,20 +115,6 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
         terminal.notify(f"{run.path.name} is damaged: {sentence}")
     if sweep.damage:
         raise click.exceptions.Exit(Exit.REFUSED)
-
-
-def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
-    """Write the comparison of the configurations that were measured; empty if none was."""
-    from fabbench.report import render_comparison
-    from fabbench.runs.stored_results import stored_columns, stored_comparison
-
-    columns = stored_columns(run)
-    if not columns:
-        return ""
-    comparison = stored_comparison(columns, metric)
-    configurations = {column.label: column.logs for column in columns}
-    width = terminal.width()
-    return render_comparison(comparison, form, configurations=configurations, color=width is not None, width=width)
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
@@ -170,6 +162,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
+    yield ""
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
@@ -183,13 +176,10 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
             yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
 
 
-def _write(run: "StoredRun", form: str, compared: str) -> None:
+def _write_nics(run: "StoredRun", form: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
     from fabbench.runs.stored_results import nic_tables
 
-    for line in _described(run):
-        terminal.write_line(line)
-    terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
     width = terminal.width()
     for table in nic_tables(run):
         drawn = to_terminal([table], color=width is not None, width=width)

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from fabbench.model.compat import override
-from fabbench.model.errors import FabbenchError
+from fabbench.model.errors import Exit, FabbenchError
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
     from fabbench.hosts.check import Progress
+    from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
 
 _MANY = 16  # Minimum number of files for which progress is shown
@@ -165,6 +166,14 @@ def notify(sentence: str) -> None:
     """Write a notice on standard error, which is not for results."""
     if not _quiet:
         say(sentence)
+
+
+def say_unread(unread: "Sequence[Unread]") -> Exit:
+    """Say which files have no result, and why; return the matching exit status."""
+    for entry in unread:
+        reason = entry.reason.removeprefix(f"{entry.source} ")
+        say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {reason}")
+    return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
 def write_table(rows: Sequence[Sequence[str]]) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import redacted
@@ -16,8 +16,8 @@ from fabbench.model.options import written
 from fabbench.runs.document import decode, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST
 from fabbench.runs.index import open_index
-from fabbench.runs.indexed_run import IndexedRun, read_run
-from fabbench.runs.open_run import open_run
+from fabbench.runs.indexed_run import IndexedRun, RunSetup, read_run
+from fabbench.runs.inputs import open_run
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -44,11 +44,6 @@ class Baseline:
     def is_there(self, store: Path) -> bool:
         """Return whether the run has not been removed."""
         return (self.folder(store) / REQUEST).is_file()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    run: str
 
 
 def set_baseline(name: str, ref: str, store: Path) -> Baseline:
@@ -91,11 +86,14 @@ def baselines(store: Path) -> Iterator[Baseline]:
             yield baseline
 
 
-def baseline_input(ref: str, store: Path) -> str:
+def baseline_input(ref: str, store: Path, compared: str = "") -> str:
     """Convert a baseline to an input of a comparison: NAME or NAME:CONFIG becomes its run.
 
-    Anything else is returned unchanged. Raise RequestError if its run has been removed.
+    ``last-good`` becomes the last good run before the one that is `compared`. Anything else is returned
+    unchanged. Raise RequestError if its run has been removed.
     """
+    if ref == LAST_GOOD and compared:
+        return last_good_before(compared, store)
     name, colon, configuration = ref.partition(":")
     baseline = _read_baseline(name, store)
     if baseline is None:
@@ -116,7 +114,7 @@ def _read_baseline(name: str, store: Path) -> Baseline | None:
     file = _file(store, name)
     if not _NAME.fullmatch(name) or not file.is_file():
         return None
-    return Baseline(name=name, path=decode(_Stored, read(file), f"{BASELINES}/{file.name}").run)
+    return Baseline(name=name, path=decode(str, read(file).get("run"), f"{BASELINES}/{file.name}: run"))
 
 
 def _problem(run: IndexedRun) -> str:
@@ -143,13 +141,16 @@ class BaselineKey(NamedTuple):
     configuration: str
     """The first configuration."""
 
-    def fits(self, run: IndexedRun) -> bool:
+    @classmethod
+    def of(cls, setup: RunSetup, configuration: str) -> Self:
+        """Return the key of a run that is stored."""
+        types = list(setup.instance_types)
+        return cls(setup.benchmark, setup.target, setup.options, len(setup.hosts), types, configuration)
+
+    def fits(self, setup: RunSetup) -> bool:
         """Return whether a run measured the same; it may have other configurations too."""
-        setup = run.setup
         labels = [each.label for each in setup.configurations]
-        actual = (setup.benchmark, setup.target, setup.options, len(setup.hosts), list(setup.instance_types))
-        required = (self.benchmark, self.target, self.options, self.nodes, list(self.instance_types))
-        return actual == required and self.configuration in labels
+        return self == BaselineKey.of(setup, self.configuration) and self.configuration in labels
 
 
 def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> BaselineKey:
@@ -181,14 +182,7 @@ def last_good_before(ref: str, store: Path) -> str:
     setup = current.setup
     if current.damaged or not setup.configurations:
         raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
-    key = BaselineKey(
-        benchmark=setup.benchmark,
-        target=setup.target,
-        options=setup.options,
-        nodes=len(setup.hosts),
-        instance_types=setup.instance_types,
-        configuration=configuration or setup.configurations[0].label,
-    )
+    key = BaselineKey.of(setup, configuration or setup.configurations[0].label)
     with open_index(store) as index:
         positions = [position for position, each in enumerate(index.runs) if each.id == current.id]
         earlier = index.runs[positions[0] + 1 :] if positions else index.runs
@@ -196,7 +190,7 @@ def last_good_before(ref: str, store: Path) -> str:
 
 
 def _newest_good(key: BaselineKey, runs: Sequence[IndexedRun], store: Path) -> str:
-    newest = next((run for run in runs if run.is_ok and key.fits(run)), None)
+    newest = next((run for run in runs if run.is_ok and key.fits(run.setup)), None)
     if newest is None:
         raise RequestError(
             f"No earlier run of {key.benchmark} on {key.target} in {store} measured {key.configuration} "

@@ -2,7 +2,8 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -42,15 +43,11 @@ def _comparable(options: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(redacted(options), default=str))
 
 
-def _durations(run: StoredRun) -> list[tuple[str, float]]:
-    """Return configuration and seconds of each execution that was ok."""
-    durations = []
+def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
+    """Yield configuration and seconds of each execution that was ok."""
     for name, label in run.schedule():
-        try:
+        with suppress(MachineError, KeyError, TypeError, ValueError):
             document = read(run.path / "exec" / name / "run.json")
             took = float(document["ended"]) - float(document["started"])
             if all(each["outcome"] == "ok" for each in document["outcomes"]):
-                durations.append((label, took))
-        except (MachineError, KeyError, TypeError, ValueError):
-            continue
-    return durations
+                yield label, took

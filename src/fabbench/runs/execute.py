@@ -155,24 +155,15 @@ class NullWatcher(Watcher):
         self._nics = nics
 
     @override
-    def begin(self, execution: Execution, number: int) -> None:
-        pass
-
+    def begin(self, execution: Execution, number: int) -> None: ...
     @override
-    def point(self, execution: Execution, point: Point) -> None:
-        pass
-
+    def point(self, execution: Execution, point: Point) -> None: ...
     @override
-    def read(self, execution: Execution, log: Log) -> None:
-        pass
-
+    def read(self, execution: Execution, log: Log) -> None: ...
     @override
-    def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
-        pass
-
+    def end(self, execution: Execution, logs: tuple[Log, ...]) -> None: ...
     @override
-    def notify(self, sentence: str) -> None:
-        pass
+    def notify(self, sentence: str) -> None: ...
 
     @property
     @override

@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from fabbench.model.errors import FabbenchError
+from fabbench.model.units import format_size
 from fabbench.runs.folders import RUN_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fabbench.analysis.compare import Comparison
     from fabbench.runs.store import StoredRun
 
 
@@ -128,21 +131,45 @@ def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[IndexedMetr
 
 
 def _indexed(path: str, run: "StoredRun") -> IndexedRun:
-    from fabbench.runs.summary import outcomes, summary
-
-    shown = summary(run)
+    sizes, peak = _sizes_and_peak(run)
     return IndexedRun(
         path=path,
         id=run.id,
         name=run.name,
         created=run.created,
         setup=_setup(run),
-        sizes=shown.sizes,
-        peak=shown.peak,
-        gate=shown.gate,
-        outcomes=outcomes(run),
+        sizes=sizes,
+        peak=peak,
+        gate=run.gates,
+        outcomes=run.outcomes,
         damaged=list(run.damage),
     )
+
+
+def _sizes_and_peak(run: "StoredRun") -> tuple[str, str]:
+    """Return sizes (``8 B - 2 GB``) and the best value (``77.35 GB/s``) of a run's first configuration, if known."""
+    from fabbench.analysis.aggregate import Column
+    from fabbench.analysis.compare import compare
+
+    first = next((each.label for each in run.configurations), "")
+    logs = run.logs(first)
+    sizes = sorted({point.size for log in logs for point in log.points if point.size})
+    span = " - ".join(dict.fromkeys(map(format_size, (*sizes[:1], *sizes[-1:]))))
+    try:
+        column = Column(label=first, logs=logs, source=f"run {run.id}")
+        return span, _peak(compare([column], only_ok=True)) if logs else ""
+    except FabbenchError:
+        return span, ""
+
+
+def _peak(comparison: "Comparison") -> str:
+    metric, *_ = comparison.metrics or (None,)
+    sections = [section for section in comparison.sections if section.metric == metric and section.shown[0]]
+    figures = [row.figures[0] for section in sections for row in section.rows]
+    values = [figure.value for figure in figures if figure is not None]
+    if metric is None or not values:
+        return ""
+    return sections[0].scale.quantity((min if metric.lower_is_better else max)(values))
 
 
 def _setup(run: "StoredRun") -> RunSetup:

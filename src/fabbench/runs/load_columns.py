@@ -9,15 +9,21 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.plan import STORE
-from fabbench.runs.log_files import Source, expand, listed, require_logs, stem
+from fabbench.runs.inputs import require_logs, sources_of
+from fabbench.runs.log_files import Source, listed, stem
 from fabbench.runs.parse_file import parse_configurations
+
+if TYPE_CHECKING:
+    from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
@@ -33,7 +39,7 @@ def load(
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
-    Inputs are those of `expand`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
+    Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
     file, a directory or a list of log files one column, or one per configuration of a script. `fabrics`
     judges log files as measured on these, one per input (``any``: not judged); `labels` names the columns;
     `known` is what is known about the nodes of log files. Raise MachineError for an input that cannot be read,
@@ -44,7 +50,7 @@ def load(
             f"Got {len(fabrics)} --fabric for {counted(len(inputs), 'input')}.",
             hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
         )
-    found = [(str(each), expand([str(each)], store)) for each in inputs]
+    found = [(str(each), sources_of([str(each)], store)) for each in inputs]
     require_logs([source for _, sources in found for source in sources], known)
     loaded = [
         column
@@ -118,7 +124,6 @@ def _run(source: Source) -> list[Column]:
     """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.stored_results import stored_column
     from fabbench.runs.sweep_store import require_executions
 
     run = require_executions(StoredRun(Path(source.name)))
@@ -130,10 +135,24 @@ def _run(source: Source) -> list[Column]:
     skipped = Log(
         source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
     )
+    return stored_columns(run, source.configuration, [skipped])
+
+
+def stored_columns(run: "StoredRun", only: str = "", skipped: Sequence[Log] = ()) -> list[Column]:
+    """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
+
+    One without results has the `skipped` logs, or is left out.
+    """
     return [
-        stored_column(run, each, run.logs(each.label) or (skipped,))
+        Column(
+            label=each.label,
+            logs=tuple(logs),
+            source=f"run {run.id}",
+            variant=run.variant(each),
+            max_repeats=run.max_repeats,
+        )
         for each in run.configurations
-        if source.configuration in {"", each.label}
+        if only in {"", each.label} and (logs := run.logs(each.label) or skipped)
     ]
 
 
@@ -169,18 +188,9 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
 
 def _distinct(columns: Sequence[Column]) -> list[Column]:
     """Add the source of a column, and then a number, to labels that several columns have."""
-    counts = Counter(column.label for column in columns)
-    named = [
-        replace(column, label=f"{column.label} ({column.source})") if counts[column.label] > 1 else column
-        for column in columns
-    ]
-    taken: set[str] = set()
-    result = []
-    for column in named:
-        label, number = column.label, 1
-        while label in taken:
-            number += 1
-            label = f"{column.label} {number}"
-        taken.add(label)
-        result.append(replace(column, label=label))
-    return result
+    counts, found = Counter(column.label for column in columns), dict[str, Column]()
+    for column in columns:
+        name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label
+        label = next(each for each in chain([name], (f"{name} {number}" for number in count(2))) if each not in found)
+        found[label] = replace(column, label=label)
+    return list(found.values())

@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fabbench.logs.learned_prefixes import UnreadWarning
-from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Proof
+from fabbench.model.errors import MachineError
 from fabbench.runs.folders import REQUEST
 
 if TYPE_CHECKING:
@@ -133,33 +132,21 @@ def _exists(name: str) -> bool:
     return is_log_file(name) or Path(name).is_dir()
 
 
-def expand(names: Iterable[str], store: Path | None = None) -> list[Source]:
-    """List the log files and runs that names stand for: the inputs of every command.
+def expand(names: Iterable[str]) -> list[Source]:
+    """List the files: a directory stands for all files and runs in and below it, except hidden ones.
 
-    A name is a file (or `ARCHIVE!MEMBER`), ``-``, a directory of a run, or any other directory, which stands
-    for all files and runs in and below it, except hidden ones. A comma-separated list of these stands for its
-    parts. With a `store`, any other word is a run of it: an id, ``last``, a name, or ``RUN:CONFIG``.
-    For skipped pipes, sockets and devices, UnreadWarning is issued. Raise FabbenchError if a directory cannot
-    be listed, or there is no such run.
+    A comma-separated list stands for its parts. For skipped pipes, sockets and devices, UnreadWarning is
+    issued. Raise MachineError if a directory cannot be listed.
     """
-    return [source for name in names for part in listed(name) for source in _expanded(part, store)]
+    return [source for name in names for part in listed(name) for source in _expanded(part)]
 
 
-def _expanded(name: str, store: Path | None) -> Iterator[Source]:
+def _expanded(name: str) -> Iterator[Source]:
     path = Path(name)
-    if name == "-" or is_log_file(name):
+    if name == "-" or not path.is_dir():
         yield Source(name=name)
-    elif path.is_dir():
-        yield from _inside(path)
-    elif store is None or (":" not in name and (path.suffix or len(path.parts) > 1)):
-        yield Source(name=name)  # opening it tells what is wrong
-    else:
-        from fabbench.runs.open_run import run_source
+        return
 
-        yield run_source(name, store)
-
-
-def _inside(path: Path) -> Iterator[Source]:
     def refuse(error: OSError) -> None:
         raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
@@ -175,15 +162,6 @@ def _inside(path: Path) -> Iterator[Source]:
                 warnings.warn(f"{full} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
                 yield Source(name=str(full), named=False)
-
-
-def require_logs(sources: Sequence[Source], proof: Proof | None) -> None:
-    """Raise RequestError if there are only runs, and something is said about logs."""
-    if proof is not None and proof != Proof() and sources and all(source.run for source in sources):
-        raise RequestError(
-            "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect on a run.",
-            hint="It was judged when it was measured, and knows its nodes: leave them out, or pass --fabric any.",
-        )
 
 
 _SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}

@@ -1,7 +1,5 @@
-"""Log files and runs → judged logs. Memory is bounded by one execution, not by the file."""
+"""Log files → judged logs. Memory is bounded by one execution, not by the file."""
 
-import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,22 +7,18 @@ from pathlib import Path
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.plan import STORE
-from fabbench.runs.document import ENVIRONMENT_VARIABLE
-from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs, require_logs
+from fabbench.runs.log_files import Bytes, LogStream, Source, open_all, open_logs
 from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
 _MAX_DOCUMENT = 1 << 27
 """Limit in bytes of a document, which is read whole; a larger file is not a document."""
-_MAX_PREAMBLE = 1 << 20
-"""Limit of the text before the first marker that is kept for configurations that begin later."""
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -39,14 +33,11 @@ def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending |
 
 
 def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
-    """Read what the user named: yield its logs, and for each log file without a result the reason.
+    """Read a file as named by the user: yield its logs, and for each log file without a result the reason.
 
-    A run's logs are judged as they were measured. With `tables`, so are fabbench's own JSON and CSV read.
-    A file in a directory or an archive that is unrelated to any benchmark is left out.
+    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory or an archive
+    that is unrelated to any benchmark is left out.
     """
-    if source.run:
-        yield from _of_run(source)
-        return
     empty = True
     try:
         for file in open_logs(source.name):
@@ -59,22 +50,6 @@ def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = F
         yield Unread(source.name, str(error), damaged=True)
     if empty and source.named:
         yield Unread(source.name, NO_KNOWN_OUTPUT)
-
-
-def _of_run(source: Source) -> Iterator[Log | Unread]:
-    from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import LOGS, is_sweep
-
-    run, empty = StoredRun(Path(source.name)), True
-    if is_sweep(run.path):
-        yield from (entry for each in expand([str(run.path / LOGS)]) for entry in parse_source(each))
-        return
-    for execution in run.executions:
-        for log in execution.logs if source.configuration in {"", execution.configuration} else ():
-            empty = False
-            yield log
-    for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty and source.named else ()):
-        yield Unread(source.name, reason, damaged=True)
 
 
 def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bool) -> Iterator[Log | Unread]:
@@ -143,10 +118,10 @@ def _labeled(
         columns = table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
         yield from ((label, log) for label, each in columns.items() for log in each)
         return
-    sample = lines_to_learn_from(block)
+    sample, marked = lines_to_learn_from(block), MARKER_SIGN.encode() in block
     # Each configuration has its own parser: what one has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False)
-    parsers, preamble, kept, damage = {"": make(prefixes=Prefixes(sample))}, list[str](), 0, None
+    parsers, preamble, damage = {"": make(prefixes=Prefixes(sample))}, list[str](), None
     try:
         for configuration, text in _by_configuration(blocks(block, file)):
             if configuration and "" in parsers:
@@ -155,9 +130,8 @@ def _labeled(
                 parsers[configuration] = make(prefixes=Prefixes(sample))
                 for each in preamble:
                     parsers[configuration].feed_text(each)
-            if not configuration and kept < _MAX_PREAMBLE:
+            if not configuration and marked:
                 preamble.append(text)
-                kept += len(text)
             yield from ((configuration, log) for log in logs(parsers[configuration].feed_text(text)))
     except MachineError as error:
         damage, ending = error, Ending(stopped="The file could not be read to its end.")
@@ -219,28 +193,3 @@ def blocks(block: bytes, file: Bytes) -> Iterator[str]:
         block = file.read(BLOCK)
     if rest:
         yield rest.decode("utf-8", "replace").rstrip("\r")
-
-
-def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
-    """Read and judge logs of files, archives, all files in directories, and runs, as `fabbench parse` does.
-
-    `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
-    MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
-    it is nevertheless a benchmark's output.
-    """
-    return list(parse_all(sources, fabric=fabric, store=store))
-
-
-def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None, store: Path | None = None) -> Iterator[Log]:
-    """Read and judge logs one by one; see `parse`."""
-    proof = Proof(fabric=fabric) if fabric is not None else None
-    found = expand(map(str, sources), store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE))
-    require_logs(found, proof)
-    for source in found:
-        for entry in parse_source(source, proof=proof, tables=True):
-            if isinstance(entry, Log):
-                yield entry
-            elif entry.damaged:
-                raise MachineError(entry.reason)
-            elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
-                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)

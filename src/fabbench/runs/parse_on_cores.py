@@ -26,8 +26,9 @@ from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
 from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer
+from fabbench.runs.inputs import read_source
 from fabbench.runs.log_files import COMPRESSED, Source, is_plain
-from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from, parse_source
+from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -225,7 +226,7 @@ def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJo
 def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
     write = log_writer(job.form, color=job.color, width=job.width).log
     logs, untrusted = 0, False
-    for entry in parse_source(source, proof=job.proof, tables=True) if part is None else _range(source, part, job):
+    for entry in read_source(source, proof=job.proof, tables=True) if part is None else _range(source, part, job):
         if isinstance(entry, Unread):
             yield Piece(unread=entry)
             continue

@@ -14,6 +14,7 @@ import secrets
 import shlex
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -101,7 +102,24 @@ _EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
 # ---------------------------------------------------------------- writing
 
 
-class RunWriter:
+class RunFolder:
+    """The directory of a run in progress, or of a sweep."""
+
+    def __init__(self, path: Path) -> None:
+        """Continue a run whose request exists."""
+        self.path = path
+
+    def judged(self, status: Exit, breaches: Sequence[str]) -> None:
+        """Write whether the gates held, or the result of a sweep, which marks its end."""
+        with writing(self.path / VERDICT):
+            write(self.path / VERDICT, {"format": FORMAT, "status": int(status), "breaches": list(breaches)})
+
+    def execution(self, execution: Execution) -> ExecutionWriter:
+        """Create the directory of one execution."""
+        return ExecutionWriter(self.path / "exec" / execution.id, _counters(self.path, execution.id), execution)
+
+
+class RunWriter(RunFolder):
     """A run in progress."""
 
     def __init__(self, request: RunRequest, inventory: Inventory, plan: Plan) -> None:
@@ -112,7 +130,7 @@ class RunWriter:
         """Label of a configuration → its variant; None if it has none."""
         created = time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
-        self.path = (request.store / name).absolute()
+        super().__init__((request.store / name).absolute())
         hosts = {name: [asdict(host) for host in seen] for name, seen in inventory.variants.items()}
         self._document = document = {
             "format": FORMAT,
@@ -146,25 +164,6 @@ class RunWriter:
         document = {**self._document, "schedule": [execution.id for execution in executions]}
         with writing(self.path / REQUEST):
             write(self.path / REQUEST, document)
-
-    def judged(self, status: Exit, breaches: Sequence[str]) -> None:
-        """Write whether the gates held."""
-        write_verdict(self.path, status, breaches)
-
-    def execution(self, execution: Execution) -> ExecutionWriter:
-        """Create the directory of one execution."""
-        return execution_writer(self.path, execution)
-
-
-def write_verdict(run: Path, status: Exit, breaches: Sequence[str]) -> None:
-    """Write the result of a run's gates, or of a sweep."""
-    with writing(run / VERDICT):
-        write(run / VERDICT, {"format": FORMAT, "status": int(status), "breaches": list(breaches)})
-
-
-def execution_writer(run: Path, execution: Execution) -> ExecutionWriter:
-    """Create the directory of one execution of a run."""
-    return ExecutionWriter(run / "exec" / execution.id, _counters(run, execution.id), execution)
 
 
 def _document(request: RunRequest) -> dict[str, Any]:
@@ -274,6 +273,18 @@ class StoredRun:
             return Exit(read(path)["status"]) if path.is_file() else None
         except (MachineError, KeyError, ValueError):
             return None
+
+    @property
+    def gates(self) -> str:
+        """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
+        return "" if self.verdict is None else "passed" if self.verdict == Exit.FINE else "failed"
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """Outcome → number of executions. Scheduled ones that never started are `not begun`."""
+        counts = Counter(str(log.outcome) for execution in self.executions for log in execution.logs)
+        counts.update("not begun" for execution in self.executions if not execution.begun)
+        return dict(counts)
 
     @property
     def max_repeats(self) -> int | None:

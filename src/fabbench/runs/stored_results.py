@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,14 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Configuration
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
-from fabbench.runs.document import decode, read
+from fabbench.runs.document import read
 from fabbench.runs.folders import VERDICT
-from fabbench.runs.load_columns import load
+from fabbench.runs.load_columns import load, stored_columns
 from fabbench.runs.store import StoredExecution, StoredRun
-from fabbench.runs.summary import gate_of, outcomes
 
 if TYPE_CHECKING:
     from fabbench.report.page import ProofLines, RunPage
@@ -32,23 +29,6 @@ _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 _MAX_PROGRAMS = 12
 _ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
 """How configurations of one run are compared: each fabric has the endpoint that suits it."""
-
-
-def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[Log]) -> Column:
-    """Return a configuration of a run as a column. Its verdicts keep the significance level of the run."""
-    return Column(
-        label=configuration.label,
-        logs=tuple(logs),
-        source=f"run {run.id}",
-        variant=run.variant(configuration),
-        max_repeats=run.max_repeats,
-    )
-
-
-def stored_columns(run: StoredRun) -> list[Column]:
-    """Return the configurations of a run with results."""
-    measured = ((each, run.logs(each.label)) for each in run.configurations)
-    return [stored_column(run, configuration, logs) for configuration, logs in measured if logs]
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
@@ -96,8 +76,8 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         name=run.name,
         about=f"{run.benchmark} on {run.target or 'an unknown target'}",
         created=format_time(run.created),
-        outcomes=", ".join(f"{count} {each}" for each, count in outcomes(run).items()) or "none",
-        gates=gate_of(run),
+        outcomes=", ".join(f"{count} {each}" for each, count in run.outcomes.items()) or "none",
+        gates=run.gates,
         breaches=_breaches(run),
         damage=damage,
         **_shown(columns, comparisons),
@@ -199,22 +179,6 @@ def _node(host: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredCommand:
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredStep:
-    commands: tuple[_StoredCommand, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredSteps:
-    steps: tuple[_StoredStep, ...] = ()
-
-
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the programs that each configuration's first execution started."""
     first: dict[str, StoredExecution] = {}
@@ -226,14 +190,16 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        plan = decode(_StoredSteps, read(execution.path / "plan.json"), f"exec/{execution.id}/plan.json")
-    except MachineError:
+        steps = read(execution.path / "plan.json")["steps"]
+        lines = [
+            " ".join(
+                (*(f"{name}={shlex.quote(value)}" for name, value in each["env"].items()), shlex.join(each["argv"]))
+            )
+            for step in steps
+            for each in step["commands"]
+        ]
+    except (MachineError, LookupError, TypeError, AttributeError):
         return []  # reported in the run's damage
-    lines = [
-        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
-        for step in plan.steps
-        for each in step.commands
-    ]
     lines = list(dict.fromkeys(lines))
     more = len(lines) - _MAX_PROGRAMS
     return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]

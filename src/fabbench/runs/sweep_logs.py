@@ -20,9 +20,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.log_files import Source, expand
-from fabbench.runs.parse_file import parse_source
-from fabbench.runs.store import StoredRun
+from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -47,10 +45,10 @@ class SweepLogs:
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
     """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
-    sources = expand(names, store)
+    sources = sources_of(names, store)
     sweeps = [stored_sweep(Path(each.name)) for each in sources if each.run and is_sweep(Path(each.name))]
     others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
-    entries = [_with_hosts(entry, source) for source in others for entry in parse_source(source)]
+    entries = [entry for source in others for entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
@@ -73,13 +71,6 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
     groups = groups if groups.keys() >= {*nodes} else {}
     return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups)
-
-
-def _with_hosts(entry: Log | Unread, source: Source) -> Log | Unread:
-    """Add the nodes of a run to a log of it that does not name them."""
-    if not source.run or not isinstance(entry, Log) or entry.hosts:
-        return entry
-    return replace(entry, hosts=frozenset(StoredRun(Path(source.name)).hosts))
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:

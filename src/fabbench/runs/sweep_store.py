@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.runs.document import decode, read, write, writing
-from fabbench.runs.folders import SWEEP, VERDICT
-from fabbench.runs.open_run import open_run
-from fabbench.runs.store import ExecutionWriter, RunWriter, StoredRun, execution_writer, write_verdict
+from fabbench.runs.folders import SWEEP, SWEEP_LOGS, VERDICT
+from fabbench.runs.inputs import open_run
+from fabbench.runs.store import RunFolder, RunWriter, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 FORMAT = 1
@@ -35,8 +35,6 @@ _SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
-LOGS = "logs"
-"""The folder of a sweep's directory that holds the output of its tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +97,19 @@ class TestResult:
         )
 
 
-class SweepWriter:
+class SweepWriter(RunFolder):
     """A sweep in progress. Its methods may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
         """Continue a sweep whose documents exist."""
-        self.path = path
+        super().__init__(path)
         self._lock = threading.Lock()
 
     @classmethod
     def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
         """Create a sweep from a new run. Raise MachineError if that is impossible."""
         with writing(run.path / SWEEP):
-            (run.path / LOGS).mkdir()
+            (run.path / SWEEP_LOGS).mkdir()
             write(run.path / SWEEP, asdict(document))
         return cls(run.path)
 
@@ -128,14 +126,6 @@ class SweepWriter:
         with contextlib.suppress(FileNotFoundError):
             whole = tests.read_bytes().rpartition(b"\n")
             os.truncate(tests, len(whole[0]) + len(whole[1]))
-
-    def execution(self, execution: Execution) -> ExecutionWriter:
-        """Create the directory of one test."""
-        return execution_writer(self.path, execution)
-
-    def judged(self, status: Exit, findings: Sequence[str]) -> None:
-        """Write the result of the sweep, which marks its end."""
-        write_verdict(self.path, status, findings)
 
     def add(self, measured: TestResult) -> None:
         """Store the result of a test. Once this returns, it survives the end of fabbench."""
@@ -163,7 +153,7 @@ class SweepWriter:
 
 def log_path(path: Path, number: int) -> Path:
     """Return where a sweep stores the output of the programs of a test."""
-    return path / LOGS / f"{number:06}.log.gz"
+    return path / SWEEP_LOGS / f"{number:06}.log.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker, tag_line
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step, Variant
 from fabbench.plan.request import Adaptive
-from fabbench.runs.load_columns import load
-from fabbench.runs.open_run import open_run
+from fabbench.runs.inputs import open_run
+from fabbench.runs.load_columns import load, stored_columns
 from fabbench.runs.store import RunWriter, StoredRun, runs
-from fabbench.runs.stored_results import stored_columns, stored_comparison
+from fabbench.runs.stored_results import stored_comparison
 from tests.support.requests import request
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"

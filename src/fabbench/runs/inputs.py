@@ -1,0 +1,155 @@
+"""What users name → logs: files, directories, archives, lists, and runs of a store. One grammar for all commands."""
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.log import Log, Proof
+from fabbench.plan import STORE
+from fabbench.runs.document import ENVIRONMENT_VARIABLE
+from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
+from fabbench.runs.log_files import Source, expand, is_log_file, listed
+from fabbench.runs.parse_file import parse_source
+
+if TYPE_CHECKING:
+    from fabbench.runs.store import StoredRun
+
+
+def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
+    """List the log files and runs that inputs of a command stand for.
+
+    An input is one of `expand`, or a run of the store: an id, ``last``, a name, or ``RUN:CONFIG``. Raise
+    FabbenchError if it does not exist, or if logs are to be judged by `proof` and there are only runs.
+    """
+    found = [source for name in names for source in _sources(name, store)]
+    require_logs(found, proof)
+    return found
+
+
+def _sources(name: str, store: Path) -> list[Source]:
+    path = Path(name)
+    if name == "-" or is_log_file(name) or path.is_dir() or len(listed(name)) > 1:
+        return expand([name])
+    ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
+    try:
+        run = open_run(ref, store)
+    except RequestError:
+        if ref == name and (path.suffix or len(path.parts) > 1):
+            return expand([name])  # opening it says what is wrong
+        raise
+    labels = [each.label for each in run.configurations]
+    if configuration and configuration not in labels:
+        raise RequestError(f"Run {run.id} has no configuration {configuration}.", hint=f"It has {', '.join(labels)}.")
+    return [Source(name=str(run.path), run=True, configuration=configuration)]
+
+
+def require_logs(sources: Sequence[Source], proof: Proof | None) -> None:
+    """Raise RequestError if there are only runs, and something is said about logs."""
+    if proof is not None and proof != Proof() and sources and all(source.run for source in sources):
+        raise RequestError(
+            "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect on a run.",
+            hint="It was judged when it was measured, and knows its nodes: leave them out, or pass --fabric any.",
+        )
+
+
+def whole_runs(name: str, store: Path) -> list[Path]:
+    """Return the runs that an input stands for; none if it stands for anything else, too."""
+    sources = sources_of([name], store)
+    return [Path(each.name) for each in sources] if all(each.run and not each.configuration for each in sources) else []
+
+
+def read_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
+    """Read a file as `parse_source` does, or a run, whose logs are judged as they were measured."""
+    if not source.run:
+        yield from parse_source(source, proof=proof, tables=tables)
+        return
+    if (Path(source.name) / SWEEP).is_file():
+        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
+        yield from (entry for each in logs for entry in parse_source(each))
+        return
+
+    from fabbench.runs.store import StoredRun
+
+    run, empty = StoredRun(Path(source.name)), source.named
+    for execution in run.executions:
+        for log in execution.logs if source.configuration in {"", execution.configuration} else ():
+            empty = False
+            yield log if log.hosts else replace(log, hosts=frozenset(run.hosts))
+    for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty else ()):
+        yield Unread(source.name, reason, damaged=True)
+
+
+def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) -> "StoredRun":
+    """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
+
+    The user's own name (`RunRequest.name`) finds it too. `known` is what the store holds, if it has been listed.
+
+    Raise RequestError if there is no match, or more than one.
+    """
+    from fabbench.runs.store import StoredRun
+
+    if (Path(ref) / REQUEST).is_file():
+        return StoredRun(Path(ref))
+    known = run_folders(store) if known is None else known
+    if ref == "last" and (newest := next(_existing(store, known), None)):
+        return StoredRun(newest)
+    named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
+    candidates = (
+        path
+        for path, name in named
+        if name and (name[0].startswith(ref) or name[0].endswith(ref) or name["id"].startswith(ref))
+    )
+    matches = list(_existing(store, candidates))
+    exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
+    if not matches:
+        matches = [path for path in _existing(store, known) if ref and StoredRun(path).name == ref]
+    if len(exact or matches) == 1:
+        return StoredRun((exact or matches)[0])
+    if matches:
+        names = ", ".join(path.name for path in matches[:5])
+        raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
+    if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
+        raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
+    has_runs = any(_existing(store, known))
+    hint = "fabbench runs lists them." if has_runs else f"No runs in {store}; see --store."
+    raise RequestError(f"Run {ref} not found in {store}.", hint=hint)
+
+
+def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":
+    """Find runs as `open_run` does, listing the store only once."""
+    known = run_folders(store)
+    return [open_run(ref, store, known) for ref in refs]
+
+
+def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:
+    """Yield the directories that have a request."""
+    return (store / path for path in known if (store / path / REQUEST).is_file())
+
+
+def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
+    """Read and judge logs of files, archives, all files in directories, and runs, as `fabbench parse` does.
+
+    `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
+    MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
+    it is nevertheless a benchmark's output.
+    """
+    return list(parse_all(sources, fabric=fabric, store=store))
+
+
+def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None, store: Path | None = None) -> Iterator[Log]:
+    """Read and judge logs one by one; see `parse`."""
+    proof = Proof(fabric=fabric) if fabric is not None else None
+    known = store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
+    for source in sources_of(map(str, sources), known, proof):
+        for entry in read_source(source, proof=proof, tables=True):
+            if isinstance(entry, Log):
+                yield entry
+            elif entry.damaged:
+                raise MachineError(entry.reason)
+            elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
+                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)
