@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "history": "Show how a metric changed over past runs.",
     "runs": "List past runs, or remove them.",
     "show": "Print a past run.",
-    "report": "Write runs as an HTML page, to read or to send.",
+    "report": "Write runs or logs as an HTML page, to read or to send.",
     "rerun": "Repeat a past run.",
     "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
     "completion": "Print the completion script for bash, zsh or fish.",

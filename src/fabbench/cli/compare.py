@@ -1,6 +1,7 @@
 """``fabbench compare``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
 from fabbench.model.errors import Exit, worst
+
+if TYPE_CHECKING:
+    from fabbench.analysis.aggregate import Column
 
 
 @output
@@ -86,7 +90,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN, load, matching_column, with_labels
+    from fabbench.runs.load_columns import NOTHING_KNOWN, load, with_labels
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -95,13 +99,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
             parsed_gates = parse_gates(gates, strict=strict)
         known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        first = labels if baseline is None else ()
-        columns = load(*inputs, store=store, fabrics=fabrics, labels=first, known=known)
-        if baseline is not None:
-            from fabbench.runs.baselines import baseline_input
-
-            found = load(baseline_input(baseline, store, inputs[0]), store=store)
-            columns = with_labels([*columns, matching_column(found, columns[0].label)], labels)
+        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=known)
+        if baseline:
+            columns = with_labels([*columns, _baseline(baseline, inputs[0], columns[0].label, store)], labels)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
@@ -110,3 +110,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
+
+
+def _baseline(baseline: str, compared: str, label: str, store: Path) -> "Column":
+    from fabbench.runs.baselines import baseline_input
+    from fabbench.runs.load_columns import load, matching_column
+
+    return matching_column(load(baseline_input(baseline, store, compared), store=store), label)

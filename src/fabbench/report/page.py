@@ -66,7 +66,6 @@ class RunSection(NamedTuple):
 
     id: str
     title: str
-    about: str
     row: Mapping[str, str]
     """Its row in an overview: column → text."""
     html: str
@@ -74,7 +73,7 @@ class RunSection(NamedTuple):
 
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
-    title = f"{runs[0].about}: {runs[0].title}" if len(runs) == 1 else counted(len(runs), "fabbench run")
+    title = runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run")
     overview = [bullet_list([note] if note else []), _overview(runs)] if len(runs) > 1 else []
     return document(title, chain(overview, (run.html for run in runs)), version)
 
@@ -95,7 +94,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Created": run.created,
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, f"{run.kind} {run.id}", run.about, row, html)
+    return RunSection(run.id, f"{run.about}: {run.kind} {run.id}", row, html)
 
 
 def _overview(runs: Sequence[RunSection]) -> str:
@@ -143,8 +142,7 @@ def _sweep(report: SweepReport) -> Iterator[str]:
 
 
 def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:
-    inner = "".join(parts)
-    if inner:
+    if inner := "".join(parts):
         yield f"<h3>{title}</h3>\n{inner}"
 
 

@@ -42,7 +42,6 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
     path = tmp_path / "log.txt"
     text = "".join(table(number, damaged=number == 3, concluded=concluded) for number in range(5))
     path.write_bytes(text.replace("\n", newline).encode())
-
     assert len(list(byte_ranges(path, min_size=1))) == 5
     whole = list(parse_file.parse_file(path))
     assert in_parts(path) == whole
@@ -56,7 +55,6 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
 def test_what_may_belong_to_either_table_is_no_place_to_split(tmp_path: Path, concluded: str) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, concluded=concluded) for number in range(3)))
-
     assert len(list(byte_ranges(path, min_size=1))) == 1
 
 
@@ -64,7 +62,6 @@ def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     lines = "".join(map(table, range(3))).splitlines(keepends=True)
     path.write_text("".join(f"[1,0]<stdout>:{line}" for line in lines))
-
     assert len(list(byte_ranges(path, min_size=1))) == 1
 
 
