@@ -135,5 +135,6 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     again = fabbench("sweep", "--from", "last", "--confidence", "90%", "--format", "json")
     document = json.loads(again.stdout)
     assert (document["nodes"], [each["name"] for each in document["suspects"]]) == (names, ["d"])
+    assert "round" in document["unfinished"]
     assert fabbench("sweep", "--from", "last", "--metric", "latency").exit_code == 2
     assert "fabbench show" in fabbench("compare", "last").stderr

@@ -29,8 +29,8 @@ from fabbench.runs.log_files import Source
 def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool, **known: Any) -> None:
     """Read benchmark logs and print their results.
 
-    LOG is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or fabbench's own
-    JSON or CSV (unproven), with the prefixes of any launcher; - is standard input. It may be compressed (gzip,
+    LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
+    nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be compressed (gzip,
     bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
     those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
     RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured.

@@ -118,7 +118,8 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     if len(logs.left_out) > _MAX_NAMED:
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
     groups = None if how.groups else logs.group_of
-    status = print_answer(logs.results, logs.metric, logs.nodes, how, left_out=logs.left_out, group_of=groups)
+    known = (logs.results, logs.metric, logs.nodes, how)
+    status = print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=groups)
     raise click.exceptions.Exit(status)
 
 

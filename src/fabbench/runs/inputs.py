@@ -115,8 +115,7 @@ def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) 
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
     if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
-    has_runs = any(_existing(store, known))
-    hint = "fabbench runs lists them." if has_runs else f"No runs in {store}; see --store."
+    hint = "fabbench runs lists them." if any(_existing(store, known)) else f"No runs in {store}; see --store."
     raise RequestError(f"Run {ref} not found in {store}.", hint=hint)
 
 

@@ -131,10 +131,8 @@ def _run(source: Source) -> list[Column]:
         raise MachineError(
             f"Run {run.id} is damaged: {run.damage[0]}", hint=f"fabbench show {run.id} prints what can be read."
         )
-    why = "No execution of this configuration started."
-    skipped = Log(
-        source=str(run.path), benchmark=run.benchmark, case=None, outcome=Outcome.SKIPPED, reason=why, facts={}
-    )
+    why, outcome = "No execution of this configuration started.", Outcome.SKIPPED
+    skipped = Log(source=source.name, benchmark=run.benchmark, case=None, outcome=outcome, reason=why, facts={})
     return stored_columns(run, source.configuration, [skipped])
 
 

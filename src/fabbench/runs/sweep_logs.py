@@ -20,7 +20,9 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
+from fabbench.runs.folders import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -41,6 +43,7 @@ class SweepLogs:
     """Files without a result, and the reasons."""
     group_of: Mapping[str, str]
     """Node → its group, as sweeps know it."""
+    unfinished: str
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
@@ -70,7 +73,8 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     nodes = sorted(named.union(*(each.document.nodes for each in sweeps)), key=natural_order)
     groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
     groups = groups if groups.keys() >= {*nodes} else {}
-    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups)
+    left = "; ".join(filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())))
+    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left)
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
