@@ -79,11 +79,12 @@ def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dic
     """
     found: dict[str, tuple[Log, ...]] = {}
     for file in open_logs(str(path)):
-        read = list(_labeled(file, file.name, proof, tables=True))
-        for label, log in read:
-            found[label] = (*found.get(label, ()), log)
-        if not read:
-            found |= table_logs(file.head.decode("utf-8", "replace"), file.name, proof)
+        pieces = list(_labeled(file, file.name, proof, tables=True))
+        if not any(read for _, read in pieces):
+            pieces = list(table_logs(file.head.decode("utf-8", "replace"), file.name, proof).items())
+        for label, read in pieces:
+            if label or read:
+                found[label] = (*found.get(label, ()), *read)
     return found
 
 
@@ -103,20 +104,19 @@ def parse_stream(
     file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None, tables: bool = False
 ) -> Iterator[Log]:
     """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV."""
-    return (log for _, log in _labeled(file, source, proof, ending, tables=tables))
+    return (log for _, read in _labeled(file, source, proof, ending, tables=tables) for log in read)
 
 
 def _labeled(
     file: Bytes, source: str, proof: Proof | None, ending: Ending | None = None, *, tables: bool = False
-) -> Iterator[tuple[str, Log]]:
-    """Yield logs with their configurations, or the columns of a table."""
+) -> Iterator[tuple[str, Sequence[Log]]]:
+    """Yield configurations as they begin, each with some of its logs; or the columns of a table."""
     record, block = _document(file.read(BLOCK), file)
     if record is not None:
-        yield "", judge(record, source=source, proof=proof, ending=ending)
+        yield "", (judge(record, source=source, proof=proof, ending=ending),)
         return
     if tables and is_table(block.decode("utf-8", "replace")):
-        columns = table_logs((block + file.read()).decode("utf-8", "replace"), source, proof)
-        yield from ((label, log) for label, each in columns.items() for log in each)
+        yield from table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).items()
         return
     sample, marked = lines_to_learn_from(block), MARKER_SIGN.encode() in block
     # Each configuration has its own parser: what one has printed is no evidence about another.
@@ -132,11 +132,11 @@ def _labeled(
                     parsers[configuration].feed_text(each)
             if not configuration and marked:
                 preamble.append(text)
-            yield from ((configuration, log) for log in logs(parsers[configuration].feed_text(text)))
+            yield configuration, list(logs(parsers[configuration].feed_text(text)))
     except MachineError as error:
         damage, ending = error, Ending(stopped="The file could not be read to its end.")
     for configuration, parser in parsers.items():
-        yield from ((configuration, log) for log in logs(parser.close(ending)))
+        yield configuration, list(logs(parser.close(ending)))
     if damage is not None:
         raise damage
 
