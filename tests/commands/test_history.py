@@ -89,7 +89,7 @@ def test_a_damaged_run_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_a_page(store: Path, tmp_path: Path) -> None:
     target = tmp_path / "history.html"
-    done = history(store, "busbw@1G", "--format", "html", "-o", str(target))
+    done = history(store, "busbw@1G", "-o", str(target))
     assert (done.exit_code, done.stdout) == (0, "")
     text = target.read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>")

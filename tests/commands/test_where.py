@@ -53,6 +53,36 @@ def test_k8s_is_kubernetes() -> None:
     assert "Target kubernetes: set with --on." in fabbench("check", "--on", "k8s").stderr
 
 
+@pytest.mark.parametrize(
+    ("suffix", "form"),
+    [
+        *((".html", "html"), (".svg", "svg"), (".csv", "csv"), (".json", "json"), (".md", "markdown")),
+        *((".prom", "openmetrics"), (".xml", "junit"), (".txt", "terminal"), (".CSV", "csv"), ("", "markdown")),
+    ],
+)
+def test_the_suffix_decides_the_format(tmp_path: Path, suffix: str, form: str) -> None:
+    file = tmp_path / f"result{suffix}"
+    assert fabbench("compare", *LOGS, "-o", str(file)).exit_code == 0
+    assert file.read_text("utf-8") == fabbench("compare", *LOGS, "--format", form).stdout
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "result.png"
+    done = fabbench("compare", *LOGS, "-o", str(file))
+    assert (done.exit_code, done.stdout, file.exists()) == (2, "", False)
+    assert "no .png file" in done.stderr
+    assert ".html, .svg, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
+    for command, suffix in (("parse", ".html"), ("explain", ".csv"), ("report", ".pdf")):
+        assert fabbench(command, *LOGS, "-o", str(tmp_path / f"x{suffix}")).exit_code == 2
+
+
+def test_format_overrides_the_suffix(tmp_path: Path) -> None:
+    file = tmp_path / "result.png"
+    assert fabbench("parse", *LOGS, "--format", "json", "-o", str(file)).exit_code == 0
+    assert file.read_text("utf-8") == fabbench("parse", *LOGS, "--json").stdout
+    assert fabbench("parse", *LOGS, "--json", "--format", "csv").exit_code == 2
+
+
 def test_output_goes_to_a_file(tmp_path: Path) -> None:
     for command in (("compare", *LOGS), ("parse", *LOGS), ("explain", *LOGS), ("config", "--schema")):
         file = tmp_path / command[0]

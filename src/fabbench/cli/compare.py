@@ -9,14 +9,13 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import COMPARED, results
 from fabbench.model.errors import Exit, worst
 
 if TYPE_CHECKING:
     from fabbench.analysis.aggregate import Column
 
 
-@output
 @click.command(short_help="Compare runs and log files, and gate on the result.")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
 @click.option(
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded.")
 @options.nodes_of_logs
-@options.form(options.COMPARED, "Output format.")
+@results(COMPARED)
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -72,12 +71,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     fabrics: tuple[str, ...],
     gates: tuple[str, ...],
     strict: bool,  # noqa: FBT001 - a flag
-    instance_type: str | None,
-    nodes: int | None,
-    nics: int | None,
     form: str,
     junit: Path | None,
     store: Path,
+    **known: Any,
 ) -> None:
     """Compare runs and log files side by side; the last one is the baseline.
 
@@ -99,8 +96,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
-        known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=known)
+        judged = options.known_proof(**known) or NOTHING_KNOWN
+        columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=judged)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
+from typing import Any
 
 import click
 
 from fabbench.cli import options, terminal
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
@@ -16,20 +17,12 @@ from fabbench.runs import parse_file
 from fabbench.runs.log_files import expand
 
 
-@output
 @click.command(name="explain")
 @click.argument("files", metavar="LOG...", nargs=-1, required=True)
 @options.fabric_of_logs
 @options.nodes_of_logs
-@options.form(("text", "json"), "How to write the diagnoses.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    files: tuple[str, ...],
-    fabric: str | None,
-    instance_type: str | None,
-    nodes: int | None,
-    nics: int | None,
-    form: str,
-) -> None:
+@results(("text", "json"), "How to write the diagnoses.")
+def command(files: tuple[str, ...], form: str, **known: Any) -> None:
     """Diagnose which network a log used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
@@ -39,7 +32,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    proof = options.known_proof(fabric, instance_type, nodes, nics)
+    proof = options.known_proof(**known)
     status = Exit.FINE
     records: list[dict[str, object]] = []
 

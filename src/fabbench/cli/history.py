@@ -8,11 +8,9 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.options import AGE
-from fabbench.cli.output import output
-from fabbench.model.errors import RequestError
+from fabbench.cli.output import results
 
 
-@output
 @click.command(short_help="Show how a metric changed over past runs.")
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @click.option(
@@ -23,7 +21,7 @@ from fabbench.model.errors import RequestError
     "text. Can be given several times.",
 )
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@options.form(("markdown", "csv", "json", "html", "terminal"), "Output format.")
+@results(("markdown", "csv", "json", "html", "terminal"))
 @options.store
 def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -41,8 +39,6 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.index import open_index
 
-    if form == "html" and sys.stdout.isatty():
-        raise RequestError("The page is HTML.", hint="Add -o history.html.")
     name, size = parse_metric(metric)
     filters = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -62,5 +58,4 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
 
         sys.stdout.writelines(history_page(result, __version__))
         return
-    width = terminal.width()
-    terminal.write_drawn(render_history(result, form, color=width is not None, width=width))
+    terminal.write_drawn(terminal.drawn(render_history, result, form))

@@ -1,12 +1,12 @@
 """``fabbench parse``: existing logs, read, judged and printed."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import options
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.cli.terminal import files_progress, say, width, write_drawn
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
@@ -17,23 +17,13 @@ if TYPE_CHECKING:
     from fabbench.logs.learned_prefixes import Unread
 
 
-@output
 @click.command(name="parse")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@options.form(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
+@results(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
 @options.fabric_of_logs
 @options.nodes_of_logs
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
-def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    files: tuple[str, ...],
-    form: str,
-    fabric: str | None,
-    instance_type: str | None,
-    nodes: int | None,
-    nics: int | None,
-    *,
-    exit_zero: bool,
-) -> None:
+def command(files: tuple[str, ...], form: str, *, exit_zero: bool, **known: Any) -> None:
     """Read benchmark logs and print their results.
 
     FILE is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or an output.log
@@ -46,9 +36,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     is recognized.
     """
     color = sys.stdout.isatty()
-    job = parse_on_cores.ParseJob(
-        form=form, proof=options.known_proof(fabric, instance_type, nodes, nics), color=color, width=width()
-    )
+    job = parse_on_cores.ParseJob(form=form, proof=options.known_proof(**known), color=color, width=width())
     click.get_current_context().exit(_print(files, job, lenient=exit_zero))
 
 

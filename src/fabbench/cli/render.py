@@ -47,7 +47,7 @@ class _RenderCommand(RunCommand):
         described = launcher_options(formats, lambda each: each.only != "run")
         shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
         shown = [config_option(), form, *described, *shared, output_option()]
-        names = {"raw_csv", *(each.name for each in shown)}
+        names = {"json", "raw_csv", *(each.name for each in shown)}
         others = [each for each in super().shared_parameters() if each.name not in names]
         return [*shown, *map(_hidden, others)]
 

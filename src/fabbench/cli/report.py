@@ -1,22 +1,23 @@
 """``fabbench report``."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
-from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.cli.output import results
+from fabbench.model.errors import Exit, worst
 
 
-@output
 @click.command(short_help="Write runs as an HTML page, to read or to send.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
+@results(("html",))
 @options.store
-def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
+def command(runs: tuple[str, ...], metric: str | None, form: str, store: Path) -> None:
     """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default; or a file of what
@@ -27,20 +28,24 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
 
     Example: fabbench report last -o report.html
     """
-    from fabbench import __version__
-    from fabbench.report.page import page_of
     from fabbench.runs.open_run import open_runs
-    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
 
-    if sys.stdout.isatty():
-        raise RequestError("The page is HTML.", hint="Add -o report.html.")
+    del form
     refs = runs or ("last",)
     found = iter(open_runs([each for each in refs if not Path(each).is_file()], store))
     paths = [Path(each) if Path(each).is_file() else next(found).path for each in refs]
-    stored = list({path.resolve(): path for path in paths}.values())
+    raise click.exceptions.Exit(write_page(list({path.resolve(): path for path in paths}.values()), metric))
+
+
+def write_page(paths: Sequence[Path], metric: str | None = None) -> Exit:
+    """Write runs and files as a page to standard output; return the exit status."""
+    from fabbench import __version__
+    from fabbench.report.page import page_of
+    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
+
     written = []
-    with terminal.files_progress(len(stored)) as read:
-        for each in stored_sections(stored, metric):
+    with terminal.files_progress(len(paths)) as read:
+        for each in stored_sections(paths, metric):
             written.append(each)
             read()
     note = BRIEF if len(written) > MANY else ""
@@ -53,4 +58,4 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
             status = worst(status, Exit.REFUSED)
         elif not each.measured:
             status = worst(status, Exit.UNTRUSTED)
-    raise click.exceptions.Exit(status)
+    return status

@@ -9,7 +9,8 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import COMPARED, RAW_CSV, results
+from fabbench.cli.report import write_page
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 
-@output
 @click.command(short_help="Print a past run.")
 @click.argument("run", metavar="[RUN]", default="last", shell_complete=complete_run)
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
-@options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
+@results(COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
 def command(run: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
@@ -38,6 +38,8 @@ def command(run: str, form: str, metric: str | None, store: Path, **job: Any) ->
     if any(job.values()):
         _show_job(form, metric, **job)
     stored = open_run(run, store)
+    if form == "html":
+        raise click.exceptions.Exit(write_page([stored.path], metric))
     if is_sweep(stored.path):
         _show_sweep(stored, form, metric)
         return
@@ -84,7 +86,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
 
-    if form not in (*FORMATS, options.RAW_CSV):
+    if form not in (*FORMATS, RAW_CSV):
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
     if metric is not None:
         raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
@@ -109,8 +111,7 @@ def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
         return ""
     comparison = stored_comparison(columns, metric)
     configurations = {column.label: column.logs for column in columns}
-    width = terminal.width()
-    return render_comparison(comparison, form, configurations=configurations, color=width is not None, width=width)
+    return terminal.drawn(render_comparison, comparison, form, configurations=configurations)
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
@@ -178,7 +179,6 @@ def _write(run: "StoredRun", form: str, compared: str) -> None:
     for line in _described(run):
         terminal.write_line(line)
     terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
-    width = terminal.width()
     for table in nic_tables(run):
-        drawn = to_terminal([table], color=width is not None, width=width)
-        terminal.write_drawn("\n" + (drawn if form == "terminal" else to_markdown(table)))
+        drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
+        terminal.write_drawn(f"\n{drawn}")

@@ -1,17 +1,15 @@
 """A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
-from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
-from fabbench.report.json_contract import to_json
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
+from fabbench.report.table import Table, records_to_csv, write_result
 
-FORMATS = ("markdown", "csv", "json", "terminal")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05
@@ -22,17 +20,10 @@ _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
 def render_history(history: History, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
-    """Write a history in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
-    if form == "json":
-        return to_json(history_document(history))
-    if form in CSV_FORMATS:
-        keys = dict.fromkeys(name for each in history.series for name in each.key)
-        return records_to_csv(_records(history), (*keys, *_COLUMNS), raw=form == RAW_CSV)
-    if form == "markdown":
-        return to_markdown(history_table(history))
-    if form == "terminal":
-        return to_terminal([history_table(history)], color=color, width=width)
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    """Write a history in a format of `write_result`. Ends with a newline."""
+    keys = dict.fromkeys(name for each in history.series for name in each.key)
+    csv, document = partial(records_to_csv, _records(history), (*keys, *_COLUMNS)), partial(history_document, history)
+    return write_result(form, lambda: [history_table(history)], document, csv, color=color, width=width)
 
 
 def history_table(history: History) -> Table:

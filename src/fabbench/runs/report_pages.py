@@ -14,12 +14,12 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
 from fabbench.report.heat_map import MAX_SVG_ROWS
-from fabbench.report.page import RunPage, RunSection, run_section
+from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.load_columns import load
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
-from fabbench.runs.stored_results import proof_of, run_page
+from fabbench.runs.stored_results import run_page
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -72,17 +72,7 @@ def sweep_report(
 
 def file_page(path: Path, metric: str | None = None) -> RunPage:
     """Return the page of a log file, or of a table of results. Raise FabbenchError."""
-    columns = load(path)
-    compared = compare(columns, metric=metric)
-    counts = Counter(log.outcome for column in columns for log in column.logs)
-    return RunPage(
-        id=path.name,
-        about="a file",
-        created="not a stored run",
-        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
-        comparisons=[compared],
-        proof=[proof_of(column, summary) for column, summary in zip(columns, compared.columns, strict=True)],
-    )
+    return replace(comparison_page(compare(load(path), metric=metric)), id=path.name)
 
 
 _FEW = 16

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
-from fabbench.analysis.footnotes import EVIDENCE, versions_of
+from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import Log
@@ -22,7 +22,7 @@ from fabbench.runs.store import StoredExecution, StoredRun
 from fabbench.runs.summary import gate_of, outcomes
 
 if TYPE_CHECKING:
-    from fabbench.report.page import ProofLines, RunPage
+    from fabbench.report.page import RunPage
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
@@ -96,12 +96,10 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         breaches=_breaches(run),
         damage=damage,
         comparisons=comparisons,
-        proof=[proof_of(column, summary) for column, summary in zip(columns, summaries, strict=False)],
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
         programs=_programs(run),
-        findings=[(column.label, finding) for column in summaries for finding in column.findings],
     )
 
 
@@ -119,20 +117,6 @@ def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparis
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
     return [usual, *(stored_comparison(columns, name) for name in other[:1])]
-
-
-def proof_of(column: Column, summary: ColumnSummary) -> "ProofLines":
-    """Return what the logs of a column show about its network."""
-    from fabbench.report.page import ProofLines
-
-    lines: dict[str, str] = {}
-    for log in column.logs:
-        for fact, line in log.evidence.items():
-            lines.setdefault(fact, line)
-    shown = (f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE)
-    return ProofLines(
-        label=column.label, outcome=summary.outcome.value, reasons=summary.reasons, shown=", ".join(shown), lines=lines
-    )
 
 
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
