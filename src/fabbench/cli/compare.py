@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency).")
+@options.sizes
 @click.option(
     "--placement",
     type=click.Choice(["out-of-place", "in-place"]),
@@ -66,6 +67,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     baseline: str | None,
     labels: tuple[str, ...],
     metric: str | None,
+    sizes: range | None,
     placement: str,
     allow: tuple[str, ...],
     fabrics: tuple[str, ...],
@@ -89,6 +91,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import NOTHING_KNOWN
+    from fabbench.runs.stored_results import columns_within
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -98,6 +101,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             parsed_gates = parse_gates(gates, strict=strict)
         judged = options.known_proof(**known) or NOTHING_KNOWN
         columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=judged)
+        columns = columns_within(columns, sizes)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")

@@ -1,6 +1,5 @@
 """``fabbench history``."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,11 +30,11 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
     environment. In a series without a change, the chance that one is reported is 5% at most.
 
-    --format html is a page with a plot for each series.
+    -o history.html is a page with a plot for each series.
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_report import render_history
+    from fabbench.report.history_page import write_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.index import open_index
 
@@ -52,10 +51,4 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:
             return
-    if form == "html":
-        from fabbench import __version__
-        from fabbench.report.history_page import history_page
-
-        sys.stdout.writelines(history_page(result, __version__))
-        return
-    terminal.write_drawn(terminal.drawn(render_history, result, form))
+    terminal.write_drawn(terminal.drawn(write_history, result, form))

@@ -10,6 +10,7 @@ import click
 from fabbench.model.compat import override
 from fabbench.model.log import Proof
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_size
 from fabbench.plan import STORE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,6 +76,29 @@ def known_proof(**known: Any) -> Proof | None:
 
         given["instance_type"] = require_system(given["instance_type"]).name
     return Proof(**given) if given else None
+
+
+class _Sizes(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
+    """A size, or a range of sizes with both ends."""
+
+    name = "sizes"
+
+    @override
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        first, dots, last = str(value).partition("..")
+        try:
+            low = parse_size(first) if first or not dots else 0
+            high = (parse_size(last) if last else 1 << 62) if dots else low
+        except ValueError as error:
+            self.fail(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K.", param, ctx)
+        if high < low:
+            self.fail(f"{value!r} ends before it begins.", param, ctx)
+        return range(low, high + 1)
+
+
+sizes = click.option(
+    "--size", "sizes", type=_Sizes(), metavar="SIZE[..SIZE]", help="Only these message sizes: 1M, 1M..1G, 1M.., ..64K."
+)
 
 
 # ---------------------------------------------------------------- ages: 90s, 10m, 2h, 7d

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 @click.command(name="parse")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @results(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
+@options.sizes
 @options.fabric_of_logs
 @options.nodes_of_logs
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
-def command(files: tuple[str, ...], form: str, *, exit_zero: bool, **known: Any) -> None:
+def command(files: tuple[str, ...], form: str, sizes: range | None, *, exit_zero: bool, **known: Any) -> None:
     """Read benchmark logs and print their results.
 
     FILE is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or an output.log
@@ -36,7 +37,9 @@ def command(files: tuple[str, ...], form: str, *, exit_zero: bool, **known: Any)
     is recognized.
     """
     color = sys.stdout.isatty()
-    job = parse_on_cores.ParseJob(form=form, proof=options.known_proof(**known), color=color, width=width())
+    job = parse_on_cores.ParseJob(
+        form=form, sizes=sizes, proof=options.known_proof(**known), color=color, width=width()
+    )
     click.get_current_context().exit(_print(files, job, lenient=exit_zero))
 
 

@@ -15,9 +15,10 @@ from fabbench.model.errors import Exit, worst
 @click.command(short_help="Write runs as an HTML page, to read or to send.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
+@options.sizes
 @results(("html",))
 @options.store
-def command(runs: tuple[str, ...], metric: str | None, form: str, store: Path) -> None:
+def command(runs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> None:
     """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default; or a file of what
@@ -34,10 +35,10 @@ def command(runs: tuple[str, ...], metric: str | None, form: str, store: Path) -
     refs = runs or ("last",)
     found = iter(open_runs([each for each in refs if not Path(each).is_file()], store))
     paths = [Path(each) if Path(each).is_file() else next(found).path for each in refs]
-    raise click.exceptions.Exit(write_page(list({path.resolve(): path for path in paths}.values()), metric))
+    raise click.exceptions.Exit(write_page(list({path.resolve(): path for path in paths}.values()), metric, sizes))
 
 
-def write_page(paths: Sequence[Path], metric: str | None = None) -> Exit:
+def write_page(paths: Sequence[Path], metric: str | None = None, sizes: range | None = None) -> Exit:
     """Write runs and files as a page to standard output; return the exit status."""
     from fabbench import __version__
     from fabbench.report.page import page_of
@@ -45,7 +46,7 @@ def write_page(paths: Sequence[Path], metric: str | None = None) -> Exit:
 
     written = []
     with terminal.files_progress(len(paths)) as read:
-        for each in stored_sections(paths, metric):
+        for each in stored_sections(paths, metric, sizes):
             written.append(each)
             read()
     note = BRIEF if len(written) > MANY else ""

@@ -142,8 +142,7 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     ]
     damaged: list[StoredRun] = []
     sound = _sound(found, damaged)
-    ctx = click.get_current_context()
-    file = output_file(ctx)
+    file = output_file(ctx := click.get_current_context())
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
     else:

@@ -1,7 +1,7 @@
 """``fabbench show``."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
+@options.sizes
 @options.store
-def command(run: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
+def command(run: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
@@ -36,14 +37,14 @@ def command(run: str, form: str, metric: str | None, store: Path, **job: Any) ->
     from fabbench.runs.sweep_store import is_sweep
 
     if any(job.values()):
-        _show_job(form, metric, **job)
+        _show_job(form, metric, sizes, **job)
     stored = open_run(run, store)
     if form == "html":
-        raise click.exceptions.Exit(write_page([stored.path], metric))
+        raise click.exceptions.Exit(write_page([stored.path], metric, sizes))
     if is_sweep(stored.path):
-        _show_sweep(stored, form, metric)
+        _show_sweep(stored, form, {"--metric": metric, "--size": sizes})
         return
-    compared = _compared(stored, form, metric)
+    compared = _compared(stored, form, metric, sizes)
     if form == "json":
         document = {
             "format": 1,
@@ -67,20 +68,23 @@ def command(run: str, form: str, metric: str | None, store: Path, **job: Any) ->
         raise click.exceptions.Exit(Exit.UNTRUSTED)
 
 
-def _show_job(form: str, metric: str | None, *, from_job: int | None, login: str | None) -> NoReturn:
+def _show_job(
+    form: str, metric: str | None, sizes: range | None, *, from_job: int | None, login: str | None
+) -> NoReturn:
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import load_job
+    from fabbench.runs.stored_results import columns_within
 
     if from_job is None:
         raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
     state, columns = load_job(str(from_job), login)
     terminal.notify(state)
-    comparison = compare(columns, metric=metric, allow=("endpoint",))
+    comparison = compare(columns_within(columns, sizes), metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)
     raise click.exceptions.Exit(comparison.status)
 
 
-def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
+def _show_sweep(run: "StoredRun", form: str, others: Mapping[str, object]) -> None:
     from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.cli.sweep_command import print_sweep
     from fabbench.report.sweep_report import FORMATS
@@ -88,8 +92,8 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
 
     if form not in (*FORMATS, RAW_CSV):
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
-    if metric is not None:
-        raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
+    for flag in (flag for flag, value in others.items() if value is not None):
+        raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")
     sweep = stored_sweep(run.path)
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
@@ -101,12 +105,12 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
         raise click.exceptions.Exit(Exit.REFUSED)
 
 
-def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
+def _compared(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> str:
     """Write the comparison of the configurations that were measured; empty if none was."""
     from fabbench.report import render_comparison
-    from fabbench.runs.stored_results import stored_columns, stored_comparison
+    from fabbench.runs.stored_results import columns_within, stored_columns, stored_comparison
 
-    columns = stored_columns(run)
+    columns = columns_within(stored_columns(run), sizes)
     if not columns:
         return ""
     comparison = stored_comparison(columns, metric)

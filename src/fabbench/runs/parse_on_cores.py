@@ -27,7 +27,7 @@ from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
 from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer
 from fabbench.runs.log_files import COMPRESSED, Source, is_plain
-from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from, parse_source
+from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from, parse_source, within
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -121,6 +121,7 @@ class ParseJob:
     """How to parse each file, and format its logs."""
 
     form: str
+    sizes: range | None = None
     proof: Proof | None = None
     color: bool = False
     width: int | None = None
@@ -232,7 +233,7 @@ def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Ite
         logs += 1
         untrusted = untrusted or entry.outcome is not Outcome.OK
         begins = True
-        for text in write(entry):
+        for text in write(within(entry, job.sizes)):
             yield Piece(text=text, begins=begins)
             begins = False
     yield Piece(done=source, logs=logs, untrusted=untrusted)

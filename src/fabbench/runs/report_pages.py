@@ -19,7 +19,7 @@ from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.load_columns import load
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
-from fabbench.runs.stored_results import run_page
+from fabbench.runs.stored_results import columns_within, run_page
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
@@ -70,9 +70,9 @@ def sweep_report(
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
 
 
-def file_page(path: Path, metric: str | None = None) -> RunPage:
+def file_page(path: Path, metric: str | None = None, sizes: range | None = None) -> RunPage:
     """Return the page of a log file, or of a table of results. Raise FabbenchError."""
-    return replace(comparison_page(compare(load(path), metric=metric)), id=path.name)
+    return replace(comparison_page(compare(columns_within(load(path), sizes), metric=metric)), id=path.name)
 
 
 _FEW = 16
@@ -94,11 +94,11 @@ class StoredSection(NamedTuple):
 
 
 def stored_sections(
-    runs: Sequence[Path], metric: str | None = None, *, cores: int | None = None
+    runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, *, cores: int | None = None
 ) -> Iterator[StoredSection]:
     """Yield the sections of runs in order."""
     count = cores or os.cpu_count() or 1
-    render = partial(_section, metric, len(runs) > MANY)
+    render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(1, len(runs) + 1)
     if count < 2 or len(runs) <= _FEW:
         yield from map(render, runs, numbers)
@@ -108,15 +108,15 @@ def stored_sections(
         yield from pool.map(render, runs, numbers, chunksize=_CHUNK)
 
 
-def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
+def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
     if path.is_file():
-        return StoredSection(run_section(file_page(path, metric), number), path, (), measured=True)
+        return StoredSection(run_section(file_page(path, metric, sizes), number), path, (), measured=True)
     run = StoredRun(path)
     if is_sweep(path):
-        if metric is not None:
-            raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
+        if metric is not None or sizes is not None:
+            raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
         page = sweep_page(run)
         return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
-    section = run_section(run_page(run, metric, brief=brief), number)
+    section = run_section(run_page(run, metric, sizes, brief=brief), number)
     measured = any(execution.logs for execution in run.executions)
     return StoredSection(section, path, run.damage, measured)

@@ -9,15 +9,16 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Configuration
-from fabbench.model.units import format_time
+from fabbench.model.units import format_sizes, format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
 from fabbench.runs.folders import VERDICT
+from fabbench.runs.parse_file import within
 from fabbench.runs.store import StoredExecution, StoredRun
 from fabbench.runs.summary import gate_of, outcomes
 
@@ -44,6 +45,15 @@ def stored_columns(run: StoredRun) -> list[Column]:
     """Return the configurations of a run with results."""
     measured = ((each, run.logs(each.label)) for each in run.configurations)
     return [stored_column(run, configuration, logs) for configuration, logs in measured if logs]
+
+
+def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
+    """Return columns with the rows of some sizes; None: of all. Raise RequestError if none has any."""
+    found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
+    if sizes is not None and not any(log.points for each in found for log in each.logs):
+        known = format_sizes(point.size for each in columns for log in each.logs for point in log.points)
+        raise RequestError("Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}.")
+    return found
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
@@ -74,11 +84,13 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 # ---------------------------------------------------------------- a page
 
 
-def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) -> "RunPage":
+def run_page(
+    run: StoredRun, metric: str | None = None, sizes: range | None = None, *, brief: bool = False
+) -> "RunPage":
     """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
     from fabbench.report.page import RunPage
 
-    columns, damage = stored_columns(run), list(run.damage)
+    columns, damage = columns_within(stored_columns(run), sizes), list(run.damage)
     comparisons: list[Comparison] = []
     try:
         if columns:
