@@ -12,7 +12,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.options import AGE
+from fabbench.cli.options import AGE, written_age
 from fabbench.cli.output import LISTED, RAW_CSV, output_file, results
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HEADER = (
     *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
-    *("WHEN", "OUTCOMES"),
+    *("AGE", "OUTCOMES"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
@@ -211,7 +211,7 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         run.sizes,
         run.peak,
         run.gate,
-        format_time(run.created),
+        written_age(_age(run)),
         ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
 

@@ -27,22 +27,25 @@ def render_history(history: History, form: str = "markdown", *, color: bool = Fa
 
 
 def history_table(history: History) -> Table:
-    """Return one row per series; its changes are notes."""
-    others = history.distinguishing(NAMED)
-    rows, notes = [], []
+    """Return one row per series; its changes are notes, after what all series have."""
+    known = {name: {each.key.get(name) or "" for each in history.series} for name in NAMED}
+    same = {name: value for name in NAMED if name != "configuration" and len(known[name]) == 1 for value in known[name]}
+    names = [name for name in (*NAMED, *history.distinguishing(NAMED)) if name not in same]
+    shared = ", ".join(f"{name} {value}" for name, value in same.items() if value)
+    rows, notes = [], [f"Every series: {shared}."] if shared else []
     for each in history.series:
         unit_scale = scale(history.metric.unit, max(point.value for point in each.points))
-        names = [each.key.get(name) or "-" for name in (*NAMED, *others)]
         values = [point.value for point in each.points]
         figures = (unit_scale.quantity(each.level), unit_scale.quantity(values[-1]))
         latest = change_text(each.changes[-1]) if each.changes else "-"
-        rows.append((*names, str(len(values)), sparkline(values), *figures, latest))
+        cells = (each.key.get(name) or "-" for name in names)
+        rows.append((*cells, str(len(values)), sparkline(values), *figures, latest))
         title = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
         notes += [f"{title}: {change_sentence(each, change, unit_scale)}" for change in each.changes]
     return Table(
-        header=(*NAMED, *others, "runs", "trend", "level", "latest", "change"),
+        header=(*names, "runs", "trend", "level", "latest", "change"),
         rows=rows,
-        align="l" * (len(NAMED) + len(others)) + "rlrrr",
+        align="l" * len(names) + "rlrrr",
         headline=headline(history),
         notes=notes,
     )

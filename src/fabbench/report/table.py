@@ -267,7 +267,7 @@ _GAP = 3
 """Characters between two columns, with any box."""
 _HEAD = 14
 """A header is folded to this width, unless its cells are wider."""
-_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d–].*)?")
+_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
 
 
 def align_decimals(table: Table) -> Table:

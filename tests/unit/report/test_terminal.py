@@ -65,7 +65,9 @@ def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
         ["128", "B", "10.00", "us", "20.00", "us", "-"],
         ["1", "MB", "2.00", "1.00", "2.0x"],
     ]
-    text = render_comparison(compare([timed("a", [(8, 9, 0.001), *rows]), timed("b", [(8, 20, 0.001), *slower])]))
+    columns = [timed("a", [(8, 9, 0.001), *rows]), timed("b", [(8, 20, 0.001), *slower])]
+    assert table_of(drawn(columns))[0].split() == ["≤", "64", "B", "9.00–9.50", "us", "19.25–20.00", "us", "-"]
+    text = render_comparison(compare(columns))
     assert "| ≤ 64 B       |   9.00–9.50 us | 19.25–20.00 us |        - |" in text
 
 
