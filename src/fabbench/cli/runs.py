@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HEADER = (
     *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
-    *("AGE", "OUTCOMES"),
+    *("WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
@@ -58,7 +58,7 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **
     if ctx.invoked_subcommand is not None:
         return
     listed = list(islice(_chosen(store, **filters), limit))
-    columns = zip(_HEADER, *map(_row, listed), strict=True)
+    columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
     empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
@@ -198,7 +198,7 @@ def _age(run: "IndexedRun") -> timedelta:
     return datetime.now(UTC) - datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _row(run: "IndexedRun") -> tuple[str, ...]:
+def _row(run: "IndexedRun", form: str) -> tuple[str, ...]:
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     return (
         run.id,
@@ -211,7 +211,7 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         run.sizes,
         run.peak,
         run.gate,
-        written_age(_age(run)),
+        written_age(_age(run)) if form == "table" else format_time(run.created),
         ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
 
