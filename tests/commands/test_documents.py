@@ -18,7 +18,7 @@ LOGS = [ROOT / "examples/logs" / name for name in ("x-ofi-efa-missing.txt", "x-n
 
 
 def test_a_diagnosis_is_a_document() -> None:
-    done = runner().invoke(cli, ["explain", *map(str, LOGS), "--format", "json"])
+    done = runner().invoke(cli, ["explain", *map(str, LOGS), "--json"])
     first, _ = json.loads(done.stdout)["logs"]
     assert (first["outcome"], first["facts"]["transport"]) == ("off-fabric", "socket")
     assert "NET/Socket" in first["evidence"]["transport"]
@@ -28,7 +28,7 @@ def test_a_diagnosis_is_a_document() -> None:
 def test_the_configuration_is_a_document(tmp_path: Path) -> None:
     file = tmp_path / "fabbench.yaml"
     file.write_text("default: prod\ntargets: {prod: {launcher: ssh, hosts: [a, b]}}\n")
-    done = runner().invoke(cli, ["config", "--config", str(file), "--format", "json"])
+    done = runner().invoke(cli, ["config", "--config", str(file), "--json"])
     document = json.loads(done.stdout)
     assert document["targets"] == {"prod": {"launcher": "ssh", "hosts": ["a", "b"]}}
     assert (document["default"], document["file"]) == ("prod", str(file))

@@ -36,7 +36,7 @@ def test_every_format_has_the_same_rows(tmp_path: Path) -> None:
 def test_parquet_keeps_types(tmp_path: Path) -> None:
     parquet = import_module("pyarrow.parquet")
     store_run(tmp_path, {"socket": [2.0]})
-    result = export(tmp_path, "--format", "parquet", "-o", tmp_path / "all.parquet")
+    result = export(tmp_path, "-o", tmp_path / "all.parquet")
     assert result.exit_code == 0, result.output
     table = parquet.read_table(tmp_path / "all.parquet")
     assert tuple(table.column_names) == HEADER

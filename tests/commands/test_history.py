@@ -49,9 +49,7 @@ def test_a_change_is_named_with_its_run_and_what_came_with_it(store: Path) -> No
 def test_the_table(store: Path) -> None:
     lines = history(store, "busbw@1G").stdout.splitlines()
     assert lines[0] == "busbw at 1 GB: 80 runs in 2 series, 1 change."
-    assert lines[2].split()[1::2] == [
-        *("benchmark", "case", "configuration", "target", "runs", "trend", "level", "latest", "change")
-    ]
+    assert lines[2].split()[1::2] == [*("configuration", "runs", "trend", "level", "latest", "change")]
     assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in lines[-1]
     assert lines[-1].endswith("Changed with it: nccl 2.26.2 → 2.27.5.")
 
@@ -89,7 +87,7 @@ def test_a_damaged_run_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_a_page(store: Path, tmp_path: Path) -> None:
     target = tmp_path / "history.html"
-    done = history(store, "busbw@1G", "--format", "html", "-o", str(target))
+    done = history(store, "busbw@1G", "-o", str(target))
     assert (done.exit_code, done.stdout) == (0, "")
     text = target.read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>")

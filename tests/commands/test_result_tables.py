@@ -28,7 +28,7 @@ def compared(*arguments: str) -> dict[str, Any]:
 def figures(document: dict[str, Any], left_out: set[str]) -> list[tuple[Any, ...]]:
     names = [name for name in ("size", "metric", "benchmark", "case", "dtype", "placement") if name not in left_out]
     rows = [row for row in document["rows"] if row["column"] == document["columns"][0]["label"]]
-    return [(*(row[name] for name in names), float(f"{row['value']:.10g}")) for row in rows]
+    return [(*(row[name] for name in names), float(f"{row['value']:.10g}")) for row in rows if row["value"]]
 
 
 @pytest.mark.parametrize(("arguments", "form"), WRITTEN)

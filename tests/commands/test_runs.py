@@ -40,7 +40,7 @@ def fabbench(store: Path, *words: str) -> Result:
 
 
 def listed(store: Path, *words: str) -> list[str]:
-    found = json.loads(fabbench(store, "runs", *words, "--format", "json").stdout)["runs"]
+    found = json.loads(fabbench(store, "runs", *words, "--json").stdout)["runs"]
     return [run["id"] for run in found]
 
 

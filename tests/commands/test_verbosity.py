@@ -12,14 +12,16 @@ CHECK = ("check", "--host", "nosuch.invalid", "--ssh-config", "/dev/null", "--fo
 
 def test_quiet_leaves_results_and_errors() -> None:
     assert "Target ssh" in runner().invoke(cli, CHECK).stderr
-    done = runner().invoke(cli, [*CHECK, "-q"])
-    assert (done.stderr, "nosuch.invalid,reachable,fail" in done.stdout) == ("", True)
+    for words in ([*CHECK, "-q"], ["-q", *CHECK]):
+        done = runner().invoke(cli, words)
+        assert (done.stderr, "nosuch.invalid,reachable,fail" in done.stdout) == ("", True)
     assert "Error: Run nosuch not found" in runner().invoke(cli, ["show", "nosuch", "--quiet"]).stderr
 
 
 def test_actions_are_written_with_their_time(tmp_path: Path) -> None:
     line = re.compile(r"(?m)^\d\d:\d\d:\d\d\.\d{3} ssh nosuch.invalid: connect \(openssh\)$")
-    assert line.search(runner().invoke(cli, [*CHECK, "-v"]).stderr)
+    for words in ([*CHECK, "-v"], ["-v", *CHECK], ["-v", *CHECK, "-v"]):
+        assert len(line.findall(runner().invoke(cli, words).stderr)) == 1
     file = tmp_path / "log"
     done = runner().invoke(cli, [*CHECK, "--debug", str(file)])
     assert not line.search(done.stderr)

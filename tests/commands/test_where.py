@@ -1,5 +1,6 @@
 """Where to run, as people type it: hosts, host files, other names; and where the output goes."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,42 @@ def test_k8s_is_kubernetes() -> None:
     assert "Target kubernetes: set with --on." in fabbench("check", "--on", "k8s").stderr
 
 
-def test_output_goes_to_a_file(tmp_path: Path) -> None:
-    for command in (("compare", *LOGS), ("parse", *LOGS), ("explain", *LOGS), ("config", "--schema")):
-        file = tmp_path / command[0]
-        done = fabbench(*command, "-o", str(file))
-        assert done.stdout == ""
-        assert file.read_text("utf-8") == fabbench(*command).stdout != ""
+@pytest.mark.parametrize(
+    ("suffix", "form"),
+    [
+        *((".html", "html"), (".svg", "svg"), (".csv", "csv"), (".json", "json"), (".md", "markdown")),
+        *((".prom", "openmetrics"), (".xml", "junit"), (".txt", "terminal"), (".CSV", "csv"), ("", "markdown")),
+    ],
+)
+def test_the_suffix_decides_the_format(tmp_path: Path, suffix: str, form: str) -> None:
+    file = tmp_path / f"result{suffix}"
+    assert fabbench("compare", *LOGS, "-o", str(file)).exit_code == 0
+    assert file.read_text("utf-8") == fabbench("compare", *LOGS, "--format", form).stdout
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "result.png"
+    done = fabbench("compare", *LOGS, "-o", str(file))
+    assert (done.exit_code, done.stdout, file.exists()) == (2, "", False)
+    assert "no .png file" in done.stderr
+    assert ".html, .svg, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
+    others = (("parse", ".html"), ("explain", ".csv"), ("report", ".pdf"))
+    assert {fabbench(command, *LOGS, "-o", str(tmp_path / f"x{end}")).exit_code for command, end in others} == {2}
+
+
+def test_format_overrides_the_suffix(tmp_path: Path) -> None:
+    file = tmp_path / "result.png"
+    assert fabbench("parse", *LOGS, "--format", "json", "-o", str(file)).exit_code == 0
+    assert file.read_text("utf-8") == fabbench("parse", *LOGS, "--json").stdout != ""
+
+
+def test_size_chooses_rows() -> None:
+    for text, powers in (("1M..4M", (20, 21, 22)), ("32M..", (25, 26)), ("..8", (3,)), ("1M", (20,))):
+        for command in ("parse", "compare"):
+            rows = csv.DictReader(fabbench(command, *LOGS, "--size", text, "--format", "csv").stdout.splitlines())
+            assert {int(row["size"]) for row in rows} == {1 << power for power in powers}
+    assert "32 KB" not in fabbench("report", LOGS[0], "--size", "1M..").stdout
+    assert {fabbench("report", *LOGS, "--size", wrong).exit_code for wrong in ("3G", "2M..1M", "..x")} == {2}
 
 
 def test_a_file_is_touched_only_if_there_is_output(tmp_path: Path) -> None:

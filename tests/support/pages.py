@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from fabbench.analysis.compare import Comparison, compare
 from fabbench.model.compat import override
 from fabbench.model.log import Finding, Severity
-from fabbench.report.page import ProofLines, RunPage
+from fabbench.report.page import RunPage
 from fabbench.report.table import Table
 from tests.support.logs_by_hand import GB, KB, rates
 
@@ -16,7 +16,9 @@ HOSTILE = "</title></style></pre><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u2
 
 def page(text: str = "plain", *, first: str = "EFA", comparison: Comparison | None = None) -> RunPage:
     """Return a run in which everything says `text`."""
-    comparison = comparison or compare([replace(EFA, label=first), TCP])
+    found = Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text)
+    logs = tuple(replace(each, evidence={"transport": text}, findings=[found]) for each in EFA.logs)
+    comparison = comparison or compare([replace(EFA, label=first, logs=logs), TCP])
     return RunPage(
         id="abc123",
         name=text,
@@ -27,12 +29,10 @@ def page(text: str = "plain", *, first: str = "EFA", comparison: Comparison | No
         breaches=[text],
         damage=[text],
         comparisons=[comparison, comparison],
-        proof=[ProofLines(label=text, outcome="ok", reasons=[text], shown=text, lines={"transport": text})],
         nics=[Table(title=text, header=(text, "tx"), rows=[(text, "1 GB")], notes=[text])],
         nodes=[Table(title=text, header=(text,), rows=[(text,)])],
         command=f"fabbench run {text}",
         programs={text: [text]},
-        findings=[(text, Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text))],
     )
 
 

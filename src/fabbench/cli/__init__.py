@@ -163,6 +163,7 @@ def _notices() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
+@with_verbosity
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
 def cli() -> None:

@@ -6,6 +6,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
+from fabbench.cli.output import LISTED, results
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 
@@ -37,21 +38,16 @@ def set_(name: str, run: str, store: Path) -> None:
 
 @with_verbosity
 @command.command("list", short_help="List baselines.")
-@options.form(("table", "json"), "How to write the list.")
+@results(LISTED, "How to write the list.")
 @options.store
 def list_(form: str, store: Path) -> None:
     """List the names and the runs that they stand for."""
-    from fabbench.report.json_contract import to_json
     from fabbench.runs.baselines import baselines
 
     known = list(baselines(store))
-    if form == "json":
-        rows = [{"name": each.name, "run": each.path, "exists": each.is_there(store)} for each in known]
-        click.echo(to_json({"format": 1, "baselines": rows}), nl=False)
-        return
-    if not known:
-        terminal.say(f"No baselines in {store}.")
-    terminal.write_table([(each.name, each.path + "  (removed)" * (not each.is_there(store))) for each in known])
+    records = [{"name": each.name, "run": each.path, "exists": each.is_there(store)} for each in known]
+    rows = [(each.name, each.path + "  (removed)" * (not each.is_there(store))) for each in known]
+    terminal.print_list("baselines", ("NAME", "RUN"), rows, records, form, f"No baselines in {store}.")
 
 
 @with_verbosity

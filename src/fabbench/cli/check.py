@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from fabbench.benchmarks import DEFAULT, runnable_names
-from fabbench.cli import options, terminal
-from fabbench.cli.output import output
+from fabbench.cli import terminal
+from fabbench.cli.output import LISTED, results
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.cli.suggestions import LazyChoice
 from fabbench.cli.verbosity import is_verbose
 from fabbench.model.errors import RequestError
-from fabbench.report.log_report import FORMATS
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _MAX_NAMED = 8
 
 
-@output
 @click.command(
     name="check",
     cls=TargetCommand,
@@ -48,7 +46,7 @@ _MAX_NAMED = 8
     help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; with "
     "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
 )
-@options.form(FORMATS, "Output format.")
+@results(LISTED)
 def command(**given: Any) -> None:
     """Check hosts or clusters before a run, and suggest fixes.
 
@@ -93,9 +91,9 @@ def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]"
     from fabbench.hosts.check import worst
     from fabbench.report.check_report import render_checks
 
-    context, width = click.get_current_context(), terminal.width()
-    colored, full = width is not None, is_verbose(context)
-    terminal.write_drawn(render_checks(checks, form, overviews=overviews, color=colored, width=width, full=full))
+    context = click.get_current_context()
+    full = is_verbose(context)
+    terminal.write_drawn(terminal.drawn(render_checks, checks, form, overviews=overviews, full=full))
     context.exit(worst(checks))
 
 

@@ -11,9 +11,8 @@ from fabbench.cli.click_options import given_options, launcher_options, with_lau
 from fabbench.cli.options import AGE, written_age
 from fabbench.cli.suggestions import LazyChoice
 from fabbench.launchers import options_of_launchers
-from fabbench.model.compat import override
 from fabbench.model.errors import Exit
-from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.hosts import Target
 from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
@@ -26,12 +25,6 @@ def _cleaning() -> list[str]:
     return [name for name, launcher in launchers().usable().items() if launcher.cleans]
 
 
-class _NameOrAlias(LazyChoice):
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(ALIASES.get(value, value), param, ctx)
-
-
 class _CleanCommand(click.Command):
     """With the options that say how to reach the machines, after --on."""
 
@@ -42,7 +35,7 @@ class _CleanCommand(click.Command):
 
 @click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
 @click.option(
-    "--on", "launcher", type=_NameOrAlias(_cleaning), default="kubernetes", show_default=True, help="Where to look."
+    "--on", "launcher", type=LazyChoice(_cleaning), default="kubernetes", show_default=True, help="Where to look."
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @click.option(

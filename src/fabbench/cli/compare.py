@@ -1,21 +1,17 @@
 """``fabbench compare``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import COMPARED, results
 from fabbench.model.errors import Exit, worst
 
-if TYPE_CHECKING:
-    from fabbench.analysis.aggregate import Column
 
-
-@output
 @click.command(short_help="Compare runs and log files, and gate on the result.")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
 @click.option(
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency).")
+@options.sizes
 @click.option(
     "--placement",
     type=click.Choice(["out-of-place", "in-place"]),
@@ -58,7 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded.")
 @options.nodes_of_logs
-@options.form(options.COMPARED, "Output format.")
+@results(COMPARED)
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -66,17 +63,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     baseline: str | None,
     labels: tuple[str, ...],
     metric: str | None,
+    sizes: range | None,
     placement: str,
     allow: tuple[str, ...],
     fabrics: tuple[str, ...],
     gates: tuple[str, ...],
     strict: bool,  # noqa: FBT001 - a flag
-    instance_type: str | None,
-    nodes: int | None,
-    nics: int | None,
     form: str,
     junit: Path | None,
     store: Path,
+    **known: Any,
 ) -> None:
     """Compare runs and log files side by side; the last one is the baseline.
 
@@ -90,7 +86,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN, load, with_labels
+    from fabbench.runs.load_columns import NOTHING_KNOWN, load, with_baseline
+    from fabbench.runs.stored_results import columns_within
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -98,10 +95,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
-        known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=known)
+        judged = options.known_proof(**known) or NOTHING_KNOWN
+        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=judged)
         if baseline:
-            columns = with_labels([*columns, _baseline(baseline, inputs[0], columns[0].label, store)], labels)
+            columns = with_baseline(columns, baseline, inputs[0], store=store, labels=labels)
+        columns = columns_within(columns, sizes)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
@@ -110,10 +108,3 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
-
-
-def _baseline(baseline: str, compared: str, label: str, store: Path) -> "Column":
-    from fabbench.runs.baselines import baseline_input
-    from fabbench.runs.load_columns import load, matching_column
-
-    return matching_column(load(baseline_input(baseline, store, compared), store=store), label)

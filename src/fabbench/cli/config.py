@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.config_file import CONFIG, CommandOptions, configuration
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.report.json_contract import to_json
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 _MAX_HOSTS = 4
 
 
-@output
 @click.command(short_help="Show the targets and defaults of fabbench.yaml, and check it.")
 @click.option("--config", "file", **CONFIG)
-@options.form(("text", "json"), "How to write the configuration.")
+@results(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
 def command(file: Path | None, form: str, *, schema: bool) -> None:
     """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.

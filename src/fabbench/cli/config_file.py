@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options
 from fabbench.cli.ci import JUNIT
 from fabbench.cli.click_options import long_names
+from fabbench.cli.output import COMPARED
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
@@ -77,9 +77,7 @@ class RunOptions:
         "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",
     )
     metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
-    form: str = option(
-        Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=options.COMPARED[0]
-    )
+    form: str = option(Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=COMPARED[0])
     junit: Path | None = option(File("a file"), JUNIT)
     store: Path = option(
         File("a directory", "DIRECTORY", directory=True),

@@ -9,7 +9,7 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
@@ -18,12 +18,11 @@ from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.parse_file import parse_together
 
 
-@output
 @click.command(name="explain")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @options.fabric_of_logs
 @options.nodes_of_logs
-@options.form(("text", "json"), "How to write the diagnoses.")
+@results(("text", "json"), "How to write the diagnoses.")
 @options.store
 def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> None:
     """Diagnose which network a log or run used, and why.
@@ -52,9 +51,9 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
     jobs: dict[str, list[str]] = {}
     for source in sources_of(inputs, store, proof):
         for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
-            results = list(entries)
-            logs = [entry for entry in results if isinstance(entry, Log)]
-            unread = [entry for entry in results if not isinstance(entry, Log)]
+            found = list(entries)
+            logs = [entry for entry in found if isinstance(entry, Log)]
+            unread = [entry for entry in found if not isinstance(entry, Log)]
             if not unread and not source.run and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)
             else:

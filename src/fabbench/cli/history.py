@@ -1,6 +1,5 @@
 """``fabbench history``."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,11 +7,9 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.options import AGE
-from fabbench.cli.output import output
-from fabbench.model.errors import RequestError
+from fabbench.cli.output import results
 
 
-@output
 @click.command(short_help="Show how a metric changed over past runs.")
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @click.option(
@@ -23,7 +20,7 @@ from fabbench.model.errors import RequestError
     "text. Can be given several times.",
 )
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@options.form(("markdown", "csv", "json", "html", "terminal"), "Output format.")
+@results(("markdown", "csv", "json", "html", "terminal"))
 @options.store
 def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -33,16 +30,14 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
     environment. In a series without a change, the chance that one is reported is 5% at most.
 
-    --format html is a page with a plot for each series.
+    -o history.html is a page with a plot for each series.
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_report import render_history
+    from fabbench.report.history_page import write_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.index import open_index
 
-    if form == "html" and sys.stdout.isatty():
-        raise RequestError("The page is HTML.", hint="Add -o history.html.")
     name, size = parse_metric(metric)
     filters = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -56,11 +51,4 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:
             return
-    if form == "html":
-        from fabbench import __version__
-        from fabbench.report.history_page import history_page
-
-        sys.stdout.writelines(history_page(result, __version__))
-        return
-    width = terminal.width()
-    terminal.write_drawn(render_history(result, form, color=width is not None, width=width))
+    terminal.write_drawn(terminal.drawn(write_history, result, form))

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete
-from fabbench.cli.output import output
-from fabbench.report.log_report import FORMATS
+from fabbench.cli.output import LISTED, results
 
 if TYPE_CHECKING:
     from fabbench.catalog.instances import Instance
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
 _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
 
 
-@output
 @click.command(short_help="List the EC2 instance types with EFA that fabbench knows.")
 @click.argument("type_", metavar="[TYPE]", default="", shell_complete=complete)
-@options.form(FORMATS, "How to write the list.")
+@results(LISTED, "How to write the list.")
 def command(type_: str, form: str) -> None:
     """List the EC2 instance types with EFA that fabbench knows: GPUs, EFA interfaces, network bandwidth.
 
@@ -39,8 +37,7 @@ def command(type_: str, form: str) -> None:
         notes=["GBIT/S: the total network bandwidth, one way. EFA: the maximum number of EFA interfaces."],
     )
     overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
-    width = terminal.width()
-    terminal.write_drawn(render_overview(overview, form, color=width is not None, width=width))
+    terminal.write_drawn(terminal.drawn(render_overview, overview, form))
 
 
 def _row(instance: "Instance") -> tuple[str, ...]:

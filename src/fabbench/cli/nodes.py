@@ -4,23 +4,21 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options, terminal
-from fabbench.cli.output import output
+from fabbench.cli import terminal
+from fabbench.cli.output import LISTED, results
 from fabbench.cli.run_command import TargetCommand, chosen_target
-from fabbench.report.log_report import FORMATS
 
 _WHICH = frozenset({"hosts", "instance_type", "selector", "partition"})
 """Options that choose nodes, besides those that say how to reach a cluster."""
 
 
-@output
 @click.command(
     name="nodes",
     cls=TargetCommand,
     selects=lambda each: each.reaches or each.name in _WHICH,
     short_help="List the nodes of a cluster: type, GPUs, EFA.",
 )
-@options.form(FORMATS, "How to write the list.")
+@results(LISTED, "How to write the list.")
 def command(form: str, **given: Any) -> None:
     """List the nodes of a cluster: instance type, GPUs, EFA interfaces, health.
 
@@ -34,6 +32,5 @@ def command(form: str, **given: Any) -> None:
 
     target, reason = chosen_target(click.get_current_context())
     terminal.notify(f"Target {target.name}: {reason}.")
-    width = terminal.width()
     overview = launcher_named(target.launcher).nodes(target)
-    terminal.write_drawn(render_overview(overview, form, color=width is not None, width=width))
+    terminal.write_drawn(terminal.drawn(render_overview, overview, form))

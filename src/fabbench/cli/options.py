@@ -1,18 +1,16 @@
 """Options that several commands share."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from fabbench.cli.suggestions import NamedChoice
 from fabbench.model.compat import override
-from fabbench.model.errors import RequestError
 from fabbench.model.log import Proof
 from fabbench.model.patterns import lazy
+from fabbench.model.units import parse_size
 from fabbench.plan import STORE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -37,58 +35,6 @@ store = click.option(
     show_envvar=True,
     help="Directory of stored runs.",
 )
-
-
-COMPARED = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")
-"""Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
-
-
-RAW_CSV = "raw-csv"  # The value of `form` for CSV whose cells are written verbatim: `fabbench.report.csv.RAW`
-
-
-def form(formats: Sequence[str], help_: str) -> Callable[[Function], Function]:
-    """Return the option for the output format; the first of the formats is the default.
-
-    On a terminal the default is `terminal`, where that is one of them. Where CSV is one of them, a second
-    option turns off the escaping that keeps spreadsheets from running cells.
-    """
-    depends = "terminal" in formats
-    choice = click.option(
-        "--format",
-        "form",
-        type=NamedChoice(formats),
-        default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
-        show_default="terminal on a terminal, else markdown" if depends else True,
-        help=help_,
-        callback=_form,
-    )
-    raw = click.option(
-        "--raw-csv",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, parameter, given: ctx.meta.__setitem__(RAW_CSV, given),  # noqa: ARG005
-        help="With --format csv: write cells verbatim. Default: a string that a spreadsheet would run as a "
-        "formula (= + - @) gets an apostrophe in front.",
-    )
-    return (lambda command: choice(raw(command))) if "csv" in formats else choice
-
-
-def form_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
-    """Return the options that `form` adds to a command."""
-
-    def holder() -> None: ...
-
-    return click.command()(form(formats, help_)(holder)).params
-
-
-def _form(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    del parameter
-    if not ctx.meta.get(RAW_CSV):
-        return value
-    if value != "csv":
-        raise RequestError("--raw-csv has no effect without --format csv.", hint="Add it, or leave both out.")
-    return RAW_CSV
 
 
 fabric_of_logs = click.option(
@@ -122,14 +68,37 @@ _NODES_OF_LOGS = (
 )
 
 
-def known_proof(fabric: str | None, instance_type: str | None, nodes: int | None, nics: int | None) -> Proof | None:
+def known_proof(**known: Any) -> Proof | None:
     """Return what logs are judged against; None: nothing. Raise RequestError for an unknown type."""
-    if instance_type is not None:
+    given = {name: value for name, value in known.items() if value is not None}
+    if "instance_type" in given:
         from fabbench.catalog.expectations import require_system
 
-        instance_type = require_system(instance_type).name
-    proof = Proof(fabric=fabric or "", instance_type=instance_type or "", nodes=nodes, nics=nics)
-    return None if proof == Proof() else proof
+        given["instance_type"] = require_system(given["instance_type"]).name
+    return Proof(**given) if given else None
+
+
+class _Sizes(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
+    """A size, or a range of sizes with both ends."""
+
+    name = "sizes"
+
+    @override
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        first, dots, last = str(value).partition("..")
+        try:
+            low = parse_size(first) if first or not dots else 0
+            high = (parse_size(last) if last else 1 << 62) if dots else low
+        except ValueError as error:
+            self.fail(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K.", param, ctx)
+        if high < low:
+            self.fail(f"{value!r} ends before it begins.", param, ctx)
+        return range(low, high + 1)
+
+
+sizes = click.option(
+    "--size", "sizes", type=_Sizes(), metavar="SIZE[..SIZE]", help="Only these message sizes: 1M, 1M..1G, 1M.., ..64K."
+)
 
 
 # ---------------------------------------------------------------- ages: 90s, 10m, 2h, 7d

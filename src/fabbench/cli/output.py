@@ -1,18 +1,41 @@
-"""``--output FILE``: what a command prints on standard output goes to a file."""
+"""What commands write, and where: ``--format``, ``--json``, ``--raw-csv`` and ``-o FILE``; nothing else decides."""
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
+from fabbench.cli.suggestions import NamedChoice
 from fabbench.cli.terminal import SafeStream
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 
-CommandT = TypeVar("CommandT", bound=click.Command)
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+COMPARED = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
+"""Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
+LISTED = ("table", "json", "csv", "markdown")
+"""Formats of lists: `fabbench.report.log_report.FORMATS`."""
+RAW_CSV = "raw-csv"  # The value of `form` for CSV whose cells are written verbatim: `fabbench.report.table.RAW_CSV`
+
+SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    ".html": ("html",),
+    ".svg": ("svg",),
+    ".csv": ("csv",),
+    ".json": ("json",),
+    ".jsonl": ("jsonl",),
+    ".parquet": ("parquet",),
+    ".md": ("markdown",),
+    ".prom": ("openmetrics",),
+    ".xml": ("junit",),
+    ".txt": ("terminal", "table", "text"),
+}
+"""How the name of a file ends → the formats that it stands for: the first that a command has."""
+_FILE, _JSON = "fabbench.output", "fabbench.json"
 
 
 class _OutputFile:
@@ -41,17 +64,6 @@ class _OutputFile:
             self._file.close()
 
 
-@contextmanager
-def _to_file(path: Path) -> Iterator[None]:
-    file = _OutputFile(path)
-    before, sys.stdout = sys.stdout, cast("Any", SafeStream(cast("IO[str]", file)))
-    try:
-        yield
-    finally:
-        sys.stdout = before
-        file.close()
-
-
 def require_writable(path: Path, option: str) -> None:
     """Raise MachineError if the file of an option cannot be written."""
     folder = path.absolute().parent
@@ -68,25 +80,95 @@ def require_writable(path: Path, option: str) -> None:
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del parameter
-    if path is None or str(path) == "-" or ctx.resilient_parsing:
+    ctx.meta[_FILE] = path = None if str(path) == "-" else path
+    if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    ctx.with_resource(_to_file(path))
+    file = ctx.with_resource(closing(_OutputFile(path)))
+    ctx.with_resource(redirect_stdout(SafeStream(cast("IO[str]", file))))
 
 
-def output_option() -> click.Option:
-    """Return the ``--output`` option."""
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
+    return lambda ctx, parameter, value: ctx.meta.__setitem__(name, value)  # noqa: ARG005
+
+
+def output_file(ctx: click.Context) -> Path | None:
+    """Return the file of ``--output``; None: standard output."""
+    return cast("Path | None", ctx.meta.get(_FILE))
+
+
+def output_option(help_: str = "Write the result to FILE instead of standard output.") -> click.Option:
+    """Return the ``--output`` option alone, for a command whose format another option chooses."""
+    kind = click.Path(path_type=Path)
+    names = ["-o", "--output"]
     return click.Option(
-        ["-o", "--output"],
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        expose_value=False,
-        callback=_redirect,
-        help="Write the result to FILE instead of standard output.",
+        names, type=kind, metavar="FILE", is_eager=True, expose_value=False, callback=_redirect, help=help_
     )
 
 
-def output(command: CommandT) -> CommandT:
-    """Add the option to a command, after its others."""
-    command.params.append(output_option())
-    return command
+def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
+    """Return the options for the format and the file of a result; the first of the formats is the default.
+
+    On a terminal the default is `terminal`, where that is one of them. Their value is `form`.
+    """
+    depends, known = "terminal" in formats, _suffixes(formats)
+    flags = [("--json", _JSON, "Short for --format json.")] if "json" in formats else []
+    if "csv" in formats:
+        raw = "With --format csv: write cells verbatim. Default: a string that a spreadsheet would run as a "
+        flags.append(("--raw-csv", RAW_CSV, f"{raw}formula (= + - @) gets an apostrophe in front."))
+    return [
+        click.Option(
+            ["--format", "form"],
+            type=NamedChoice(formats),
+            default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
+            show_default="terminal on a terminal, else markdown" if depends else True,
+            help=help_,
+            callback=_decide,
+        ),
+        *(
+            click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=_remember(key), help=text)
+            for name, key, text in flags
+        ),
+        output_option(f"Write the result to FILE, in the format that its suffix stands for: {' '.join(known)}."),
+    ]
+
+
+def results(formats: Sequence[str], help_: str = "Output format.") -> Callable[[CommandT], CommandT]:
+    """Add the options of `result_options` to a command; written where click's options are."""
+
+    def add(function: CommandT) -> CommandT:
+        # click's own decorators keep options here, the last one first
+        params = function.__dict__.setdefault("__click_params__", [])
+        params.extend(reversed(result_options(formats, help_)))
+        return function
+
+    return add
+
+
+def _suffixes(formats: Sequence[str]) -> list[str]:
+    return [suffix for suffix, names in SUFFIXES.items() if not set(names).isdisjoint(formats)]
+
+
+def _decide(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return the format: that of --format or --json, else of the file's suffix, else the default."""
+    formats: Sequence[str] = cast("NamedChoice", parameter.type).choices
+    typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    path = output_file(ctx)
+    if ctx.meta.get(_JSON):
+        if typed and value != "json":
+            raise RequestError(f"--json is short for --format json, not {value}.", hint="Leave one of them out.")
+        value = "json"
+    elif not typed and path is not None and path.suffix:
+        value = next((each for each in SUFFIXES.get(path.suffix.lower(), ()) if each in formats), "")
+        if not value:
+            known, name = ", ".join(_suffixes(formats)), ctx.command_path
+            raise RequestError(
+                f"{path}: {name} writes no {path.suffix} file.", hint=f"It writes {known}; with --format, to any name."
+            )
+    if (value == "parquet" and path is None) or (value == "html" and sys.stdout.isatty()):
+        raise RequestError(f"{value} is not for a terminal.", hint=f"Add -o FILE.{value}.")
+    if not ctx.meta.get(RAW_CSV):
+        return value
+    if value != "csv":
+        raise RequestError("--raw-csv has no effect without --format csv.", hint="Add it, or leave both out.")
+    return RAW_CSV

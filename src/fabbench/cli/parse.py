@@ -8,7 +8,7 @@ import click
 
 from fabbench.cli import options
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.cli.terminal import files_progress, say_unread, width, write_drawn
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
@@ -18,15 +18,17 @@ from fabbench.runs.inputs import sources_of
 from fabbench.runs.log_files import Source
 
 
-@output
 @click.command(name="parse")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@options.form(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
+@results(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
+@options.sizes
 @options.fabric_of_logs
 @options.nodes_of_logs
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
 @options.store
-def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool, **known: Any) -> None:
+def command(
+    inputs: tuple[str, ...], form: str, sizes: range | None, store: Path, *, exit_zero: bool, **known: Any
+) -> None:
     """Read benchmark logs and print their results.
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
@@ -41,7 +43,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, *, exit_zero: bool,
     """
     proof = options.known_proof(**known)
     sources = sources_of(inputs, store, proof)
-    job = parse_on_cores.ParseJob(form=form, proof=proof, color=sys.stdout.isatty(), width=width())
+    job = parse_on_cores.ParseJob(form=form, sizes=sizes, proof=proof, color=sys.stdout.isatty(), width=width())
     click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
 
 

@@ -15,7 +15,7 @@ from fabbench.cli.suggestions import NamedChoice
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import read_options
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
 
 _SHARED = ("fabrics", "variants", "repeats", "env")  # Options of runs that documents have, too
-
-
-class _Format(NamedChoice):
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(ALIASES.get(value, value), param, ctx)
 
 
 class _RenderCommand(RunCommand):
@@ -43,11 +37,13 @@ class _RenderCommand(RunCommand):
     @override
     def shared_parameters(self) -> list[click.Parameter]:
         formats = options_of_formats()
-        form = click.Option(["--as", "as_form"], required=True, type=_Format(sorted(formats)), help="What to print.")
+        form = click.Option(
+            ["--as", "as_form"], required=True, type=NamedChoice(sorted(formats)), help="What to print."
+        )
         described = launcher_options(formats, lambda each: each.only != "run")
         shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
         shown = [config_option(), form, *described, *shared, output_option()]
-        names = {"raw_csv", *(each.name for each in shown)}
+        names = {"json", "raw_csv", *(each.name for each in shown)}
         others = [each for each in super().shared_parameters() if each.name not in names]
         return [*shown, *map(_hidden, others)]
 

@@ -1,6 +1,7 @@
 """``fabbench report``."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,19 +9,20 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import results
 from fabbench.model.errors import Exit, RequestError, worst
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
 
 
-@output
 @click.command(short_help="Write runs or logs as an HTML page, to read or to send.")
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
+@options.sizes
+@results(("html",))
 @options.store
-def command(inputs: tuple[str, ...], metric: str | None, store: Path) -> None:
+def command(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> None:
     """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is a section,
@@ -33,20 +35,27 @@ def command(inputs: tuple[str, ...], metric: str | None, store: Path) -> None:
 
     Example: fabbench report efa.log tcp.log -o report.html
     """
+    from fabbench.runs.inputs import whole_runs
+
+    del form
+    found = {each: whole_runs(each, store) for each in inputs or ("last",)}
+    compared = _pages([each for each, runs in found.items() if not runs], store, metric, sizes)
+    stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
+    raise click.exceptions.Exit(write_page(stored, metric, sizes, compared))
+
+
+def write_page(
+    runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
+) -> Exit:
+    """Write comparisons and then runs as a page to standard output; return the exit status."""
     from fabbench import __version__
     from fabbench.report.page import page_of, run_section
-    from fabbench.runs.inputs import whole_runs
     from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
 
-    if sys.stdout.isatty():
-        raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    found = {each: whole_runs(each, store) for each in inputs or ("last",)}
-    compared = _pages([each for each, runs in found.items() if not runs], store, metric)
     sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
-    stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
     written = []
-    with terminal.files_progress(len(stored)) as read:
-        for each in stored_sections(stored, metric, first=len(sections) + 1):
+    with terminal.files_progress(len(runs)) as read:
+        for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
             written.append(each)
             read()
     note = BRIEF if len(written) > MANY else ""
@@ -59,17 +68,17 @@ def command(inputs: tuple[str, ...], metric: str | None, store: Path) -> None:
             status = worst(status, Exit.REFUSED)
         elif not each.measured:
             status = worst(status, Exit.UNTRUSTED)
-    raise click.exceptions.Exit(status)
+    return status
 
 
-def _pages(inputs: list[str], store: Path, metric: str | None) -> "list[RunPage]":
+def _pages(inputs: list[str], store: Path, metric: str | None, sizes: range | None) -> "list[RunPage]":
     """Return the page of inputs that are compared, or one of each if they cannot be. Raise FabbenchError."""
     from fabbench.runs.stored_results import logs_page
 
     try:
-        return [logs_page(inputs, store, metric)] if inputs else []
+        return [logs_page(inputs, store, metric, sizes)] if inputs else []
     except RequestError as error:
         if len(inputs) == 1:
             raise
         terminal.notify(f"{error} Each has its own section.")
-    return [logs_page([each], store, metric) for each in inputs]
+    return [logs_page([each], store, metric, sizes) for each in inputs]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.click_options import (
     Launchers,
     click_options,
@@ -28,7 +28,8 @@ from fabbench.cli.click_options import (
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, sections_of_launchers
 from fabbench.cli.host_options import HostsCommand, command_line, keep_words, named_for_ssh
-from fabbench.cli.output import output_option
+from fabbench.cli.output import COMPARED, result_options
+from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
@@ -116,8 +117,7 @@ class RunCommand(HostsCommand):
             *shared[1:2],
             *_FLAGS,
             *shared[2:-1],
-            *options.form_options(options.COMPARED, known["form"].help),
-            output_option(),
+            *result_options(COMPARED, known["form"].help),
             shared[-1],
         ]
 
@@ -311,7 +311,10 @@ def _interrupted(result: "RunResult") -> str:
 
 def _print(result: "RunResult", form: str) -> None:
     print_release_failure(result)
-    if result.comparison is not None:
+    if form == "html":
+        write_page([result.path])
+        terminal.print_verdict(result.verdict)
+    elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
     terminal.notify(f"Run: {result.path}")

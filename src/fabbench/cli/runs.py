@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.options import AGE
-from fabbench.cli.output import output, require_writable
+from fabbench.cli.options import AGE, written_age
+from fabbench.cli.output import LISTED, RAW_CSV, output_file, results
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
@@ -24,38 +25,30 @@ if TYPE_CHECKING:
 
 _HEADER = (
     *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
-    *("WHEN", "OUTCOMES"),
+    *("WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
-_benchmark = click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark.")
-_target = click.option("--on", "target", metavar="TARGET", help="Only runs on this target.")
-_named = click.option("--name", metavar="NAME", help="Only runs with this name (run --name).")
+_FILTERS = (
+    click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
+    click.option("--on", "target", metavar="TARGET", help="Only runs on this target."),
+    click.option("--name", metavar="NAME", help="Only runs with this name (run --name)."),
+)
 _since = click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
 
 
 def _filtered(command: Any) -> Any:
-    return _benchmark(_target(_named(command)))
+    return reduce(lambda made, option: option(made), reversed(_FILTERS), command)
 
 
-@output
 @click.group(invoke_without_command=True, short_help="List past runs, or remove them.")
 @options.store
 @_filtered
 @_since
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
-@options.form(("table", "json"), "How to write the list.")
+@results(LISTED, "How to write the list.")
 @click.pass_context
-def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    ctx: click.Context,
-    store: Path,
-    benchmark: str | None,
-    target: str | None,
-    name: str | None,
-    since: timedelta | None,
-    limit: int | None,
-    form: str,
-) -> None:
+def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **filters: Any) -> None:
     """List past runs, the newest first. `fabbench show ID` prints one, `fabbench runs rm` removes some.
 
     PEAK is the best value of the first configuration.
@@ -64,18 +57,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     if ctx.invoked_subcommand is not None:
         return
-    matching = _chosen(store, benchmark, target, name)
-    listed = list(islice((run for run in matching if since is None or _age(run) <= since), limit))
-    if form == "json":
-        _print_json(store, listed)
-        return
-    if not listed:
-        filtered = any((benchmark, target, name, since))
-        terminal.say(f"No run in {store} matches." if filtered else f"No runs in {store}.")
-        return
-    columns = zip(_HEADER, *map(_row, listed), strict=True)
+    listed = list(islice(_chosen(store, **filters), limit))
+    columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
-    terminal.write_table([[cell or "-" for cell in row] for row in zip(*shown, strict=True)])
+    header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
+    empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
+    terminal.print_list("runs", header, rows, [_record(store, run) for run in listed], form, empty)
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")
@@ -89,16 +76,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
 @click.option("--older-than", type=AGE, metavar="AGE", help="Remove runs older than AGE: 12h, 30d, 8w.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    refs: tuple[str, ...],
-    store: Path,
-    benchmark: str | None,
-    target: str | None,
-    name: str | None,
-    keep: int | None,
-    older_than: timedelta | None,
-    *,
-    yes: bool,
+def remove(
+    refs: tuple[str, ...], store: Path, keep: int | None, older_than: timedelta | None, *, yes: bool, **filters: Any
 ) -> None:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
@@ -110,7 +89,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from fabbench.runs.inputs import open_runs
     from fabbench.runs.store import StoredRun, remove_run
 
-    rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
+    rules = [each is not None for each in (keep, older_than, *filters.values())]
     if bool(refs) == any(rules):
         raise RequestError(
             "Specify the runs to remove, or pass --keep or --older-than.", hint="fabbench runs lists them."
@@ -120,7 +99,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
     else:
         if keep is None and older_than is None:
             raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
-        matching = list(_chosen(store, benchmark, target, name))
+        matching = list(_chosen(store, **filters))
         old = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
         found = [StoredRun(store / run.path) for run in old]
     found = list(_removable(found, store))
@@ -142,18 +121,8 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @options.store
 @_filtered
 @_since
-@click.option("--output", "-o", "target_file", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
-@options.form(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
-def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    refs: tuple[str, ...],
-    store: Path,
-    benchmark: str | None,
-    target: str | None,
-    name: str | None,
-    since: timedelta | None,
-    target_file: Path | None,
-    form: str,
-) -> None:
+@results(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
+def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> None:
     """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
 
     Samples of executions that are not ok are written too, with their outcome. A damaged run is left out, and
@@ -166,31 +135,21 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import require_executions
 
-    if refs and any((benchmark, target, name, since)):
+    if refs and any(filters.values()):
         raise RequestError("Name runs or choose them, not both.", hint="Leave one of them out.")
-    if form == "parquet" and target_file is None:
-        raise RequestError("Parquet is not text.", hint="Add -o FILE.")
-    if target_file is not None:
-        require_writable(target_file, "--output")
     found = [require_executions(run) for run in open_runs(refs, store)] or [
-        StoredRun(store / run.path)
-        for run in _chosen(store, benchmark, target, name)
-        if since is None or _age(run) <= since
+        StoredRun(store / run.path) for run in _chosen(store, **filters)
     ]
     damaged: list[StoredRun] = []
     sound = _sound(found, damaged)
-    if form == "parquet" and target_file is not None:
-        write_parquet(sound, target_file)
+    file = output_file(ctx := click.get_current_context())
+    if form == "parquet" and file is not None:
+        write_parquet(sound, file)
     else:
-        pieces = json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == options.RAW_CSV)
-        if target_file is None:
-            sys.stdout.writelines(pieces)
-        else:
-            with target_file.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                file.writelines(pieces)
+        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == RAW_CSV))
     for run in damaged:
         terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
-    click.get_current_context().exit(Exit.REFUSED if damaged else Exit.FINE)
+    ctx.exit(Exit.REFUSED if damaged else Exit.FINE)
 
 
 def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator["StoredRun"]:
@@ -218,7 +177,9 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
             yield run
 
 
-def _chosen(store: Path, benchmark: str | None, target: str | None, name: str | None) -> Iterator["IndexedRun"]:
+def _chosen(
+    store: Path, *, benchmark: str | None, target: str | None, name: str | None, since: timedelta | None = None
+) -> Iterator["IndexedRun"]:
     """Yield the runs of a store that match, newest first."""
     from fabbench.runs.index import open_index
 
@@ -226,7 +187,8 @@ def _chosen(store: Path, benchmark: str | None, target: str | None, name: str | 
         runs = index.runs
     for run in runs:
         filters = ((benchmark, run.setup.benchmark), (target, run.setup.target), (name, run.name))
-        if all(value is None or value == actual for value, actual in filters):
+        named = all(value is None or value == actual for value, actual in filters)
+        if named and (since is None or _age(run) <= since):
             yield run
 
 
@@ -236,7 +198,7 @@ def _age(run: "IndexedRun") -> timedelta:
     return datetime.now(UTC) - datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _row(run: "IndexedRun") -> tuple[str, ...]:
+def _row(run: "IndexedRun", form: str) -> tuple[str, ...]:
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     return (
         run.id,
@@ -249,30 +211,24 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         run.sizes,
         run.peak,
         run.gate,
-        format_time(run.created),
+        written_age(_age(run)) if form == "table" else format_time(run.created),
         ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
 
 
-def _print_json(store: Path, listed: Sequence["IndexedRun"]) -> None:
-    from fabbench.report.json_contract import to_json
-
-    documents = [
-        {
-            "id": run.id,
-            "name": run.name,
-            "path": str(store / run.path),
-            "benchmark": run.setup.benchmark,
-            "target": run.setup.target,
-            "hosts": list(run.setup.hosts),
-            "arms": [configuration.label for configuration in run.setup.configurations],
-            "created": run.created,
-            "sizes": run.sizes,
-            "peak": run.peak,
-            "gate": run.gate,
-            "outcomes": run.outcomes,
-            "damaged": list(run.damaged),
-        }
-        for run in listed
-    ]
-    click.echo(to_json({"format": 1, "runs": documents}), nl=False)
+def _record(store: Path, run: "IndexedRun") -> dict[str, object]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "path": str(store / run.path),
+        "benchmark": run.setup.benchmark,
+        "target": run.setup.target,
+        "hosts": list(run.setup.hosts),
+        "arms": [configuration.label for configuration in run.setup.configurations],
+        "created": run.created,
+        "sizes": run.sizes,
+        "peak": run.peak,
+        "gate": run.gate,
+        "outcomes": run.outcomes,
+        "damaged": list(run.damaged),
+    }

@@ -9,7 +9,8 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
+from fabbench.cli.output import COMPARED, RAW_CSV, results
+from fabbench.cli.report import write_page
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 
-@output
 @click.command(short_help="Print a past run.")
 @click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
-@options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
+@results(COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
+@options.sizes
 @options.store
-def command(named: str, form: str, metric: str | None, store: Path, **job: Any) -> None:
+def command(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
@@ -43,21 +44,23 @@ def command(named: str, form: str, metric: str | None, store: Path, **job: Any) 
     if job["from_job"]:
         state, columns = load_job(str(job["from_job"]), job["login"])
         terminal.notify(state)
-        _show_columns(columns, form, metric)
+        _show_columns(columns, form, metric, sizes)
     runs = whole_runs(named, store)
     if len(runs) != 1:
-        _show_columns(load(named, store=store), form, metric)
-    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric)
+        _show_columns(load(named, store=store), form, metric, sizes)
+    if form == "html":
+        raise click.exceptions.Exit(write_page(runs, metric, sizes))
+    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric, sizes)
 
 
-def _show_run(stored: "StoredRun", form: str, metric: str | None) -> None:
+def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.report import render_comparison
     from fabbench.report.json_contract import to_json
     from fabbench.runs.load_columns import stored_columns
-    from fabbench.runs.stored_results import stored_comparison
+    from fabbench.runs.stored_results import columns_within, stored_comparison
 
     columns = stored_columns(stored)
-    comparison = stored_comparison(columns, metric) if columns else None
+    comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
     logs = {column.label: column.logs for column in columns}
     readable = form in {"markdown", "terminal"}
     for line in _described(stored) if readable else ():
@@ -88,24 +91,25 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None) -> None:
         raise click.exceptions.Exit(Exit.UNTRUSTED)
 
 
-def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None) -> NoReturn:
+def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> NoReturn:
     from fabbench.analysis.compare import compare
+    from fabbench.runs.stored_results import columns_within
 
-    comparison = compare(columns, metric=metric, allow=("endpoint",))
+    comparison = compare(columns_within(columns, sizes), metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)
     raise click.exceptions.Exit(comparison.status)
 
 
-def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
+def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.cli.sweep_command import print_sweep
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
 
-    if form not in (*FORMATS, options.RAW_CSV):
+    if form not in (*FORMATS, RAW_CSV):
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
-    if metric is not None:
-        raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
+    for flag in (flag for flag, value in (("--metric", metric), ("--size", sizes)) if value is not None):
+        raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")
     sweep = stored_sweep(run.path)
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
@@ -180,7 +184,6 @@ def _write_nics(run: "StoredRun", form: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
     from fabbench.runs.stored_results import nic_tables
 
-    width = terminal.width()
     for table in nic_tables(run):
-        drawn = to_terminal([table], color=width is not None, width=width)
-        terminal.write_drawn("\n" + (drawn if form == "terminal" else to_markdown(table)))
+        drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
+        terminal.write_drawn(f"\n{drawn}")

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from fabbench.model.compat import override
+from fabbench.model.hosts import ALIASES
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -17,17 +18,17 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 
 
 class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """A choice that suggests the closest of its names for a wrong one."""
+    """A choice that takes aliases (k8s), and suggests the closest of its names for a wrong one."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        names = [str(each) for each in self.choices]
+        value, names = ALIASES.get(value, value), [str(each) for each in self.choices]
         if isinstance(value, str) and value not in names:
             self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(value, names)}", param, ctx)
         return super().convert(value, param, ctx)
 
 
-class LazyChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
+class LazyChoice(NamedChoice):
     """A choice whose names are looked up when it is used: that imports what they name."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:

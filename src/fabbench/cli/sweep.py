@@ -8,7 +8,6 @@ from click.core import ParameterSource
 
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import output
 from fabbench.cli.sweep_answer import answer_options, answer_parameters, groups_from_cluster, print_answer
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
@@ -23,7 +22,6 @@ class _Sweep(SweepGroup):
         super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
 
 
-@output
 @click.group(
     name="sweep", cls=_Sweep, invoke_without_command=True, short_help="Find bad nodes, NICs and links of a cluster."
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, given_texts
+from fabbench.cli.output import result_options
 from fabbench.launchers import LABEL, SWITCH
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.messages import listed
@@ -65,7 +66,7 @@ class AnswerOptions:
 
 def answer_parameters() -> list[click.Parameter]:
     """Return the options of the answer."""
-    return [*click_options(declared(AnswerOptions).values()), *options.form_options(FORMATS, "Output format.")]
+    return [*click_options(declared(AnswerOptions).values()), *result_options(FORMATS, "Output format.")]
 
 
 def answer_options(ctx: click.Context) -> AnswerOptions:
@@ -128,8 +129,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     else:
         report = replace(report, left_out=left_out, unfinished=unfinished)
-        width = terminal.width()
-        text = render_sweep(report, how.form, color=width is not None, width=width)
+        text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
     if len(diagnosis.suspects) > diagnosis.slow_path:
         return Exit.BAD_ANSWER

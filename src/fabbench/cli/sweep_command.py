@@ -14,7 +14,6 @@ from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, given_texts, launcher_options
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
 from fabbench.cli.host_options import command_line
-from fabbench.cli.output import output_option
 from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible, print_release_failure
 from fabbench.cli.sweep_answer import (
     AnswerOptions,
@@ -100,7 +99,6 @@ class SweepCommand(RunCommand):
             *shared[1:],
             *click_options(declared(SweepOptions).values()),
             *answer_parameters(),
-            output_option(),
         ]
 
     @override

@@ -117,6 +117,12 @@ def write_drawn(text: str) -> None:
     stream.flush()
 
 
+def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
+    """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
+    columns = width()
+    return render(*what, color=columns is not None, width=columns, **more)
+
+
 def console() -> "Console":
     """Return rich's console on standard error."""
     from fabbench.report import table
@@ -183,6 +189,23 @@ def write_table(rows: Sequence[Sequence[str]]) -> None:
         write_line("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
+def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is written
+    name: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    records: Sequence[Mapping[str, object]],
+    form: str,
+    empty: str,
+) -> None:
+    """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
+    if form == "table":
+        write_table([header, *rows]) if rows else say(empty)
+        return
+    from fabbench.report.table import Overview, Table, render_overview
+
+    write_drawn(render_overview(Overview(name=name, table=Table(header=header, rows=rows), records=records), form))
+
+
 def confirm_removal(count: int, hint: str) -> bool:
     """Ask whether to remove runs, and say if they stay; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
@@ -210,11 +233,12 @@ def print_comparison(
     """
     from fabbench.report import render_comparison
 
-    columns = width()
-    text = render_comparison(
-        comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
-    )
-    write_drawn(text)
+    write_drawn(drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs))
+    print_verdict(verdict)
+
+
+def print_verdict(verdict: "Verdict | None") -> None:
+    """Write the results of gates to stderr."""
     for breach in verdict.breaches if verdict else ():
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():

@@ -1,4 +1,4 @@
-"""``--quiet``, ``--verbose`` and ``--debug FILE``, which every command has."""
+"""``--quiet``, ``--verbose`` and ``--debug FILE``, before a command or among its options."""
 
 import sys
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
 
 def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
-    if given and not ctx.resilient_parsing:
+    if given and not is_verbose(ctx) and not ctx.resilient_parsing:
         ctx.meta[_VERBOSE] = True
         ctx.with_resource(_logged())
 

@@ -23,33 +23,32 @@ RATE_UNITS = {
 
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
-_SIZE = lazy(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
 _NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 def parse_size(text: str) -> int:
-    """Read a message size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"2G"``, ``"1.5 MB"``.
+    """Read a message size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"2G"``, ``"1.5 MB"``, ``"4e9"``.
 
     Raise ValueError for anything else, and for a fraction of a byte.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
-    number, suffix = match.groups()
+    _, number, suffix = match.groups()
     value = float(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
-    if math.isinf(value):
-        raise ValueError(f"{text!r} is not a valid message size")
-    if value != int(value):
+    if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(number) * 1024 ** " kmgt".index(suffix.lower() or " ") if number.isdigit() else int(value)
 
 
 def format_size(size: int) -> str:
-    """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``."""
-    for suffix, step in SIZE_STEPS:
-        if size >= step and size % step == 0:
-            return f"{size // step} {suffix}"
-    return f"{size} B"
+    """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``; 4e9 ``"4 GB (4e9 B)"``."""
+    number, unit = next((size // step, unit) for unit, step in SIZE_STEPS if size % step == 0 and step <= max(size, 1))
+    power = (len(str(size)) - len(str(size).rstrip("0"))) // 3 * 3 if number > 9999 else 0
+    if 6 <= power <= 12 and size < 10 ** (power + 3):  # a decimal size, as people say it, and what it is
+        return f"{size // 10**power} {' KMGT'[power // 3]}B ({size // 10**power}e{power} B)"
+    return f"{number} {unit}"
 
 
 def format_time(moment: str) -> str:

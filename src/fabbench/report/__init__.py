@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
-from fabbench.report.json_contract import to_json
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
+from fabbench.report.table import Table, records_to_csv, write_result
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
 
-FORMATS = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")
+FORMATS = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
 
 
 def render_comparison(  # noqa: PLR0913 - what is written, and how
@@ -38,19 +36,16 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
 
         rails = nics_table.rail_tables(configurations, metrics)
         records = nics_table.rail_records(configurations, metrics)
-    if form in {"markdown", "terminal"}:
-        tables = [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *rails]
-        if form == "markdown":
-            return "\n".join(map(to_markdown, tables))
-        return to_terminal(tables, color=color, width=width)
-    if form in {"svg", "openmetrics", "comment"}:
+    if form in {"svg", "html", "openmetrics", "junit", "comment"}:
         return _for_tools(comparison, form, verdict, rails)
-    if form in CSV_FORMATS:
-        rows = comparison_tables.comparison_rows(comparison)
-        return records_to_csv(rows, comparison_tables.HEADER, raw=form == RAW_CSV)
-    if form == "json":
-        return to_json({**comparison_tables.comparison_document(comparison, verdict), "rails": records})
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    return write_result(
+        form,
+        lambda: [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *rails],
+        lambda: {**comparison_tables.comparison_document(comparison, verdict), "rails": records},
+        lambda raw: records_to_csv(comparison_tables.comparison_rows(comparison), comparison_tables.HEADER, raw=raw),
+        color=color,
+        width=width,
+    )
 
 
 def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", rails: Sequence[Table]) -> str:
@@ -60,6 +55,15 @@ def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", r
         from fabbench.report.svg import to_svg_file
 
         return to_svg_file(list(plots(comparison)))
+    if form == "html":
+        from fabbench import __version__
+        from fabbench.report.page import comparison_page, page_of, run_section
+
+        return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)], __version__))
+    if form == "junit":
+        from fabbench.report.junit import to_junit
+
+        return to_junit(comparison, verdict)
     if form == "openmetrics":
         from fabbench.report.openmetrics import to_openmetrics
 

@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fabbench.hosts.check import Check, Status
-from fabbench.model.errors import RequestError
 from fabbench.model.messages import listed
-from fabbench.report.json_contract import to_json
-from fabbench.report.log_report import FORMATS
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Overview, Table, records_to_csv, to_markdown, to_terminal
+from fabbench.report.table import Overview, Table, records_to_csv, write_result
 
 HEADER = ("host", "check", "status", "seen", "advice")
 """Columns of CSV, and keys of JSON."""
@@ -33,17 +31,11 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     `color` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
     them, and CSV has the checks only. Without `full`, tables leave out skipped checks that need no action.
     """
-    parts = [*(each.table for each in overviews), *check_tables(checks, full=full)]
-    if form == "table":
-        return to_terminal(parts, color=color, width=width)
-    if form == "markdown":
-        return "\n".join(map(to_markdown, parts))
-    if form in CSV_FORMATS:
-        return records_to_csv(check_records(checks), HEADER, raw=form == RAW_CSV)
-    if form == "json":
-        named = {**{each.name: each.records for each in overviews}, "checks": check_records(checks)}
-        return to_json(named if overviews else named["checks"])
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    records = check_records(checks)
+    tables = [*(each.table for each in overviews), *check_tables(checks, full=full)]
+    document = {**{each.name: each.records for each in overviews}, "checks": records} if overviews else records
+    csv = partial(records_to_csv, records, HEADER)
+    return write_result(form, lambda: tables, lambda: document, csv, color=color, width=width)
 
 
 def check_records(checks: Iterable[Check]) -> list[Mapping[str, str]]:

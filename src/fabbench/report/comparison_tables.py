@@ -1,7 +1,8 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import FIELDS, RAIL
@@ -25,14 +26,13 @@ def tables_of_comparison(
 ) -> list[Table]:
     """Return one table per section, the notes below them, and what stands out.
 
-    Sections that differ only by device share a table. On a terminal, columns are narrow, and small sizes show
-    their time where a rate displays as 0.
+    Sections that differ only by device share a table. The first sizes, where a rate displays as 0, share a line
+    that shows their time. On a terminal, columns are narrow.
     """
     groups: dict[tuple[str, str], list[ComparisonSection]] = {}
     for section in comparison.sections:
-        groups.setdefault((_title(section, (RAIL,)), section.metric.name), []).append(section)
-    layout = _terminal if terminal else _published
-    tables = [layout(comparison, title, sections) for (title, _), sections in groups.items()]
+        groups.setdefault((title_of(section, (RAIL,)), section.metric.name), []).append(section)
+    tables = [_table(comparison, title, sections, terminal=terminal) for (title, _), sections in groups.items()]
     notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
     tables.append(Table(header=(), rows=(), notes=notes))
     tables += _stands_out(comparison)
@@ -44,42 +44,29 @@ def tables_of_comparison(
     return tables
 
 
-def _published(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
+def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSection], *, terminal: bool) -> Table:
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
-    marks = _marks(sections)
-    figures = [f"{metric.name} {column.label} ({unit}){mark}" for column, mark in zip(columns, marks, strict=True)]
+    before, after = ("", "") if terminal else (f"{metric.name} ", f" ({unit})")
+    figures = [f"{before}{each.label}{after}{mark}" for each, mark in zip(columns, _marks(sections), strict=True)]
     ratios = ["Speed-up"] if len(columns) == 2 else [f"Speed-up {column.label}" for column in columns[:-1]]
     rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
+    rows = _rows(comparison, sections, "" if terminal else " ")
+    if terminal:
+        what = f"{metric.name} in {unit}"
+        title = f"{title}: {what}" if title else what[0].upper() + what[1:]
     return Table(
         title=title,
         headline=_headline(comparison, sections),
-        header=[*rails, "Message Size", *figures, *ratios, *verdicts],
-        align="l" * len(rails) + "l" + "r" * (len(figures) + len(ratios)) + "l" * len(verdicts),
-        rows=_rows(comparison, sections, _row),
-    )
-
-
-def _terminal(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
-    metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
-    ratios = ["Speed-up"] if len(columns) == 2 else [f"{column.label} speed-up" for column in columns[:-1]]
-    labels = [f"{column.label}{mark}" for column, mark in zip(columns, _marks(sections), strict=True)]
-    rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
-    rows = _rows(comparison, sections, _narrow_row)
-    timed = any(cell.endswith(" us") for row in rows for cell in row) and unit != "us"
-    what = f"{metric.name} in {unit}{', time in us where that is 0' if timed else ''}"
-    return Table(
-        title=f"{title}: {what}" if title else what[0].upper() + what[1:],
-        headline=_headline(comparison, sections),
-        header=[*rails, "Size", *labels, *ratios, *verdicts],
-        align="l" * len(rails) + "r" + "d" * (len(columns) + len(ratios)) + "l" * len(verdicts),
+        header=[*rails, "Size" if terminal else "Message Size", *figures, *ratios, *verdicts],
+        align="l" * len(rails) + "lr"[terminal] + "d" * (len(figures) + len(ratios)) + "l" * len(verdicts),
         rows=rows,
-        keys=len(rails) + 1,
+        keys=len(rails) + 1 if terminal else 0,
     )
 
 
 def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
     """Lay out one section while it is being measured: only figures and ratios."""
-    table = _terminal(comparison, _title(section), [section])
+    table = _table(comparison, title_of(section), [section], terminal=True)
     kept = len(table.aligns().rstrip("l"))
     return replace(
         table,
@@ -108,25 +95,29 @@ def _rails(sections: Sequence[ComparisonSection]) -> list[str]:
     return ["Device"] if any(RAIL in section.key for section in sections) else []
 
 
-def _title(section: ComparisonSection, without: Collection[str] = ()) -> str:
+def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
+    """Return what distinguishes a section, but for some of its fields; empty for the only one."""
     fields = ((name, value) for name, value in section.key.items() if name not in without)
     return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
 
 
-def _rows(
-    comparison: Comparison,
-    sections: Sequence[ComparisonSection],
-    cells: Callable[[ComparisonSection, ComparisonRow], list[str]],
-) -> list[list[str]]:
+def _rows(comparison: Comparison, sections: Sequence[ComparisonSection], space: str) -> list[list[str]]:
     rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
     table_rows = []
     for section in sections:
-        lines = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows]
+        lines = [[*_row(section, each, space), *(_verdicts(each[0]) if tested else ())] for each in _lines(section)]
         if not lines:
             others = ["-"] * (len(comparison.columns) - 1)
             lines = [["-", *_cells(section, [None] * len(section.shown)), *others, *(others if tested else ())]]
         table_rows += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in lines]
     return table_rows
+
+
+def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
+    """Return the rows of each line: the first ones that display as 0 wherever there is a figure share a line."""
+    texts = [[figure and section.scale.text(figure.value) for figure in row.figures] for row in section.rows]
+    zeros = len(list(takewhile(texts[0].__eq__, texts))) if texts and {*texts[0]} - {None} == {"0"} else 1
+    return [section.rows[:zeros], *([row] for row in section.rows[zeros:])] if texts else []
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
@@ -143,25 +134,22 @@ def _verdicts(row: ComparisonRow) -> list[str]:
     return [f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[:-1]]
 
 
-def _row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
-    cells = _cells(section, [figure and section.scale.text(figure.value) for figure in row.figures])
-    return [format_size(row.size), *cells, *(format_ratio(ratio) for ratio in row.ratios[:-1])]
-
-
-def _narrow_row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
-    """Write figures with all their decimals, and the time where a rate displays as 0."""
+def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str) -> list[str]:
+    """Write figures with all their decimals, and the time where a rate displays as 0; `rows`: those of one line."""
+    row, size = rows[0], f"{'≤ ' if len(rows) > 1 else ''}{format_size(rows[-1].size)}"
     texts = [figure and section.scale.fixed(figure.value) for figure in row.figures]
     if any(figure and section.scale.text(figure.value) == "0" for figure in row.figures):
-        for index, took in enumerate(row.times):
-            if took is not None:
-                time_scale = scale("s", took.value)
-                texts[index] = f"{time_scale.fixed(took.value)} {time_scale.unit}"
-    return [format_size(row.size), *_cells(section, texts), *map(_narrow_ratio, row.ratios[:-1])]
+        for index in range(len(row.times)):
+            if took := [time.value for each in rows if (time := each.times[index]) is not None]:
+                time_scale = scale("s", max(took))
+                ends = (time_scale.fixed(min(took)), time_scale.fixed(max(took)))
+                texts[index] = f"{'–'.join(dict.fromkeys(ends))} {time_scale.unit}"
+    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1])]
 
 
-def _narrow_ratio(ratio: float | None) -> str:
+def _ratio(ratio: float | None, space: str) -> str:
     number = format_ratio(ratio).removesuffix(" x")
-    return f"{number if '.' in number else f'{number}.0'}x" if ratio is not None else number
+    return f"{number if '.' in number else f'{number}.0'}{space}x" if ratio is not None else number
 
 
 def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]:
@@ -179,7 +167,7 @@ def _stands_out(comparison: Comparison) -> list[Table]:
     for index, section in enumerate(comparison.sections):
         rows = [(each.label, each.span, each.text)[first:] for each in remarks if each.section == index]
         if rows:
-            title = f"What stands out: {_title(section)}" if section.key else "What stands out"
+            title = f"What stands out: {title_of(section)}" if section.key else "What stands out"
             tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
     return tables
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
 
+_PUBLISHED = ("value", "size", "role", "conditions", "source", "date")
+
+
 def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:
     """Return an expectation for each configuration; empty if no log names its instance type."""
     if not any(log.instance_type for column, _ in comparison.inputs for log in column.logs):
@@ -58,17 +61,7 @@ def expectation_record(expectation: "Expectation") -> dict[str, object]:
         "share": expectation.share,
         "published_min": low,
         "published_max": high,
-        "published": [
-            {
-                "value": figure.value,
-                "size": figure.size,
-                "role": figure.role.value,
-                "conditions": figure.conditions,
-                "source": figure.source,
-                "date": figure.date,
-            }
-            for figure in expectation.figures
-        ],
+        "published": [{name: getattr(each, name) for name in _PUBLISHED} for each in expectation.figures],
         "causes": list(expectation.causes),
         "text": expectation.sentence(),
     }

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import ceil, floor, log10
+from typing import Any
 
 from fabbench.analysis.history import History, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_time, scale
 from fabbench.report import svg
-from fabbench.report.history_report import NAMED, change_sentence, change_text, headline
+from fabbench.report.history_report import NAMED, change_sentence, change_text, headline, render_history
 from fabbench.report.html import bullet_list, document, figure, grid, text
 from fabbench.report.svg import HEIGHT, WIDTH
 
@@ -21,6 +22,13 @@ _METHOD = (
     "Each dot is one run: the median of its repeats that are ok. Changes are detected with Wilcoxon's "
     "rank-sum test; in series without one, the chance of reporting any is at most 5%."
 )
+
+
+def write_history(history: History, form: str, **more: Any) -> str:
+    """Write a history as a page (`html`), or in a format of `render_history`."""
+    from fabbench import __version__
+
+    return "".join(history_page(history, __version__)) if form == "html" else render_history(history, form, **more)
 
 
 def history_page(history: History, version: str) -> Iterator[str]:

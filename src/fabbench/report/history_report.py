@@ -1,17 +1,15 @@
 """A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
-from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
-from fabbench.report.json_contract import to_json
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
+from fabbench.report.table import Table, records_to_csv, write_result
 
-FORMATS = ("markdown", "csv", "json", "terminal")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05
@@ -22,36 +20,32 @@ _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
 def render_history(history: History, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
-    """Write a history in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
-    if form == "json":
-        return to_json(history_document(history))
-    if form in CSV_FORMATS:
-        keys = dict.fromkeys(name for each in history.series for name in each.key)
-        return records_to_csv(_records(history), (*keys, *_COLUMNS), raw=form == RAW_CSV)
-    if form == "markdown":
-        return to_markdown(history_table(history))
-    if form == "terminal":
-        return to_terminal([history_table(history)], color=color, width=width)
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    """Write a history in a format of `write_result`. Ends with a newline."""
+    keys = dict.fromkeys(name for each in history.series for name in each.key)
+    csv, document = partial(records_to_csv, _records(history), (*keys, *_COLUMNS)), partial(history_document, history)
+    return write_result(form, lambda: [history_table(history)], document, csv, color=color, width=width)
 
 
 def history_table(history: History) -> Table:
-    """Return one row per series; its changes are notes."""
-    others = history.distinguishing(NAMED)
-    rows, notes = [], []
+    """Return one row per series; its changes are notes, after what all series have."""
+    known = {name: {each.key.get(name) or "" for each in history.series} for name in NAMED}
+    same = {name: value for name in NAMED if name != "configuration" and len(known[name]) == 1 for value in known[name]}
+    names = [name for name in (*NAMED, *history.distinguishing(NAMED)) if name not in same]
+    shared = ", ".join(f"{name} {value}" for name, value in same.items() if value)
+    rows, notes = [], [f"Every series: {shared}."] if shared else []
     for each in history.series:
         unit_scale = scale(history.metric.unit, max(point.value for point in each.points))
-        names = [each.key.get(name) or "-" for name in (*NAMED, *others)]
         values = [point.value for point in each.points]
         figures = (unit_scale.quantity(each.level), unit_scale.quantity(values[-1]))
         latest = change_text(each.changes[-1]) if each.changes else "-"
-        rows.append((*names, str(len(values)), sparkline(values), *figures, latest))
+        cells = (each.key.get(name) or "-" for name in names)
+        rows.append((*cells, str(len(values)), sparkline(values), *figures, latest))
         title = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
         notes += [f"{title}: {change_sentence(each, change, unit_scale)}" for change in each.changes]
     return Table(
-        header=(*NAMED, *others, "runs", "trend", "level", "latest", "change"),
+        header=(*names, "runs", "trend", "level", "latest", "change"),
         rows=rows,
-        align="l" * (len(NAMED) + len(others)) + "rlrrr",
+        align="l" * len(names) + "rlrrr",
         headline=headline(history),
         notes=notes,
     )

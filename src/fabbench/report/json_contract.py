@@ -140,13 +140,7 @@ def _log(log: Log, samples: _Samples) -> Iterator[str]:
 
 def finding(found: Finding) -> dict[str, Any]:
     """Return a finding as plain data."""
-    return {
-        "code": found.code,
-        "severity": found.severity.value,
-        "meaning": found.meaning,
-        "line": found.line,
-        "advice": found.advice,
-    }
+    return {name: getattr(found, name) for name in ("code", "severity", "meaning", "line", "advice")}
 
 
 def to_json(document: Any) -> str:

@@ -1,13 +1,15 @@
 """Runs as one HTML page: see `fabbench.report.html`."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.analysis.compare import Comparison
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.footnotes import EVIDENCE
 from fabbench.analysis.headline import headline
-from fabbench.model.log import Finding
 from fabbench.model.messages import counted
 from fabbench.report import svg
 from fabbench.report.comparison_tables import tables_of_comparison
@@ -18,18 +20,9 @@ from fabbench.report.sweep_report import SweepReport, nodes_table, sweep_tables
 from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProofLines:
-    """What the logs of one configuration show about its network."""
-
-    label: str
-    outcome: str
-    reasons: Sequence[str]
-    shown: str
-    """What the logs state: ``transport efa, nics 4``; empty: nothing."""
-    lines: Mapping[str, str]
-    """Fact → the line that states it."""
+if TYPE_CHECKING:
+    from fabbench.analysis.gate_results import Verdict
+    from fabbench.model.log import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +30,11 @@ class RunPage:
     """The contents of a page about one run."""
 
     id: str
-    kind: str = "run"
     name: str = ""
     about: str
     """Benchmark and target."""
     created: str
+    """Empty: no stored run."""
     outcomes: str
     gates: str = ""
     """`passed` or `failed`; empty: no gates, or an unfinished run."""
@@ -51,14 +44,25 @@ class RunPage:
     """The result of a sweep of nodes, which has no comparisons."""
     comparisons: Sequence[Comparison] = ()
     """The comparison by the benchmark's usual metric, then those by others."""
-    proof: Sequence[ProofLines] = ()
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
     command: str = ""
     programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Configuration → the command lines that it ran."""
-    findings: Sequence[tuple[str, Finding]] = ()
-    """Label of a configuration, and a finding about its logs."""
+
+
+def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
+    """Return the page of a comparison alone, of runs or files."""
+    counts = Counter(log.outcome for column, _ in comparison.inputs for log in column.logs)
+    return RunPage(
+        id=" vs ".join(column.label for column in comparison.columns),
+        about=", ".join({str(name): None for each in comparison.columns for name in each.fields["benchmark"]}),
+        created="",
+        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
+        gates="" if verdict is None else "failed" if verdict.breaches else "passed",
+        breaches=verdict.breaches if verdict else (),
+        comparisons=[comparison],
+    )
 
 
 class RunSection(NamedTuple):
@@ -83,7 +87,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
     headlines = _headlines(run)
     # Not labeled by its heading: browsers do not lay that out until it is almost visible.
     html = (
-        f'<section class="run" id="run-{number}" aria-label="Run {text(run.id)}">\n'
+        f'<section class="run" id="run-{number}" aria-label="{text(_named(run))}">\n'
         f"{''.join(_run(run, headlines, f'run-{number}'))}</section>\n"
     )
     row = {
@@ -91,10 +95,14 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Gates": run.gates or "-",
         "Name": run.name,
         "Benchmark": run.about,
-        "Created": run.created,
+        "Created": run.created or "-",
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, f"{run.about}: {run.kind} {run.id}", row, html)
+    return RunSection(run.id, f"{run.about}: {_named(run)}", row, html)
+
+
+def _named(run: RunPage) -> str:
+    return f"Run {run.id}" if run.created else run.id
 
 
 def _overview(runs: Sequence[RunSection]) -> str:
@@ -113,9 +121,10 @@ def _headlines(run: RunPage) -> list[str]:
 
 def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
     named = f" “{run.name}”" if run.name else ""
-    yield f"<h2>{run.kind.capitalize()} {text(run.id + named)}</h2>\n"
+    yield f"<h2>{text(_named(run) + named)}</h2>\n"
+    about = f"{run.about}, {run.created}".removesuffix(", ")
     counts = f"{'Tests' if run.sweep else 'Executions'}: {run.outcomes}"
-    yield f'<p class="faint">{text(f"{run.about}, {run.created}. {counts}.")}</p>\n'
+    yield f'<p class="faint">{text(f"{about}. {counts}.")}</p>\n'
     yield from (f'<p class="lead">{text(line)}</p>\n' for line in headlines or ["No result."])
     yield from (f'<p class="bad">Damaged: {text(sentence)}</p>\n' for sentence in run.damage)
     if run.gates:
@@ -124,12 +133,13 @@ def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
         yield from _sweep(run.sweep)
     for number, comparison in enumerate(run.comparisons):
         yield from _comparison(comparison, f"{anchor}-{number}", first=number == 0)
-    if run.proof:
-        yield f"<h3>Transport proof</h3>\n{''.join(map(_proof, run.proof))}"
+    for comparison in run.comparisons[:1]:
+        proofs = map(_proof, comparison.inputs, comparison.columns)
+        yield f"<h3>Transport proof</h3>\n{''.join(proofs)}"
     yield from _titled("NIC traffic", map(table, run.nics))
     yield from _titled("Nodes and versions", map(table, run.nodes))
     yield from _titled("Commands to reproduce", _commands(run))
-    yield from _titled("Findings", _findings(run.findings))
+    yield from _titled("Findings", _findings(run.comparisons))
 
 
 def _sweep(report: SweepReport) -> Iterator[str]:
@@ -165,10 +175,14 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
     yield inner if first else f"<details>\n<summary>Values as a table</summary>\n{inner}</details>\n"
 
 
-def _proof(proof: ProofLines) -> str:
-    html = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{bullet_list(proof.reasons)}"
-    html += f"<p>{text(f'The logs show {proof.shown}.' if proof.shown else 'The logs show no transport.')}</p>\n"
-    lines = "\n".join(dict.fromkeys(proof.lines.values()))
+def _proof(measured: tuple[Column, object], summary: ColumnSummary) -> str:
+    """Write what the logs of a column show about its network."""
+    html = f"<h4>{text(f'{summary.label}: {summary.outcome}')}</h4>\n{bullet_list(summary.reasons)}"
+    facts = [f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE]
+    shown = ", ".join(facts) or "no transport"
+    html += f"<p>{text(f'The logs show {shown}.')}</p>\n"
+    evidence = {fact: line for log in reversed(measured[0].logs) for fact, line in log.evidence.items()}
+    lines = "\n".join(dict.fromkeys(evidence.values()))
     return html + (f"<pre>{text(lines)}</pre>\n" if lines else "")
 
 
@@ -180,10 +194,11 @@ def _commands(run: RunPage) -> Iterator[str]:
         yield f"<details>\n<summary>Programs of {text(label)}</summary>\n<pre>{started}</pre>\n</details>\n"
 
 
-def _findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[str]:
+def _findings(comparisons: Sequence[Comparison]) -> Iterator[str]:
     labels: dict[Finding, list[str]] = {}
-    for label, found in findings:
-        labels.setdefault(found, []).append(label)
+    for column in comparisons[0].columns if comparisons else ():
+        for found in column.findings:
+            labels.setdefault(found, []).append(column.label)
     for found, names in labels.items():
         yield f"<p><strong>{text(found.severity.capitalize())}</strong>, {text(', '.join(names))}: "
         yield f"{text(found.meaning)}{f' <em>{text(found.advice)}</em>' if found.advice else ''}</p>\n"

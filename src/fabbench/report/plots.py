@@ -11,6 +11,7 @@ from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import confidence
 from fabbench.model.messages import counted
 from fabbench.model.units import format_size
+from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of
 from fabbench.report.plot import Ceiling, Plot, PlotLine, PublishedRange
 
@@ -30,7 +31,7 @@ def plots(comparison: Comparison) -> Iterator[Plot]:
 def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
     """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
     section = comparison.sections[index]
-    title = ", ".join(f"{name} {value or 'unknown'}" for name, value in section.key.items())
+    title = title_of(section)
     description = headline(comparison, index)
     values = list(_values(comparison, section))
     if values:

@@ -4,16 +4,15 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.heat_map import heat_map_svg, heat_map_text
-from fabbench.report.json_contract import to_json
 from fabbench.report.svg import cut
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, to_csv, to_markdown, to_terminal
+from fabbench.report.table import Table, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
@@ -44,20 +43,15 @@ class SweepReport:
 
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
-    if form == "json":
-        return to_json(sweep_document(report))
-    if form in CSV_FORMATS:
-        return to_csv(suspects_table(report), raw=form == RAW_CSV)
     if form == "svg":
         return heat_map_svg(report.matrix, headline(report))
-    if form not in FORMATS:
-        raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
     first, *others = sweep_tables(report)
-    tables = [replace(first, headline=headline(report)), *others]
+    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects_table(report))
+    text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
+    if form not in {"markdown", "terminal"}:
+        return text
     drawn = heat_map_text(report.matrix)
-    if form == "terminal":
-        return f"{to_terminal(tables, color=color, width=width)}\n{drawn}"
-    return f"{chr(10).join(map(to_markdown, tables))}\n```text\n{drawn}```\n"
+    return f"{text}\n{drawn}" if form == "terminal" else f"{text}\n```text\n{drawn}```\n"
 
 
 def headline(report: SweepReport) -> str:
@@ -206,14 +200,9 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
 
 
 def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
-    return {
-        "verdict": verdict,
-        "kind": suspect.kind.value,
-        "name": suspect.name,
-        "nodes": list(suspect.nodes),
-        "confidence": min(round(suspect.confidence, 2), _MOST),
-        "evidence": suspect.evidence,
-    }
+    known = {name: getattr(suspect, name) for name in ("kind", "name", "nodes")}
+    confidence = min(round(suspect.confidence, 2), _MOST)
+    return {"verdict": verdict, **known, "confidence": confidence, "evidence": suspect.evidence}
 
 
 CORDON = ("kubectl", "scontrol")

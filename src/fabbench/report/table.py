@@ -12,10 +12,12 @@ The text of a table cannot control a terminal.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
+from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
 from fabbench.report.json_contract import to_json
@@ -265,7 +267,7 @@ _GAP = 3
 """Characters between two columns, with any box."""
 _HEAD = 14
 """A header is folded to this width, unless its cells are wider."""
-_QUANTITY = lazy(r"(-?\d+)(\.\d+)?(\D.*)?")
+_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
 
 
 def align_decimals(table: Table) -> Table:
@@ -387,15 +389,32 @@ def console(file: IO[str], *, color: bool | None = None, width: int | None = Non
     return TextConsole(file=file, force_terminal=color, highlight=False, emoji=False, markup=False, **settings)
 
 
-# ---------------------------------------------------------------- nodes, instance types
+# ---------------------------------------------------------------- results
+
+
+def write_result(  # noqa: PLR0913 - what is written, and how
+    form: str,
+    tables: Callable[[], Sequence[Table]],
+    document: Callable[[], object],
+    csv: Callable[..., str],
+    *,
+    color: bool = False,
+    width: int | None = None,
+) -> str:
+    """Write what is computed in a format that every result has; `csv` takes whether cells are written verbatim."""
+    if form == "json":
+        return to_json(document())
+    if form in CSV_FORMATS:
+        return csv(raw=form == RAW_CSV)
+    if form == "markdown":
+        return "\n".join(map(to_markdown, tables()))
+    if form in {"terminal", "table"}:
+        return to_terminal(tables(), color=color, width=width)
+    raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal.")
 
 
 def render_overview(overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None) -> str:
     """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
-    if form == "json":
-        return to_json({"format": 1, overview.name: overview.records})
-    if form in CSV_FORMATS:
-        return to_csv(overview.table, raw=form == RAW_CSV)
-    if form == "markdown":
-        return to_markdown(overview.table)
-    return to_terminal([overview.table], color=color, width=width)
+    document = {"format": 1, overview.name: overview.records}
+    csv = partial(to_csv, overview.table)
+    return write_result(form, lambda: [overview.table], lambda: document, csv, color=color, width=width)

@@ -166,6 +166,16 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
     )
 
 
+def with_baseline(
+    columns: Sequence[Column], baseline: str, compared: str, *, store: Path, labels: Sequence[str]
+) -> list[Column]:
+    """Add the column of a baseline, such as ``last-good`` before the input that is `compared`. Raise FabbenchError."""
+    from fabbench.runs.baselines import baseline_input
+
+    known = load(baseline_input(baseline, store, compared), store=store)
+    return with_labels([*columns, matching_column(known, columns[0].label)], labels)
+
+
 def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
     """Apply the user's labels to columns, if there are any, and make equal labels distinct.
 

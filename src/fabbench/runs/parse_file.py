@@ -1,6 +1,7 @@
 """Log files → judged logs. Memory is bounded by one execution, not by the file."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending |
     """
     for log in open_logs(str(path)):
         yield from parse_stream(log, log.name, proof=proof, ending=ending)
+
+
+def within(log: Log, sizes: range | None) -> Log:
+    """Return a log with the rows of some sizes; None: of all. What the log shows besides stays as it is."""
+    return log if sizes is None else replace(log, points=[point for point in log.points if point.size in sizes])
 
 
 def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:

@@ -28,7 +28,7 @@ from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer
 from fabbench.runs.inputs import read_source
 from fabbench.runs.log_files import COMPRESSED, Source, is_plain
-from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from
+from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from, within
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -122,6 +122,7 @@ class ParseJob:
     """How to parse each file, and format its logs."""
 
     form: str
+    sizes: range | None = None
     proof: Proof | None = None
     color: bool = False
     width: int | None = None
@@ -233,7 +234,7 @@ def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Ite
         logs += 1
         untrusted = untrusted or entry.outcome is not Outcome.OK
         begins = True
-        for text in write(entry):
+        for text in write(within(entry, job.sizes)):
             yield Piece(text=text, begins=begins)
             begins = False
     yield Piece(done=source, logs=logs, untrusted=untrusted)

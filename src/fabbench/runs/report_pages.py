@@ -87,11 +87,16 @@ class StoredSection(NamedTuple):
 
 
 def stored_sections(
-    runs: Sequence[Path], metric: str | None = None, *, first: int = 1, cores: int | None = None
+    runs: Sequence[Path],
+    metric: str | None = None,
+    sizes: range | None = None,
+    *,
+    first: int = 1,
+    cores: int | None = None,
 ) -> Iterator[StoredSection]:
     """Yield the sections of runs in order, numbered from `first`."""
     count = cores or os.cpu_count() or 1
-    render = partial(_section, metric, len(runs) > MANY)
+    render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(first, first + len(runs))
     if count < 2 or len(runs) <= _FEW:
         yield from map(render, runs, numbers)
@@ -101,13 +106,13 @@ def stored_sections(
         yield from pool.map(render, runs, numbers, chunksize=_CHUNK)
 
 
-def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
+def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
     run = StoredRun(path)
     if is_sweep(path):
-        if metric is not None:
-            raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
+        if metric is not None or sizes is not None:
+            raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
         page = sweep_page(run)
         return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
-    section = run_section(run_page(run, metric, brief=brief), number)
+    section = run_section(run_page(run, metric, sizes, brief=brief), number)
     measured = any(execution.logs for execution in run.executions)
     return StoredSection(section, path, run.damage, measured)

@@ -121,7 +121,7 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
         for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
             if (match := _FIGURE.fullmatch(name)) is not None:
                 metric, label, unit, mark = match.groups()
-                value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() else None
+                value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
                 figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
                 device = row.get("Device", "").strip("-")
                 yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}

@@ -1,7 +1,6 @@
 """A stored run, or logs → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,26 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
-from fabbench.analysis.footnotes import EVIDENCE, versions_of
+from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_time
+from fabbench.model.units import format_sizes, format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.load_columns import load, stored_columns
+from fabbench.runs.parse_file import within
 from fabbench.runs.store import StoredExecution, StoredRun
 
 if TYPE_CHECKING:
-    from fabbench.report.page import ProofLines, RunPage
+    from fabbench.report.page import RunPage
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
 _MAX_PROGRAMS = 12
 _ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
 """How configurations of one run are compared: each fabric has the endpoint that suits it."""
+
+
+def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
+    """Return columns with the rows of some sizes; None: of all. Raise RequestError if none has any."""
+    found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
+    if sizes is not None and not any(log.points for each in found for log in each.logs):
+        known = format_sizes(point.size for each in columns for log in each.logs for point in log.points)
+        raise RequestError("Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}.")
+    return found
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
@@ -59,11 +68,13 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 # ---------------------------------------------------------------- a page
 
 
-def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) -> "RunPage":
+def run_page(
+    run: StoredRun, metric: str | None = None, sizes: range | None = None, *, brief: bool = False
+) -> "RunPage":
     """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
     from fabbench.report.page import RunPage
 
-    columns, damage = stored_columns(run), list(run.damage)
+    columns, damage = columns_within(stored_columns(run), sizes), list(run.damage)
     comparisons: list[Comparison] = []
     try:
         if columns:
@@ -80,7 +91,7 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         gates=run.gates,
         breaches=_breaches(run),
         damage=damage,
-        **_shown(columns, comparisons),
+        comparisons=comparisons,
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
@@ -88,33 +99,14 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
     )
 
 
-def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None) -> "RunPage":
+def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None, sizes: range | None = None) -> "RunPage":
     """Return the page that compares inputs, such as logs, as `fabbench compare` does. Raise FabbenchError."""
-    from fabbench.report.page import RunPage
+    from fabbench.report.page import comparison_page
 
-    columns = load(*inputs, store=store)
+    columns = columns_within(load(*inputs, store=store), sizes)
     comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
-    logs = [log for column in columns for log in column.logs]
-    counts = Counter(log.outcome for log in logs)
-    return RunPage(
-        id=" and ".join(column.label for column in columns),
-        kind="comparison of" if len(columns) > 1 else "results of",
-        about=" ".join(filter(None, dict.fromkeys((logs[0].benchmark, logs[0].case)))) or "fabbench",
-        created="not a stored run",
-        outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
-        **_shown(columns, comparisons),
-        nodes=list(_versions(comparisons[0].columns)),
-    )
-
-
-def _shown(columns: Sequence[Column], comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return what a page shows of columns."""
-    summaries = comparisons[0].columns if comparisons else ()
-    return {
-        "comparisons": comparisons,
-        "proof": [_proof(column, summary) for column, summary in zip(columns, summaries, strict=False)],
-        "findings": [(column.label, finding) for column in summaries for finding in column.findings],
-    }
+    page = comparison_page(comparisons[0])
+    return replace(page, comparisons=comparisons, nodes=list(_versions(comparisons[0].columns)))
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
@@ -131,20 +123,6 @@ def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool =
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
     return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
-
-
-def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
-    """Return what the logs of a column show about its network."""
-    from fabbench.report.page import ProofLines
-
-    lines: dict[str, str] = {}
-    for log in column.logs:
-        for fact, line in log.evidence.items():
-            lines.setdefault(fact, line)
-    shown = (f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE)
-    return ProofLines(
-        label=column.label, outcome=summary.outcome.value, reasons=summary.reasons, shown=", ".join(shown), lines=lines
-    )
 
 
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:

@@ -1,5 +1,6 @@
 """Figures, refusals and ratios."""
 
+import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
@@ -21,8 +22,9 @@ from tests.support.logs_by_hand import ALL_REDUCE, FACTS, GB, KB, MB, column, la
 
 
 def cells(comparison: Comparison, table: int = 0) -> list[str]:
-    """Return the rows of a table, with bars between cells."""
-    return ["|".join(row) for row in tables_of_comparison(comparison)[table].rows]
+    """Return the rows of a table, with bars between cells; decimals are trimmed."""
+    rows = tables_of_comparison(comparison)[table].rows
+    return [re.sub(r"\.0+\b|(\.\d*[1-9])0+\b", r"\1", "|".join(row)) for row in rows]
 
 
 def header(comparison: Comparison, table: int = 0) -> str:
