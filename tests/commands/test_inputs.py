@@ -113,6 +113,19 @@ def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str,
     assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (3, True, True)
 
 
+@pytest.mark.parametrize("named", ["a.log", "last", "last:tcp", "a.log,b.log"])
+def test_every_input_is_written_in_every_way(run: str, named: str) -> None:
+    for words in (
+        f"show {named} --size 1M.. -o x.html",
+        f"report {named} --size 1G -o x.html",
+        f"compare {named} -o x.csv",
+    ):
+        done, file = fabbench(*words.split()), Path(words.split()[-1])
+        assert (done.exit_code, done.stdout, "all_reduce" in file.read_text("utf-8")) == (0, "", True), done.stderr
+    for command in ("show", "report", "compare"):
+        assert fabbench(command, named, "--size", "1M").exit_code == 2, run
+
+
 @pytest.mark.usefixtures("run")
 def test_a_log_is_no_run() -> None:
     for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "sweep --resume -"):
