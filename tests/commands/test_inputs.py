@@ -12,6 +12,7 @@ from fabbench.runs.document import write as write_document
 from fabbench.runs.sweep_store import SweepWriter, TestResult
 from tests.commands.test_compare import CHANNEL, SOCKET, store_run
 from tests.support.command_line import runner
+from tests.support.corpus import CORPUS
 from tests.support.logs_by_hand import GB
 from tests.support.nccl_text import nccl_text
 
@@ -151,3 +152,9 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     assert "round" in document["unfinished"]
     assert fabbench("sweep", "--from", "last", "--metric", "latency").exit_code == 2
     assert "fabbench show" in fabbench("compare", "last").stderr
+
+
+def test_the_nics_of_a_loop_are_columns_and_no_repeats() -> None:
+    done = fabbench("compare", str(CORPUS / "perftest/a-loop-over-devices.txt"), "--format", "json")
+    labels = [each["label"] for each in json.loads(done.stdout)["columns"]]
+    assert labels == ["a-loop-over-devices mlx5_2", "a-loop-over-devices mlx5_3"]

@@ -323,7 +323,7 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("iperf", r"\[ *ID\] Interval +Transfer +(?:Bandwidth|Bitrate)"),
     ("netperf", r"MIGRATED (?:TCP|UDP|SCTP)\S* \S+ TEST"),
     ("sockperf", r"sockperf: (?:==== version|Summary:)"),
-    ("ncclras -f json (leave out -f json)", r'"communicators_count": *\d'),
+    ("ncclras -f json that is not whole", r'"communicators_count": *\d'),
     (
         "EFA's counters",
         r"(?m)hw_counters/(?:\w+:|[rt]x_\w+)|^(?:alloc_pd_err|rdma_read_wr_err|[rt]x_bytes)\s*[:=]? *\d+$",

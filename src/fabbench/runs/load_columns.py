@@ -102,10 +102,19 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
     if not any(found.values()):
         raise _unrecognized(argument)
     return [
-        Column(label=configuration or _name(argument), logs=tuple(logs), source=argument)
-        for configuration, logs in found.items()
+        Column(label=f"{configuration or _name(argument)} {device}".rstrip(), logs=tuple(logs), source=argument)
+        for configuration, each in found.items()
+        for device, logs in _by_device(each).items()
         if logs
     ]
+
+
+def _by_device(logs: Sequence[Log]) -> dict[str, list[Log]]:
+    """Return the logs of each NIC, where every log names the one that it measured: a loop over NICs has no repeats."""
+    devices: dict[str, list[Log]] = {}
+    for log in logs:
+        devices.setdefault(str(log.facts.get("device", "")), []).append(log)
+    return devices if len(devices) > 1 and "" not in devices else {"": [*logs]}
 
 
 def _unrecognized(name: str) -> MachineError:

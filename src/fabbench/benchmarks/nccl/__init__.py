@@ -102,13 +102,13 @@ class Nccl(Benchmark):
 
     @override
     def is_document(self, head: bytes) -> bool:
-        return head.lstrip()[:1] == b"{" and b'"args"' in head
+        return head.lstrip()[:1] == b"{" and (b'"args"' in head or b'"communicators_count"' in head)
 
     @override
     def document(self, text: str) -> "Record | None":
-        from fabbench.benchmarks.nccl.json import read_json
+        from fabbench.benchmarks.nccl import json, ras
 
-        return read_json(text)
+        return json.read_json(text) if '"communicators_count"' not in text else ras.read_report(text)
 
     @override
     def printed_sizes(self, work: "NcclWork", hosts: "Sequence[Host]") -> Sequence[int]:
