@@ -86,8 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN, load, with_baseline
-    from fabbench.runs.stored_results import columns_within
+    from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
 
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
@@ -95,15 +94,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
-        judged = options.known_proof(**known) or NOTHING_KNOWN
-        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=judged)
+        proof = options.known_proof(**known) or NOTHING_KNOWN
+        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=proof)
         if baseline:
-            columns = with_baseline(columns, baseline, inputs[0], store=store, labels=labels)
-        columns = columns_within(columns, sizes)
-        if len(inputs) == 1:
-            # The configurations of one run were planned together: each fabric has the endpoint that suits it.
+            from fabbench.runs.baselines import baseline_input
+
+            last = matching_column(load(baseline_input(baseline, store, inputs[0]), store=store), columns[0].label)
+            columns = with_labels([*columns, last], labels)
+        if len(inputs) == 1:  # configurations that were planned together: each fabric has the endpoint that suits it
             allow = (*allow, "endpoint")
-        comparison = compare(columns, metric=metric, placement=placement, allow=allow)
+        comparison = compare(columns_within(columns, sizes), metric=metric, placement=placement, allow=allow)
         verdict = check(parsed_gates, comparison, strict=strict) if gates else None
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)

@@ -84,8 +84,7 @@ def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None)
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    file = ctx.with_resource(closing(_OutputFile(path)))
-    ctx.with_resource(redirect_stdout(SafeStream(cast("IO[str]", file))))
+    ctx.with_resource(redirect_stdout(SafeStream(cast("IO[str]", ctx.with_resource(closing(_OutputFile(path)))))))
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, object], None]:

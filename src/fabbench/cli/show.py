@@ -56,8 +56,8 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.report import render_comparison
     from fabbench.report.json_contract import to_json
-    from fabbench.runs.load_columns import stored_columns
-    from fabbench.runs.stored_results import columns_within, stored_comparison
+    from fabbench.runs.load_columns import columns_within, stored_columns
+    from fabbench.runs.stored_results import stored_comparison
 
     columns = stored_columns(stored)
     comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
@@ -66,7 +66,6 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     for line in _described(stored) if readable else ():
         terminal.write_line(line)
     if form == "json":
-        compared = json.loads(render_comparison(comparison, form, configurations=logs)) if comparison else None
         document = {
             "format": 1,
             "id": stored.id,
@@ -74,7 +73,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
-            "comparison": compared,
+            "comparison": comparison and json.loads(render_comparison(comparison, form, configurations=logs)),
         }
         click.echo(to_json(document), nl=False)
     elif comparison is not None:
@@ -93,7 +92,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
 
 def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> NoReturn:
     from fabbench.analysis.compare import compare
-    from fabbench.runs.stored_results import columns_within
+    from fabbench.runs.load_columns import columns_within
 
     comparison = compare(columns_within(columns, sizes), metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)

@@ -17,10 +17,11 @@ from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
+from fabbench.model.units import format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import require_logs, sources_of
 from fabbench.runs.log_files import Source, listed, stem
-from fabbench.runs.parse_file import parse_configurations
+from fabbench.runs.parse_file import parse_configurations, within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -163,6 +164,15 @@ def stored_columns(run: "StoredRun", only: str = "", skipped: Sequence[Log] = ()
     ]
 
 
+def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
+    """Return columns with the rows of some sizes; None: of all. Raise RequestError if none has any."""
+    found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
+    if sizes is not None and not any(log.points for each in found for log in each.logs):
+        known = format_sizes(point.size for each in columns for log in each.logs for point in log.points)
+        raise RequestError("Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}.")
+    return found
+
+
 def matching_column(baseline: Sequence[Column], label: str) -> Column:
     """Return the only column of a baseline, or the one with a label. Raise RequestError if there is none."""
     fitting = [column for column in baseline if len(baseline) == 1 or column.label == label]
@@ -173,16 +183,6 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
         f"The baseline has {len(baseline)} configurations ({labels}), and none of them is {label}.",
         hint="Specify one of them: --baseline RUN:CONFIG.",
     )
-
-
-def with_baseline(
-    columns: Sequence[Column], baseline: str, compared: str, *, store: Path, labels: Sequence[str]
-) -> list[Column]:
-    """Add the column of a baseline, such as ``last-good`` before the input that is `compared`. Raise FabbenchError."""
-    from fabbench.runs.baselines import baseline_input
-
-    known = load(baseline_input(baseline, store, compared), store=store)
-    return with_labels([*columns, matching_column(known, columns[0].label)], labels)
 
 
 def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:

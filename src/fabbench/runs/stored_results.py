@@ -10,15 +10,14 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_sizes, format_time
+from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.folders import VERDICT
-from fabbench.runs.load_columns import load, stored_columns
-from fabbench.runs.parse_file import within
+from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.store import StoredExecution, StoredRun
 
 if TYPE_CHECKING:
@@ -29,15 +28,6 @@ _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 _MAX_PROGRAMS = 12
 _ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
 """How configurations of one run are compared: each fabric has the endpoint that suits it."""
-
-
-def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
-    """Return columns with the rows of some sizes; None: of all. Raise RequestError if none has any."""
-    found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
-    if sizes is not None and not any(log.points for each in found for log in each.logs):
-        known = format_sizes(point.size for each in columns for log in each.logs for point in log.points)
-        raise RequestError("Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}.")
-    return found
 
 
 def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
