@@ -125,24 +125,23 @@ def _labeled(
         yield from table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).items()
         return
     sample, marked = lines_to_learn_from(block), MARKER_SIGN.encode() in block
-    # Each configuration has its own parser: what one has printed is no evidence about another.
+    # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False)
-    parsers, preamble, damage = {"": make(prefixes=Prefixes(sample))}, list[str](), None
+    parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
     try:
         for configuration, text in _by_configuration(blocks(block, file)):
-            if configuration and "" in parsers:
-                parsers = {configuration: parsers[""]}
-            elif configuration not in parsers:
-                parsers[configuration] = make(prefixes=Prefixes(sample))
+            if current and configuration != current:
+                yield current, list(logs(parser.close(None)))
+                parser = make(prefixes=Prefixes(sample))
                 for each in preamble:
-                    parsers[configuration].feed_text(each)
-            if not configuration and marked:
+                    parser.feed_text(each)
+            current = configuration
+            if not current and marked:
                 preamble.append(text)
-            yield configuration, list(logs(parsers[configuration].feed_text(text)))
+            yield current, list(logs(parser.feed_text(text)))
     except MachineError as error:
         damage, ending = error, Ending(stopped="The file could not be read to its end.")
-    for configuration, parser in parsers.items():
-        yield configuration, list(logs(parser.close(ending)))
+    yield current, list(logs(parser.close(ending)))
     if damage is not None:
         raise damage
 
