@@ -61,6 +61,16 @@ def test_a_table_passes_no_gate_and_serves_as_a_baseline(tmp_path: Path) -> None
     assert runner().invoke(cli, ["compare", TCP, str(path), *gate]).exit_code == 1
 
 
+@pytest.mark.parametrize("form", ["markdown", "csv", "json"])
+def test_a_table_beside_the_logs_that_it_was_made_of_is_no_repeat(form: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(Path(EFA).read_bytes())
+    written = runner().invoke(cli, ["compare", EFA, TCP, "--format", form])
+    (tmp_path / "results").write_text(written.stdout)
+    (column,) = compared(str(tmp_path))["columns"]
+    assert (column["executions"], column["outcome"]) == (1, "ok")
+    assert runner().invoke(cli, ["parse", str(tmp_path)]).exit_code == 0
+
+
 def test_what_failed_stays_failed(tmp_path: Path) -> None:
     path = tmp_path / "failed.json"
     path.write_text(runner().invoke(cli, ["parse", str(LOGS / "nccl/fail-killed.txt"), "--format", "json"]).stdout)

@@ -41,10 +41,6 @@ class Printed(NamedTuple):
         """Return it converted to another unit."""
         return Printed(self.value * factor, self.low * factor, self.high * factor)
 
-    def contains(self, number: float) -> bool:
-        """Return whether a number could have been printed like this."""
-        return self.low <= number <= self.high
-
     def overlaps(self, low: float, high: float) -> bool:
         """Return whether a number in this range could have been printed like this."""
         return self.low <= high and low <= self.high

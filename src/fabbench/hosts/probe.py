@@ -1,6 +1,6 @@
 """The probe: a shell script that reports everything about a host in one go, and the parser of its answer.
 
-A launcher sends `probe_argv` to a host, over any connection, and passes the lines that come back to
+A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that come back to
 `read_probe`: interfaces as in ``ip`` and /proc/net/route, RDMA devices as in /sys/class/infiniband,
 libfabric's domains, and everything else. What is not reported is unknown: nothing here guesses.
 """
@@ -248,13 +248,6 @@ def probe_arguments(
         ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", required)
     )  # fmt: skip
     return tuple(word for option, values in options for value in values for word in (option, value))
-
-
-def probe_argv(
-    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), required: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the command that probes a host."""
-    return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs, required))
 
 
 def read_probe(lines: Iterable[str]) -> Probe:

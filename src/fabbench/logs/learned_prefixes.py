@@ -366,7 +366,7 @@ def unread_reason(text: str) -> tuple[str, bool]:
         if re.search(pattern, text):
             return f"This is output of {name}, which fabbench does not read.", False
     if _TABLE.search(text):
-        return _RESULTS, False
+        return _RESULTS, True
     signs = signs_in(text)
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         for word, sign, _ in signs:

@@ -93,7 +93,8 @@ def _columns(
 def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Column]:
     found, named = dict[str, list[Log]](), listed(argument)
     for file in files:
-        parsed = parse_configurations(file, proof=proof)
+        # A table of results that lies beside logs, and was made of them, is no repeat.
+        parsed = parse_configurations(file, proof=proof, tables=file in named)
         if file in named and not any(parsed.values()):
             raise _unrecognized(file)
         for configuration, each in parsed.items():

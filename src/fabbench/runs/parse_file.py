@@ -77,16 +77,16 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bo
         yield Unread(file.name, reason, remark=remark)
 
 
-def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dict[str, tuple[Log, ...]]:
-    """Read a log file or a table: configuration → its logs, in the order that the configurations begin.
+def parse_configurations(path: str, *, proof: Proof | None = None, tables: bool = True) -> dict[str, tuple[Log, ...]]:
+    """Read a log file, or with `tables` one of results: configuration → its logs, in the order that they begin.
 
     The output of a fabbench script names them, and tables their columns; any other file is entirely of
     configuration ``""``. Raise MachineError if the file cannot be read.
     """
     found: dict[str, tuple[Log, ...]] = {}
-    for file in open_logs(str(path)):
-        pieces = list(_labeled(file, file.name, proof, tables=True))
-        if not any(read for _, read in pieces):
+    for file in open_logs(path):
+        pieces = list(_labeled(file, file.name, proof, tables=tables))
+        if tables and not any(read for _, read in pieces):
             pieces = list(table_logs(file.head.decode("utf-8", "replace"), file.name, proof).items())
         for label, read in pieces:
             if label or read:

@@ -52,7 +52,7 @@ def codes(log: Log) -> list[str]:
 def logged(folder: Path, lines: list[str], configuration: str = "") -> list[Log]:
     file = folder / "log"
     file.write_text("\n".join(lines) + "\n")
-    return list(parse_configurations(file)[configuration] if configuration else parse_file(file))
+    return list(parse_configurations(str(file))[configuration] if configuration else parse_file(file))
 
 
 # ---------------------------------------------------------------- a job that runs

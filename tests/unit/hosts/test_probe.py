@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.hosts.probe import probe_argv, read_probe, script
+from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
 from fabbench.model.hosts import MpiKind
 from tests.support.golden import GOLDEN, assert_golden
@@ -22,7 +22,7 @@ NAMES = sorted(path.stem for path in PROBES.glob("*.txt"))
 
 
 def ask(*programs: str, folders: tuple[str, ...] = (), env: dict[str, str] | None = None) -> list[str]:
-    argv = probe_argv(programs, folders)
+    argv = ["sh", "-c", script(), "fabbench", *probe_arguments(programs, folders)]
     done = subprocess.run(argv, env=os.environ | (env or {}), capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
