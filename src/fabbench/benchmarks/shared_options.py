@@ -33,14 +33,14 @@ def devices(help_: str) -> Any:
     return option(DEVICE, f"{help_} Can be given several times.", "--device", many=tuple)
 
 
-def iterations(default: str, flag: str = "--iterations", each: str = " per size") -> Any:
-    """Declare how many operations are timed."""
+def iterations(default: str | None, flag: str = "--iterations", each: str = " per size") -> Any:
+    """Declare how many operations are timed. None: as many as the program does by itself."""
     return option(Whole(1), f"Timed operations{each}.", "-n", flag, default=default)
 
 
-def warmup(default: str) -> Any:
-    """Declare how many operations run before the timed ones."""
-    return option(Whole(0), "Warm-up operations before the timed ones.", "-w", "--warmup", default=default)
+def warmup(default: str | None, more: str = "") -> Any:
+    """Declare how many operations run before the timed ones. None: as many as the program does by itself."""
+    return option(Whole(0), f"Warm-up operations before the timed ones.{more}", "-w", "--warmup", default=default)
 
 
 def nics() -> Any:

@@ -2,18 +2,14 @@
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature
 from fabbench.benchmarks.mpi_transport import WORDS
+from fabbench.benchmarks.packaged import PackagedBenchmark
 from fabbench.model.compat import override
 
-if TYPE_CHECKING:
-    from fabbench.benchmarks.engine import TableReader
-    from fabbench.benchmarks.osu.plan import OsuWork
 
-
-class Osu(Benchmark):
+class Osu(PackagedBenchmark):
     """The benchmark ``osu``."""
 
     name = "osu"
@@ -21,16 +17,12 @@ class Osu(Benchmark):
     default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)})
-    """Two decimals of microseconds, of MB/s, and of messages per second."""
-
     signatures = (
         Signature("# OSU ", r"# OSU \S.* [Tt]est(?:\s|$)"),
         Signature("Latency", r"# (?:Size\s+)?(?:Avg )?Latency ?\(us\)"),
         Signature("# Size", r"# Size\s+(?:Bandwidth \(MB/s\)|MB/s\s|Overall\(us\))"),
     )
-
     first_words = ("OSU", "osu_", "DATA VALIDATION", *WORDS)
-
     program_names = r"\bosu_[a-z_]+\b"
     summary = "OSU micro-benchmarks between MPI ranks."
     help = """\
@@ -44,19 +36,6 @@ class Osu(Benchmark):
 
     Example: fabbench run osu --on local --fabric shm --fabric tcp -e 64K
     """
-
-    @override
-    def reader(self) -> "TableReader":
-        from fabbench.benchmarks.engine import TableReader
-        from fabbench.benchmarks.osu.reader import TABLE
-
-        return TableReader(TABLE)
-
-    @override
-    def work_type(self) -> "type[OsuWork]":
-        from fabbench.benchmarks.osu.plan import OsuWork
-
-        return OsuWork
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import extra, max_bytes, min_bytes, silence, timeout
+from fabbench.benchmarks.shared_options import extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import RequestError
-from fabbench.model.fabrics import INTRA_HOST, provider
+from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Choice, Flag, Whole
+from fabbench.model.option_types import Flag, Text, Whole
 from fabbench.model.options import option, unique
 from fabbench.model.plan import Command, Proof, Shape, Step
 from fabbench.model.units import Sweep
@@ -18,17 +18,8 @@ PAIRS = (
     *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency"),
     "osu_cas_latency",
 )
-"""Programs that take two ranks, the default first."""
+"""Programs that take two ranks, the default first. All but these and HALVES are collectives."""
 HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
-COLLECTIVES = tuple(
-    f"osu_{name}"
-    for name in (
-        *("allreduce", "allgather", "allgatherv", "alltoall", "alltoallv", "barrier", "bcast", "gather"),
-        *("gatherv", "reduce", "reduce_scatter", "scatter", "scatterv", "iallreduce", "iallgather"),
-        *("ialltoall", "ibarrier", "ibcast", "igather", "ireduce", "iscatter"),
-    )
-)
-TESTS = (*PAIRS, *HALVES, *COLLECTIVES)
 INSTALL = (
     "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
     "the installation or of the programs with --bin-dir"
@@ -42,21 +33,7 @@ SUBFOLDERS = (
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-_REPORT_BTL = {"OMPI_MCA_btl_base_verbose": "30"}  # makes Open MPI print the transport that it uses
-_UCX = {
-    "OMPI_MCA_pml": "ucx",
-    "OMPI_MCA_pml_ucx_tls": "any",
-    "OMPI_MCA_pml_ucx_devices": "any",
-    "UCX_TLS": "rc,self",
-    "UCX_LOG_LEVEL": "info",
-}
-_TRANSPORTS: Mapping[str, Mapping[str, str]] = {
-    "tcp": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", **_REPORT_BTL},
-    # Open MPI 5 calls it sm, and still accepts this name.
-    "shm": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self", **_REPORT_BTL},
-    "ib": _UCX,
-    "roce": _UCX,
-}
+_BTLS = {"tcp": "tcp,self", "shm": "vader,self"}  # Open MPI 5 calls vader sm, and still accepts this name
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
     *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
@@ -70,7 +47,7 @@ class OsuWork:
     """Programs over a range of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
-        Choice(TESTS, "NAME"),
+        Text("the name of a program, such as osu_bw", "NAME", "^osu_[a-z_]+$"),
         "The program, such as osu_allreduce. Can be given several times.",
         "--test",
         many=unique,
@@ -78,19 +55,15 @@ class OsuWork:
     )
     min_bytes: int = min_bytes("1")
     max_bytes: int = max_bytes("4M")
-    iterations: int | None = option(
-        Whole(1), "Timed operations per size. Default: fewer for large sizes.", "-n", "--iterations"
-    )
-    warmup: int | None = option(
-        Whole(0), "Warm-up operations before the timed ones. Default: OSU's own.", "-w", "--warmup"
-    )
+    iterations: int | None = iterations(None, each=" per size. Default: fewer for large sizes")
+    warmup: int | None = warmup(None, " Default: OSU's own.")
     ranks_per_host: int = option(
         Whole(1),
         "Ranks per host for collectives, osu_mbw_mr and osu_multi_lat. The others use two in total.",
         default="1",
     )
     check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).")
-    gpu_memory: bool = option(Flag(), "Exchange GPU memory; the programs must be built with CUDA.", default=False)
+    gpu_memory: bool = option(Flag(), "Exchange GPU memory; the programs must be built with CUDA.")
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
@@ -98,10 +71,7 @@ class OsuWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for unknown programs, and for invalid sizes and options."""
-        for name in self.tests:
-            if name not in TESTS:
-                raise RequestError(f"Unknown OSU program {name}.", hint=f"One of {', '.join(TESTS)}.")
+        """Raise RequestError for invalid sizes and options."""
         own = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
         nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), own)
         _ = self.sizes
@@ -110,9 +80,8 @@ class OsuWork:
     def sizes(self) -> tuple[int, ...]:
         """The sizes, which the programs double. Raise RequestError if they are not a valid range."""
         zero = () if self.min_bytes else (0,)
-        if zero and not self.max_bytes:
-            return zero
-        return (*zero, *Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU").sizes())
+        first, last = self.min_bytes or 1, self.max_bytes
+        return zero if zero and not last else (*zero, *Sweep(first=first, last=last, program="OSU").sizes())
 
     @property
     def needs(self) -> Needs:
@@ -132,47 +101,39 @@ class OsuWork:
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per program."""
-        _check(fabric, hosts)
-        return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
+        if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
+            raise RequestError(
+                f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's programs "
+                "through Open MPI's parameters.",
+                hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
+            )
+        env, ranks = environment(fabric), {name: self._ranks(name, len(hosts)) for name in self.tests}
+        unset = tuple(variable for variable in _MISLEADING if variable not in env)
+        return tuple(
+            Step(
+                id=f"{execution}/{name}",
+                label=name,
+                shape=Shape.MPI,
+                commands=(Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks[name]),),
+                timeout_s=self.timeout_s,
+                silence_s=self.silence_s,
+                facts={"benchmark": "osu", "test": name, "ranks": ranks[name]},
+            )
+            for name in self.tests
+        )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what MPI's debug lines must show: the transport, or libfabric's provider."""
         del hosts
         return Proof(fabric=fabric)
 
-    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
-        ranks = self._ranks(name, hosts)
-        env = environment(fabric)
-        command = Command(
-            argv=self._words(name, hosts[0]),
-            env=env,
-            unset=tuple(variable for variable in _MISLEADING if variable not in env),
-            ranks=ranks,
-        )
-        return Step(
-            id=f"{execution}/{name}",
-            label=name,
-            shape=Shape.MPI,
-            commands=(command,),
-            timeout_s=self.timeout_s,
-            silence_s=self.silence_s,
-            facts={"benchmark": "osu", "test": name, "ranks": ranks},
-        )
-
-    def _ranks(self, name: str, hosts: Sequence[Host]) -> int:
-        if name in PAIRS:
-            if len(hosts) > 2:
-                raise RequestError(
-                    f"{name} takes two ranks, but there are {len(hosts)} hosts.", hint="Choose two: --nodes 2."
-                )
-            return 2
-        ranks = self.ranks_per_host * len(hosts)
-        if ranks < 2 or (name in HALVES and ranks % 2):
-            raise RequestError(
-                f"{name} takes {'an even number of' if name in HALVES else 'two or more'} ranks, and "
-                f"{len(hosts)} × {self.ranks_per_host} is {ranks}.",
-                hint="Pass a larger --ranks-per-host.",
-            )
+    def _ranks(self, name: str, hosts: int) -> int:
+        ranks = 2 if name in PAIRS else self.ranks_per_host * hosts
+        if ranks < max(hosts, 2) or (name in HALVES and ranks % 2):
+            takes = "two" if name in PAIRS else "an even number of" if name in HALVES else "two or more"
+            hint = "Choose two: --nodes 2." if name in PAIRS else "Pass a larger --ranks-per-host."
+            given = f"there are {hosts} hosts, with {self.ranks_per_host} each"
+            raise RequestError(f"{name} takes {takes} ranks, and {given}.", hint=hint)
         return ranks
 
     def _words(self, name: str, host: Host) -> tuple[str, ...]:
@@ -184,14 +145,17 @@ class OsuWork:
             *(("-c",) if self.check else ()),
             *(("-d", "cuda") if self.gpu_memory else ()),
             *self.extra,
-            *(("D", "D") if self.gpu_memory and name not in COLLECTIVES else ()),
+            *(("D", "D") if self.gpu_memory and name in {*PAIRS, *HALVES} else ()),
         )
 
 
 def environment(fabric: str) -> Mapping[str, str]:
     """Return the environment that makes Open MPI use a fabric and nothing else, and report it."""
-    if fabric in _TRANSPORTS:
-        return _TRANSPORTS[fabric]
+    if fabric in _BTLS:
+        return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": _BTLS[fabric], "OMPI_MCA_btl_base_verbose": "30"}
+    if fabric in {"ib", "roce"}:
+        ucx = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
+        return {**ucx, "UCX_TLS": "rc,self", "UCX_LOG_LEVEL": "info"}
     name = provider(fabric)
     return {
         "OMPI_MCA_pml": "cm",
@@ -202,14 +166,3 @@ def environment(fabric: str) -> Mapping[str, str]:
         **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if fabric == "efa" else {}),
         "OMPI_MCA_opal_common_ofi_verbose": "1",  # prints the provider
     }
-
-
-def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    if fabric in INTRA_HOST and len(hosts) > 1 and not all(host.virtual for host in hosts):
-        raise RequestError(f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host.")
-    if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
-        raise RequestError(
-            f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's programs "
-            "through Open MPI's parameters.",
-            hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
-        )

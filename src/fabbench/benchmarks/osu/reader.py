@@ -30,38 +30,37 @@ from fabbench.benchmarks.engine import (
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
-    r"\s*# ?OSU (?:(?P<library>MPI(?:-[A-Z]+)?|NCCL|RCCL|HCCL|OpenSHMEM|UPC|UPC\+\+) |One Sided )?"
+    r"\s*# ?OSU (?:(?P<library>MPI|NCCL|RCCL|HCCL|OpenSHMEM|UPC(?:\+\+)?)(?:-[A-Z]+)? |One Sided )?"
     r"(?P<test>\S.*?) [Tt]est(?:\s+(?:v|\(Version )(?P<version>\d[\w.-]*)\)?)?\s*"
 )
-_FACT = lazy(r"#\s*(Window creation|Synchronization|Window size): (\S+?)\.?\s*")
-_DATATYPE = lazy(r"#\s*Datatype: (\S+?)\.?\s*")
-_PAIRS = lazy(r"#\s*\[ pairs: (\d{1,9}) \] \[ window size: (\d{1,9}) \]\s*")
-_BUFFERS = lazy(r"#\s*Send Buffer on (\w+) \(\w+\) and Receive Buffer on (\w+) \(\w+\)\s*")
-_ONE_SIDED_DEVICE = lazy(r"(MPI_\w+)-([A-Z]+)\b")
+_GPU = lazy(r"OSU MPI\w*-([A-Z]+)\b")
+_FACT = lazy(r"(Window (?:creation|size)|Synchronization|Datatype|window size(?=: \d)|pairs(?=.*\d \]$)): ([^\s.]+)")
+_BUFFERS = lazy(r"#\s*Send Buffer on (\w+) \(\w+\) and Receive Buffer on (\w+) \(\w+\)")
 _GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
 
-_TESTS: Mapping[str, str] = {
-    "latency": "latency",
-    "bandwidth": "bw",
-    "bi-directional bandwidth": "bibw",
-    "multi latency": "multi_lat",
-    "multi-threaded latency": "latency_mt",
-    "multi-process latency": "latency_mp",
-    "multiple bandwidth / message rate": "mbw_mr",
-    "broadcast latency": "bcast",
-    "hello world": "hello",
-}
-"""Title in lower case → program, if its name differs from the title."""
-_ONE_SIDED = {"accumulate": "acc", "get_accumulate": "get_acc", "fetch_and_op": "fop", "compare_and_swap": "cas"}
-_ENDINGS = {" multiple bandwidth bandwidth": "_mbw", " multi latency": "_multi_lat"} | {
-    " bi-directional bandwidth": "_bibw",
-    " bandwidth": "_bw",
-    " latency": "_latency",
-}
-_POINT_TO_POINT = frozenset({"latency", "bw", "bibw", "multi_lat", "latency_mt", "latency_mp", "mbw_mr"})
-_US, _MB, _MS = 1e-6, 1e6, 1e-3
+_NAMES = (
+    (" personalized exchange| world$", ""),
+    ("all-to-all", "alltoall"),
+    ("multiple bandwidth / message rate", "mbw_mr"),
+    ("multiple bandwidth bandwidth", "mbw"),
+    ("bi-directional bandwidth", "bibw"),
+    ("bandwidth", "bw"),
+    (r"multi-([tp])\w+ latency", r"latency_m\1"),
+    ("multi latency", "multi_lat"),
+    ("non-blocking ", "i"),
+    ("neighborhood ", "neighbor_"),
+    (r"persistent (\w+) latency", r"\1_persistent"),
+    ("broadcast", "bcast"),
+    ("accumulate", "acc"),
+    ("fetch_and_op", "fop"),
+    ("compare_and_swap", "cas"),
+    (r"^(?!mpi_)(.+) latency$", r"\1"),
+    (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
+    (r"\W+", "_"),
+)
+"""What leads from a title in lower case to the program's name, one after the other."""
 _FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
-_TIME, _RATE = Column("time", _US, cell=_FIGURE), Column("bandwidth", _MB, cell=_FIGURE)
+_TIME, _RATE = Column("time", 1e-6, cell=_FIGURE), Column("bandwidth", 1e6, cell=_FIGURE)
 _MESSAGES = Column("message_rate", cell=_FIGURE)
 _COLUMNS: Mapping[str, Column] = {
     "size": SIZE,
@@ -79,35 +78,19 @@ _COLUMNS: Mapping[str, Column] = {
 }
 """Column name, in lower case and without blanks → column."""
 _RATES = (Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
+_MS = Column("time", 1e-3, cell=COUNT)
 _INIT = (
-    *(Column(cell=r"nprocs: \d+, min:"), Column("time", _MS, "min", COUNT), Column(cell="ms, max:")),
-    *(Column("time", _MS, "max", COUNT), Column(cell="ms, avg:"), Column("time", _MS, cell=COUNT), Column(cell="ms")),
+    *(Column(cell=r"nprocs: \d+, min:"), _MS._replace(stat="min"), Column(cell="ms, max:")),
+    *(_MS._replace(stat="max"), Column(cell="ms, avg:"), _MS, Column(cell="ms")),
 )  # the only line that osu_init prints
 
 
-def _case(test: str) -> str:
-    """Return the program's name without `osu_`."""
-    lower = " ".join(test.lower().split()).replace("all-to-all", "alltoall").replace(" personalized exchange", "")
-    one_sided, lower = lower.startswith("mpi_"), lower.removeprefix("mpi_")
-    for prefix, letter in (("non-blocking ", "i"), ("neighborhood ", "neighbor_"), ("persistent ", "")):
-        if lower.startswith(prefix):
-            return f"{letter}{_case(lower.removeprefix(prefix))}{'_persistent' if not letter else ''}"
-    if not one_sided and lower in _TESTS:
-        return _TESTS[lower]
-    for ending, short in _ENDINGS.items():
-        if lower.endswith(ending):
-            name = re.sub(r"[^a-z0-9]+", "_", lower.removesuffix(ending)).strip("_")
-            return f"{_ONE_SIDED.get(name, name)}{short}" if one_sided else name
-    return re.sub(r"[^a-z0-9]+", "_", lower).strip("_")
-
-
 def _title(match: re.Match[str]) -> Statement:
-    library, _, device = (match["library"] or "MPI").partition("-")
-    test = match["test"]
-    if (one_sided := _ONE_SIDED_DEVICE.match(test)) is not None:
-        test, device = one_sided[1] + test[one_sided.end() :], one_sided[2]
-    facts = {"osu": match["version"], "gpu": device.lower(), "library": library.lower() if library != "MPI" else ""}
-    case = _case(test)
+    case = " ".join(match["test"].lower().split())
+    for pattern, name in _NAMES:
+        case = re.sub(pattern, name, case)
+    gpu, library = _GPU.search(match[0]), (match["library"] or "MPI").lower()
+    facts = {"osu": match["version"], "gpu": gpu and gpu[1].lower(), "library": library if library != "mpi" else ""}
     return Statement(
         begins=True,
         case=f"osu_{case}",
@@ -124,9 +107,9 @@ def _header(text: str, execution: Execution) -> Statement | None:
         kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
         return Statement(layouts=((SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
     layout = read_columns(names, _COLUMNS)
-    if layout[0] is UNKNOWN or layout[0] is IGNORED:
+    if layout[0] in {UNKNOWN, IGNORED}:
         return None
-    if case in _POINT_TO_POINT or case.endswith(("_latency", "_multi_lat")):
+    if "lat" in case:  # no name of a collective has it
         layout = tuple(column._replace(metric="latency") if column.metric == "time" else column for column in layout)
     # osu_get_mbw prints a second number without a name.
     layouts = (layout, (*layout, IGNORED)) if case == "get_mbw" else (layout,)
@@ -151,21 +134,16 @@ def _command(text: str) -> Statement | None:
     command = read_words(text, _PROGRAM)
     if command is None:
         return None
-    words, facts = " ".join(command.words), dict[str, str | int]()
+    words, facts, ranks = " ".join(command.words), dict[str, str | int](), _RANKS.search(text)
     if (device := _DEVICE.search(words)) is not None:
         facts["gpu"] = device[1]
     if (sides := _SIDES.search(words)) is not None:
         facts["buffers"] = f"{_MEMORIES[sides[1]]}-{_MEMORIES[sides[2]]}"
     sizes = _SIZES.search(words)
-    low, high = (sizes[1], sizes[2]) if sizes is not None else ("", "")
-    ranks = _RANKS.search(text)
-    if not high and ranks is not None and int(ranks[1]) > 128:
-        return Statement(above=True, facts=facts, end=0)
-    pair = command.program in _POINT_TO_POINT or command.program.startswith(("get_", "put_", "acc_"))
-    size, end = max(int(low or 1), 1), int(high or (1 << 22 if pair else 1 << 20))
-    while 2 * size <= end:
-        size *= 2
-    return Statement(above=True, facts=facts, end=size)
+    first, last = max(int((sizes and sizes[1]) or 1), 1), int((sizes and sizes[2]) or 0)
+    if not last and (ranks is None or int(ranks[1]) <= 128):
+        last = 1 << (22 if re.search("lat|bw", command.program) else 20)
+    return Statement(above=True, facts=facts, end=first << max((last // first).bit_length() - 1, 0) if last else 0)
 
 
 _INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
@@ -188,19 +166,15 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
 
 def _comment(text: str, execution: Execution) -> Statement:
     """Read a line between a title and its rows."""
-    if match := _DATATYPE.fullmatch(text):
+    found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
+    facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
+    if match := _BUFFERS.fullmatch(text):
+        facts["buffers"] = f"{match[1]}-{match[2]}".lower()
+    if "datatype" in facts and execution.rows:
         # -T prints a table per type below one title.
-        others = f"{execution.record.facts.get('datatype', '')}, " if execution.rows else ""
-        labels = {"dtype": match[1]} if others else {}
-        return Statement(facts={"datatype": others + match[1]}, labels=labels)
-    facts: dict[str, str | int] = {}
-    if match := _FACT.fullmatch(text):
-        facts = {match[1].lower().replace(" ", "_"): match[2]}
-    elif match := _PAIRS.fullmatch(text):
-        facts = {"pairs": int(match[1]), "window_size": int(match[2])}
-    elif match := _BUFFERS.fullmatch(text):
-        facts = {"buffers": f"{match[1].lower()}-{match[2].lower()}"}
-    elif "Message Rate Profile" in text:
+        labels, before = {"dtype": str(facts["datatype"])}, execution.record.facts.get("datatype", "")
+        return Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
+    if "Message Rate Profile" in text:
         return Statement(layouts=(_RATES,))
     return Statement(facts=facts) if facts else _header(text, execution) or NO_MEANING
 

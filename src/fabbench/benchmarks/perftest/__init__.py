@@ -8,19 +8,21 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.packaged import PackagedBenchmark
 from fabbench.model.compat import override
 
 if TYPE_CHECKING:
     from fabbench.benchmarks.perftest.plan import PerftestWork
-    from fabbench.benchmarks.perftest.reader import PerftestReader
     from fabbench.model.hosts import Host
 
-VERBS_CONNECTIONS = frozenset({"RC", "UC", "UD", "XRC", "DC"})
-"""Connection types of InfiniBand and RoCE; the fact `link` distinguishes the two."""
+EFA_DATAGRAMS = "EFA UD"
+"""The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
+_VERBS = frozenset({"RC", "UC", "UD", "XRC", "DC"})  # the fact `link` tells InfiniBand and RoCE apart
+_TRANSPORTS = {"efa": frozenset({"SRD", EFA_DATAGRAMS}), "ib": _VERBS, "roce": _VERBS}
 
 
-class Perftest(Benchmark):
+class Perftest(PackagedBenchmark):
     """The benchmark ``perftest``."""
 
     name = "perftest"
@@ -60,18 +62,6 @@ class Perftest(Benchmark):
     """`%.2f` of usec, and of Gb/s or MiB/s; millions of messages with six decimals."""
 
     @override
-    def reader(self) -> "PerftestReader":
-        from fabbench.benchmarks.perftest.reader import PerftestReader
-
-        return PerftestReader()
-
-    @override
-    def work_type(self) -> "type[PerftestWork]":
-        from fabbench.benchmarks.perftest.plan import PerftestWork
-
-        return PerftestWork
-
-    @override
     def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:
         return work.devices or host.linked(fabric)
 
@@ -81,18 +71,12 @@ class Perftest(Benchmark):
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:
-        if case.endswith("_lat"):
-            return "latency", "message_rate"
-        return ("bandwidth", "message_rate") if case.endswith("_bw") else self.default_metrics
+        metrics = {"_bw": ("bandwidth", "message_rate"), "lat": ("latency", "message_rate")}
+        return metrics.get(case[-3:], self.default_metrics)
 
     @override
     def transports(self, fabric: str) -> frozenset[str]:
-        from fabbench.benchmarks.perftest.plan import LINKS
-        from fabbench.benchmarks.perftest.reader import EFA_DATAGRAMS
-
-        if fabric in {"ib", "roce"}:
-            return VERBS_CONNECTIONS
-        return frozenset({LINKS.get(fabric, fabric.lower()), *({EFA_DATAGRAMS} if fabric == "efa" else ())})
+        return _TRANSPORTS.get(fabric, frozenset({fabric.lower()}))
 
 
 BENCHMARK = Perftest()

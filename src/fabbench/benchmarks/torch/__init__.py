@@ -1,17 +1,13 @@
 """all_reduce of torch.distributed: fabbench's own program, and the reports of other programs."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.packaged import PackagedBenchmark
 from fabbench.model.compat import override
 
-if TYPE_CHECKING:
-    from fabbench.benchmarks.torch.plan import TorchWork
-    from fabbench.benchmarks.torch.reader import TorchReader
 
-
-class Torch(Benchmark):
+class Torch(PackagedBenchmark):
     """The benchmark ``torch``."""
 
     name = "torch"
@@ -22,7 +18,6 @@ class Torch(Benchmark):
     versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
     resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
-
     summary = "all_reduce of torch.distributed between GPUs."
     help = """\
     Run fabbench's own all_reduce program with mpirun: one rank per GPU.
@@ -39,18 +34,6 @@ class Torch(Benchmark):
     @override
     def may_begin(self, text: str) -> bool:
         return text.lstrip()[:1] == "|" or super().may_begin(text)  # a table in Markdown
-
-    @override
-    def reader(self) -> "TorchReader":
-        from fabbench.benchmarks.torch.reader import TorchReader
-
-        return TorchReader()
-
-    @override
-    def work_type(self) -> "type[TorchWork]":
-        from fabbench.benchmarks.torch.plan import TorchWork
-
-        return TorchWork
 
 
 BENCHMARK = Torch()
