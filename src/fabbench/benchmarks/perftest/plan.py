@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
 from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
-from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Flag, Whole
 from fabbench.model.options import option
-from fabbench.model.plan import Command, Proof, Shape, Step
-from fabbench.model.units import format_size
+from fabbench.model.plan import Command, Proof, Step
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 """The programs, the default first."""
@@ -53,24 +53,18 @@ class PerftestWork:
 
     def __post_init__(self) -> None:
         """Raise RequestError for requests that perftest cannot run, or that make no sense."""
-        if self.test not in TESTS:
-            raise RequestError(f"Unknown test {self.test}.", hint=f"One of {', '.join(TESTS)}.")
-        if self.all_sizes and (self.sizes or self.duration_s):
-            raise RequestError(
-                "All sizes (-a) cannot be combined with a size or a duration: perftest rejects that.",
-                hint="Specify sizes with --size; each of them can take a duration.",
-            )
-        if self.iterations and self.duration_s:
-            raise RequestError("Iterations and a duration are mutually exclusive.", hint="Leave one out.")
-        if self.bidirectional and self.test.endswith("_lat"):
-            raise RequestError(f"{self.test} has no -b: latency covers both directions.", hint="Leave it out.")
-        if self.together and (self.all_sizes or len(self.sizes) > 1):
-            raise RequestError(
-                "With --together, devices are measured at one size: their programs would not stay in step.",
-                hint="Specify one --size, or leave --together out.",
-            )
-        if self.dmabuf and not self.gpu_memory:
-            raise RequestError("dma-buf is for GPU memory only.", hint="Add --gpu-memory.")
+        several, both_ways = self.all_sizes or len(self.sizes) > 1, self.test.endswith("_lat")
+        for refused, why, hint in (
+            (self.test not in TESTS, f"Unknown test {self.test}.", f"One of {', '.join(TESTS)}."),
+            (self.all_sizes and self.sizes, "perftest takes no size with all sizes (-a).", "Leave one out."),
+            (self.all_sizes and self.duration_s, "perftest takes no duration with all sizes (-a).", "Use --size."),
+            (self.iterations and self.duration_s, "Iterations and a duration exclude each other.", "Leave one out."),
+            (self.bidirectional and both_ways, f"{self.test} always measures both directions.", "Leave it out."),
+            (self.together and several, "--together: devices stay in step at one size only.", "Specify one --size."),
+            (self.dmabuf and not self.gpu_memory, "dma-buf is for GPU memory only.", "Add --gpu-memory."),
+        ):
+            if refused:
+                raise RequestError(why, hint=hint)
 
     @property
     def needs(self) -> Needs:
@@ -81,15 +75,18 @@ class PerftestWork:
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""
         del hosts
-        return _ALL_SIZES if self.all_sizes else self._sizes()
+        return _ALL_SIZES if self.all_sizes else self.sizes or (65536 if self.test.endswith("_bw") else 2,)
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`: it has no such device, or no address for one.
+        """Return why `fabric` cannot be measured on `host`.
 
         Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none either.
         """
         if fabric in {*INTRA_HOST, "tcp", "ofi-tcp"}:
-            raise _no_devices(host)
+            found = "; ".join(f"{link}: {', '.join(names)}" for link in LINKS if (names := host.linked(link)))
+            notes = "" if found else " ".join(("", *host.search_notes))
+            why = f"perftest measures RDMA devices only. {host.name} has {found or 'none'}.{notes}"
+            raise (RequestError if found else MachineError)(why, hint="run pingpong measures tcp and shm.")
         if fabric not in LINKS:
             return f"perftest measures {', '.join(LINKS)}."
         linked = host.linked(fabric)
@@ -101,8 +98,7 @@ class PerftestWork:
             return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(linked) or 'none of it'}."
         without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
-            lack = f"{' and '.join(without_gid)} {'have' if without_gid[1:] else 'has'}"
-            return f"{lack} no RoCE v2 GID there; pass another with --gid-index."
+            return f"{' and '.join(without_gid)}: no RoCE v2 GID was found there; pass another with --gid-index."
         if self.gpu_memory and not host.gpus:
             return "it has no GPU, but GPU memory was requested."
         return ""
@@ -111,7 +107,7 @@ class PerftestWork:
         """Return one step per rail and size: the server on the first host, the client on the last."""
         first, last = hosts[0], hosts[-1]
         names = [self.devices or host.linked(fabric) for host in (first, last)]
-        sizes = (None,) if self.all_sizes else self._sizes()
+        sizes = (None,) if self.all_sizes else self.planned_sizes(hosts)
         return tuple(
             self._step(execution, fabric, hosts, rail, size)
             for rail in paired_devices(names[0], names[1], (first.name, last.name))
@@ -123,66 +119,34 @@ class PerftestWork:
         del hosts
         return Proof(fabric=fabric)
 
-    def _sizes(self) -> tuple[int, ...]:
-        return self.sizes or (65536 if self.test.endswith("_bw") else 2,)
-
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
-        if self.gid_index is not None:
-            return self.gid_index
-        return _EFA_GID if fabric == "efa" else host.gids.get(device) if fabric == "roce" else None
+        found = _EFA_GID if fabric == "efa" else host.gids.get(device) if fabric == "roce" else None
+        return found if self.gid_index is None else self.gid_index
 
     def _step(self, execution: str, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None) -> Step:
         facts: dict[str, str | int] = {"benchmark": "perftest", "test": self.test, "device": rail.client}
-        if rail.server != rail.client:
-            facts["server_device"] = rail.server
-        if size is not None:
-            facts["size"] = size
-        if self.together:
-            facts["together"] = "yes"
+        facts |= {} if rail.server == rail.client else {"server_device": rail.server}
+        facts |= {} if size is None else {"size": size}
+        facts |= {"together": "yes"} if self.together else {}
         last = len(hosts) - 1
-        server = self._words(fabric, hosts[0], rail.server, rail, size)
-        client = self._words(fabric, hosts[last], rail.client, rail, size)
-        name = "all" if size is None else str(size)
-        return Step(
-            id=f"{execution}/{rail.client}-{name}",
-            label=f"{rail.client} {'all sizes' if size is None else format_size(size)}",
-            shape=Shape.PAIR,
-            commands=(
-                Command(argv=server, role="server", host=0),
-                Command(argv=(*client, "{server}"), role="client", host=last),
-            ),
-            timeout_s=self.timeout_s,
-            facts=facts,
-        )
+        server = Command(argv=self._words(fabric, hosts[0], rail.server, rail, size), role="server")
+        client = (*self._words(fabric, hosts[last], rail.client, rail, size), SERVER)
+        sides = server, Command(argv=client, role="client", host=last)
+        return pair_step(execution, sides, facts, timeout_s=self.timeout_s)
 
     def _words(self, fabric: str, host: Host, device: str, rail: Rail, size: int | None) -> tuple[str, ...]:
         """Return the words of one side. `-F`: measure even if the CPU frequency varies."""
         gid = self._gid(fabric, device, host)
-        if fabric == "roce" and gid is None:
-            raise MachineError(f"{device} on {host.name} has no RoCE v2 GID.")
-        length: tuple[str, ...] = ("-n", str(self.iterations)) if self.iterations else ()
-        if not length and (self.duration_s or self.together):
-            length = ("-D", str(self.duration_s or TOGETHER_S))
+        duration = self.duration_s or (TOGETHER_S if self.together and not self.iterations else 0)
         return (
             *(self.test, "-c", LINKS[fabric], "-d", device, "-i", str(self.ib_port)),
             *(("-x", str(gid)) if gid is not None else ()),
-            *("-F", "-p", "{port}", "-q", str(self.qps)),
+            *("-F", "-p", PORT, "-q", str(self.qps)),
             *(("-a",) if size is None else ("-s", str(size))),
-            *length,
+            *(("-n", str(self.iterations)) if self.iterations else ()),
+            *(("-D", str(duration)) if duration else ()),
             *(("-b",) if self.bidirectional else ()),
             *((f"--use_cuda={rail.nearest_gpu(host.gpus)}",) if self.gpu_memory else ()),
             *(("--use_cuda_dmabuf",) if self.dmabuf else ()),
             *self.extra,
         )
-
-
-def _no_devices(host: Host) -> FabbenchError:
-    known = {link: host.linked(link) for link in LINKS if host.linked(link)}
-    scope = "perftest measures RDMA devices only."
-    if not known:
-        return MachineError(
-            f"{scope} {host.name} has none that can be used. {' '.join(host.search_notes)}".strip(),
-            hint="Nothing was started. run pingpong measures tcp and shm.",
-        )
-    listed = "; ".join(f"{link}: {', '.join(names)}" for link, names in known.items())
-    return RequestError(f"{scope} {host.name} has {listed}.", hint=f"Specify --fabric {' or '.join(known)}.")
