@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from fabbench.benchmarks.consistency import note, printed, product, warning
 from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
-from fabbench.model.log import Finding, Point
-from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.log import Point
 from fabbench.model.patterns import lazy
 
 UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
@@ -21,9 +20,10 @@ UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
 
 # No leading zero and a fixed end, so that joined numbers can be split in only one way.
 _TWO, _SIX = (rf"(?:0|[1-9]\d{{0,17}})\.\d{{{decimals}}}|-?nan|-?inf" for decimals in (2, 6))
-FIGURE = Column(cell=rf"{_TWO}|{_SIX}")
+NEVER = Column(cell="(?!)")  # no row has such a cell
 _BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
-_TIME = Column("latency", 1e-6, cell=_TWO)
+_TRIPS = "way=round-trip"
+_TIME = Column("latency", cell=_TWO, exponent=-6)
 _ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell=_TWO), Column("sl", cell=r"\d{1,3}")
 _COLUMNS: Mapping[str, Column] = {
     "#bytes": SIZE,
@@ -32,45 +32,34 @@ _COLUMNS: Mapping[str, Column] = {
     **{
         rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
         for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/sec", UNITS["Gb/sec"]))
-        for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "port {}"))
+        for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "name=port {}"))
     },
     r"msgrate\[mpps\]": _RATE,
-    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="port {}"),
+    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="name=port {}"),
     r"cpu_util\[%%?\]": CPU,
     r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
     r"t_typical\[usec\]": _TIME._replace(stat="median"),
     r"t_avg\[usec\]": _TIME,
     r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO),
     r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
-    "tpsaverage": Column("message_rate", stat="tps", cell=_TWO),  # round trips, whatever the latency beside it
+    "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _HEADER = lazy(r"\s*#bytes\s+(?:#sl\s+)?#iterations(?:\s.*)?", re.DOTALL)
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
 _MARKS = lazy(r"^#(?=\s)|\*\*|`")
 
-_PEAK, _AVERAGE, _SUM = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6), Column("bandwidth", 1e9)
-SUMMARIES: Mapping[str, tuple[Layout, str, str, str]] = {
-    "Mean": (
-        (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
-        *("perftest", "", "A script's summary: the mean over all devices."),
-    ),
-    "Total": (
-        (Column(cell="Total BW:"), _SUM, Column(cell="GB/s")),
-        *("fabtests", "bi", "A script's summary: the sum over all devices, both directions added."),
-    ),
-}
-"""First word → layout, benchmark, direction and meaning of a line of a script that prints one figure for all devices.
-
-Of ib_write_bw and of fi_rma_bw (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py, modal_bw_efa.py).
-"""
+_PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
+SUMMARIES: Sequence[Layout] = (
+    (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
+    (Column(cell="Total BW:"), Column("bandwidth", 1e9, "direction=bi"), Column(cell="GB/s", joined=True)),
+)
+"""The only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide, health-checks)."""
 
 
 def plain(text: str) -> str:
     """Return a line without the markup of documents: a comment sign, bold, and code marks."""
     if "\xa0" in text:
         text = text.replace("\xa0", " ")
-    if "Total BW" in text:
-        text = text.replace("GB/s", " GB/s")
     return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
 
 
@@ -83,7 +72,7 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
     first = layout.index(_ITERATIONS) + 1
     for at, column in enumerate(layout[first:], first):
         if column is UNKNOWN:
-            return ((*layout[:first], Column(cell="(?!)")),)  # it is cut off: no row below it can be read
+            return ((*layout[:first], NEVER),)  # it is cut off: no row below it can be read
         metric = "cycles" if cycles and column.metric == "latency" else column.metric
         layout[at] = column._replace(metric=metric, joined=at > first)
     # Gb/sec below 0.1 have six decimals.
@@ -93,7 +82,7 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
 
 def _ways(row: Row) -> Sequence[str]:
     """Return what a latency may be: its product with the rate of round trips shows it, where that is printed."""
-    latency, rate, stated = row.main("latency"), row.figures.get("tps", {}).get("message_rate"), row.labels.get("way")
+    latency, rate, stated = row.main("latency"), row.figures.get(_TRIPS, {}).get("message_rate"), row.labels.get("way")
     ways = [stated] if stated else ["one-way", "round-trip"]
     if latency is None or rate is None or not latency.value or not rate.value:
         return ways
@@ -115,36 +104,25 @@ def fits(row: Row) -> bool:
 def points(row: Row) -> list[Point]:
     """Return the points of a row: one for all figures with the same labels.
 
-    Times are multiples of 1e-8 s, which rounding makes exact again.
     perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
     """
-    out, ways, name = [], _ways(row), f"sl {level}" if (level := row.cell("sl")) else ""
-    for stat, figures in (row.figures if not row.cell("cycles") else {"": {}, **row.figures}).items():
-        measured = {metric: round(each.value, 12) for metric, each in figures.items() if 0 < each.value < math.inf}
-        if not measured and stat:
-            continue
-        way = "round-trip" if stat == "tps" else ways[0] if "latency" in figures and len(ways) == 1 else ""
-        own = {"way": way, "name": name, "stat": stat}
-        if stat.startswith("port"):
-            own |= {"name": stat, "stat": ""}
-        labels = {**row.labels, **{label: value for label, value in own.items() if value and value != "tps"}}
-        out.append(Point(row.size, labels, tuple(measured), tuple(measured.values())))
+    out, ways, level = [], _ways(row), row.cell("sl")
+    row = row._replace(figures={"": {}, **row.figures}) if row.cell("cycles") else row
+    for stat, (size, labels, metrics, values) in zip(row.figures, row.points(), strict=True):
+        measured = {metric: value for metric, value in zip(metrics, values, strict=True) if 0 < value < math.inf}
+        own = {"way": ways[0]} if "latency" in metrics and len(ways) == 1 else {}
+        own |= {"name": f"sl {level}"} if level and "name" not in labels else {}
+        if measured or not stat:
+            out.append(Point(size, {**labels, **own}, tuple(measured), tuple(measured.values())))
     return out
 
 
-def no_size(reason: str, text: str) -> Finding:
-    """Return the finding that a figure has no size, preceded by `reason`."""
-    meaning, advice = f"{reason} The size is not stated: it is given as 0.", "Keep perftest's own table in the log."
-    return note("size-unstated", meaning, advice, line=text.strip()[:LONGEST_QUOTE])
-
-
-def cpu_frequency(text: str) -> Finding:
-    """Return the finding that perftest's clock may be off."""
-    meaning = "perftest measures in CPU cycles, and the CPUs' frequencies differ."
-    advice = "Set the CPUs' governor to performance, or run with -F knowing that figures may be off."
-    return note("cpu-frequency", meaning, advice, line=text[:LONGEST_QUOTE])
-
-
+NO_SIZE = note("size-unstated", "The size is not stated: it is given as 0.", "Keep perftest's own table in the log.")
+CPU_FREQUENCY = note(
+    "cpu-frequency",
+    "perftest measures in CPU cycles, and the CPUs' frequencies differ.",
+    "Set the CPUs' governor to performance, or run with -F knowing that figures may be off.",
+)
 AMBIGUOUS_WAY = note(
     "way-ambiguous",
     "Neither title nor command line says whether times are of half a round trip (write, send) or of all of it.",

@@ -4,7 +4,6 @@ The wording is from the source (perftest_parameters.c, `ctx_print_test_info`; pe
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from fabbench.benchmarks.command_line import read_words
 from fabbench.model.patterns import lazy
@@ -26,19 +25,16 @@ _ANYWHERE = (
     r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*)"
     r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client rdma_cm QP to connect)"
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
-    r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ +GB/s)"
-    r"|(?P<status>Failed status[- ](?:(?:.*) \()?(?P<number>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+))"
-    r"|(?P<at>Completion with (?:error|wc_flags mismatch) at (?P<failed>client|server))"
-    r"|(?P<failure>Failed to complete run_iter_\w+ function successfully|Did not detect devices"
-    r"|Unable to find the Infiniband/RoCE device|IB device \S+ not found|No IB devices found"
-    r"|Unable to init the socket connection|ethernet_read_keys: Couldn't read remote address"
-    r"|Unexpected CM event bl blka -?\d+|(?:SRD|XRC) not detected in libibverbs"
-    r"|DC not supported, mlx5dv\.h is needed|Parser function exited with Error"
-    r"|Couldn't get context for the device|Unable to create RDMA_CM resources"
-    r"|Error: BW result is below bw limit|Error: Msg rate +is below msg_rate limit"
-    r"|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
-    r"|Unable to Connect the HCA's through the link|Failed to exchange data between server and clients"
-    r"|Unable to perform rdma_(?:client|server) function|Invalid Connection type\. Please choose from .*"
+    r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
+    r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+)"
+    r"|Completion with (?:error|wc_flags mismatch) at (?:client|server)"
+    r"|Did not detect devices|IB device \S+ not found|No IB devices found|(?:SRD|XRC) not detected in libibverbs"
+    r"|Unable to (?:find the Infiniband/RoCE device|init the socket connection|create RDMA_CM resources"
+    r"|Connect the HCA's through the link|perform rdma_(?:client|server) function)|Couldn't get context for the device"
+    r"|Failed to (?:complete run_iter_\w+ function successfully|exchange data between server and clients)"
+    r"|ethernet_read_keys: Couldn't read remote address|Unexpected CM event bl blka -?\d+"
+    r"|DC not supported, mlx5dv\.h is needed|Parser function exited with Error|Invalid Connection type\. Please .*"
+    r"|Error: (?:BW result|Msg rate) +is below \w+ limit|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
     rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
     r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)"
 )
@@ -47,15 +43,15 @@ _ANYWHERE = (
 _INSIDE = (
     r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
-    r"|(?P<warning>(?:WARNING|Warning): (?P<message>.*\S))"
+    r"|(?:WARNING|Warning): (?P<warning>.*\S)"
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
     r"|(?P<error>(?:Couldn't (?!destroy|close|Unregister)|Unable to (?!destroy)|Failed to (?:modify|create|exchange"
-    r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: |accept\(\) failed"
-    r"|Can't produce a report|Problem in resolving basic address and port|poll CQ failed|Bad wc status"
-    r"|Error (?:occurred|opening)|unexpected CM event|rdma_\w+ failed|Function (?:ibv|rdma)_\w+ failed"
-    r"|Unsupported |Invalid |Did not get Message for \d+ Seconds|Poll (?:send|Receive) CQ |ODP is not "
-    r"|The device does not support|Received \d+ times ADDR_ERROR|Link layer on port|bad event waiting"
-    r"|Data validation: cannot|Found Incompatibility issue).*)"
+    r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: "
+    r"|Error (?:occurred|opening)|Poll (?:send|Receive) CQ |poll CQ |accept\(\) failed|Can't produce a report"
+    r"|Bad wc status|unexpected CM event|Problem in resolving basic address and port"
+    r"|rdma_\w+ failed|Function (?:ibv|rdma)_\w+ failed|Unsupported |Invalid "
+    r"|Did not get Message for \d+ Seconds|ODP is not |The device does not support|Received \d+ times ADDR_ERROR"
+    r"|Link layer on port|bad event waiting|Data validation: cannot|Found Incompatibility issue).*)"
 )
 ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
@@ -91,18 +87,14 @@ def read_setup(text: str, *, inside: bool) -> Mapping[str, str]:
 
 RULE, VERSION = lazy(r"\s*-{20,}\s*"), lazy(r"\s*Version: (\d+\.\d\S*)\s*")
 
-_STATUSES = (
-    "|local length error: a message is longer than the receive buffer|local queue pair operation error|"
-    "|local protection error: the memory registration does not cover the buffer"
-    "|work request flushed: the queue pair was already in error, or the other side has exited"
-    "|memory window bind error|bad response|local access error"
-    "|remote invalid request: the other side refuses the operation or its size"
-    "|remote access error: the other side's memory or key does not allow it|remote operation error"
-    "|transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)"
-    "|receiver-not-ready retry counter exceeded: the other side posted no receive|"
-    "|remote invalid read request|remote aborted|||fatal error|response timeout|general error"
-)
-MEANINGS: Mapping[int, str] = {number: text for number, text in enumerate(_STATUSES.split("|")) if text}
+MEANINGS: Mapping[str, str] = {
+    "4": "local protection error: the memory registration does not cover the buffer",
+    "5": "flushed: the queue pair was already in error, or the other side has exited",
+    "9": "remote invalid request: the other side refuses the operation or its size",
+    "10": "remote access error: the other side's memory or key does not allow it",
+    "12": "transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)",
+    "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
+}
 """ibv_wc_status → meaning."""
 
 _PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
@@ -117,16 +109,8 @@ _FLAGS = lazy(
 """Long options without a value."""
 
 
-class PerftestCommand(NamedTuple):
-    """The program that a command line in a log starts."""
-
-    program: str
-    side: str  # `client` with a server's address, else `server`
-    flags: frozenset[str]
-
-
-def read_command(text: str) -> PerftestCommand | None:
-    """Read a line that starts a program; None for a line that only names it."""
+def read_command(text: str) -> tuple[str, str, set[str]] | None:
+    """Return the program that a line starts, its side and its flags; None for a line that only names it."""
     command = read_words(text, _PROGRAM, _STOP)
     if command is None:
         return None
@@ -142,5 +126,4 @@ def read_command(text: str) -> PerftestCommand | None:
                 next(rest, None)
         else:
             operands += 1
-    side = "client" if operands else "server"
-    return PerftestCommand(command.program, side, frozenset(flags)) if operands < 2 else None
+    return (command.program, "client" if operands else "server", flags) if operands < 2 else None
