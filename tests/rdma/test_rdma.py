@@ -118,5 +118,5 @@ def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> N
     assert running.returncode == 4, err
     log = only(tmp_path)
     assert (log.outcome, log.points) == (Outcome.FAILED, [])
-    assert "completion with status" in (log.reason or "")
+    assert "Failed status" in (log.reason or "")
     assert "link_downed" in out

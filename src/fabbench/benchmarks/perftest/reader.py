@@ -12,7 +12,7 @@ from fabbench.benchmarks.consistency import UNKNOWN_TEST, is_remains, rows_after
 from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, tables
 from fabbench.benchmarks.perftest import text as perftest_text
-from fabbench.benchmarks.perftest.text import FACTS, STAGES, TABLE, read_command
+from fabbench.benchmarks.perftest.text import FACTS, STAGES, read_command
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
 from fabbench.model.messages import LONGEST_QUOTE
@@ -95,7 +95,7 @@ class Process(Execution):
             return False
         if kind == "header":
             return self.headed and bool(self.rows or self.record.damaged) and self.copies == 1
-        if self.stage == TABLE:
+        if self.stage == STAGES["header"]:
             return kind != "address" or self.copies == 1
         return bool(self.record.failures) if kind == "title" and self.titled else stage == 0 < self.stage
 
@@ -141,7 +141,7 @@ class Terminal(TableReader):
             if lines or len(self._json) > _LONGEST:
                 read = super().feed
                 self._json, readings = "", [reading for each in lines for reading in read(each) or ()]
-                self.process.stage = TABLE
+                self.process.stage = STAGES["header"]
         return readings
 
     def _fits(self, row: Row) -> bool:
@@ -165,8 +165,9 @@ class Terminal(TableReader):
             kind = match.lastgroup or ""
         elif "_" in text and (command := read_command(text)) is not None:
             kind = "command"
-        elif setup := perftest_text.read_setup(text, inside=process is not None):
-            kind = "setup"
+        elif ": " in text and (process or perftest_text.DISTINCT_SETUP.search(text)):
+            setup = dict(perftest_text.SETUP.findall(text))
+            kind = "setup" if setup else ""
         if text.strip() and kind not in {"cpu", "warning"}:
             self._ruled = text.lstrip().startswith("-" * 20) and not (process and process.headed and process.rows)
         if not kind:

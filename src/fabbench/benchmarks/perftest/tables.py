@@ -118,20 +118,12 @@ def points(row: Row) -> list[Point]:
 
 
 NO_SIZE = note("size-unstated", "The size is not stated: it is given as 0.", "Keep perftest's own table in the log.")
-CPU_FREQUENCY = note(
-    "cpu-frequency",
-    "perftest measures in CPU cycles, and the CPUs' frequencies differ.",
-    "Set the CPUs' governor to performance, or run with -F knowing that figures may be off.",
-)
+CPU_FREQUENCY = note("cpu-frequency", "CPU frequencies differ: times may be off.", "Set their governor to performance.")
 AMBIGUOUS_WAY = note(
-    "way-ambiguous",
-    "Neither title nor command line says whether times are of half a round trip (write, send) or of all of it.",
-    "Keep perftest's title (or the command line) in the log.",
+    "way-ambiguous", "Times may be of half a round trip, or of all of it.", "Keep the title in the log."
 )
 AMBIGUOUS_UNIT = warning(
-    "unit-ambiguous",
-    "perftest's JSON records no unit, and size, bandwidth and message rate do not imply it: the bandwidth is left out.",
-    "Keep the printed table, whose header states the unit.",
+    "unit-ambiguous", "perftest's JSON states no unit for its bandwidth.", "Keep the printed table."
 )
 CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
 BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")

@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from fabbench.benchmarks.command_line import read_words
 from fabbench.model.patterns import lazy
 
-TABLE = 3
-STAGES: Mapping[str, int] = {
-    **dict.fromkeys(("command", "banner", "json"), 0),
+STAGES = {
+    "command": 0,
+    "banner": 0,
+    "json": 0,
     "title": 1,
-    **dict.fromkeys(("setup", "address", "waiting"), 2),
-    **dict.fromkeys(("header", "sum"), TABLE),
+    "setup": 2,
+    "address": 2,
+    "waiting": 2,
+    "header": 3,
+    "sum": 3,
 }
 """Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time."""
 
@@ -56,14 +60,14 @@ _INSIDE = (
 ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
 
-_SETUP = lazy(
-    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
-    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
-)
 # Nothing else prints these in this form.
-_DISTINCT_SETUP = lazy(
+DISTINCT_SETUP = lazy(
     r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
+)
+SETUP = lazy(
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
 )
 FACTS: Mapping[str, str] = {
     "Device": "device",
@@ -78,15 +82,7 @@ FACTS: Mapping[str, str] = {
 """Name in the set-up text → fact."""
 
 
-def read_setup(text: str, *, inside: bool) -> Mapping[str, str]:
-    """Return what a line of the set-up states; empty for any other line. `inside`: below others of perftest."""
-    if ": " not in text or not (inside or _DISTINCT_SETUP.search(text)):
-        return {}
-    return dict(_SETUP.findall(text))
-
-
-RULE, VERSION = lazy(r"\s*-{20,}\s*"), lazy(r"\s*Version: (\d+\.\d\S*)\s*")
-
+VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
 MEANINGS: Mapping[str, str] = {
     "4": "local protection error: the memory registration does not cover the buffer",
     "5": "flushed: the queue pair was already in error, or the other side has exited",
