@@ -12,19 +12,22 @@ from fabbench.model.patterns import lazy
 
 _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
-_MTL = lazy(_PROCESS + r"\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: (\S+)\s*")
-_OFI_PROVIDER = lazy(r"[a-z][a-z0-9_-]*(?:;ofi_\w+)?")
+_PROVIDER = r"([a-z][a-z0-9_-]*(?:;ofi_\w+)?)\s*"
+_MTL = lazy(rf"{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: {_PROVIDER}")
 _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
-_INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: (\S+)\s*")
+_INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: " + _PROVIDER)
 
 WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
 """Each line that is read has one of them."""
 _BTLS: Mapping[str, str] = {"tcp": "socket", "vader": "shm", "sm": "shm", "smcuda": "shm", "openib": "ib", "self": ""}
-_UCX_NAMES = {"tcp": "socket", "srd": "efa"}
-_UCX_SHM = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
-_UCX_ALONE = frozenset({"self", "cuda_copy", "rocm_copy", "gdr_copy"})
-_UCX_P2P = frozenset({"cuda_ipc", "rocm_ipc"})
+_UCX_NAMES: Mapping[str, str] = {
+    "tcp": "socket",
+    "srd": "efa",
+    **dict.fromkeys(("sysv", "posix", "cma", "knem", "xpmem"), "shm"),
+    **dict.fromkeys(("cuda_ipc", "rocm_ipc"), "p2p"),
+    **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
+}
 _UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 
@@ -51,8 +54,10 @@ class TransportLines:
             self.nodes[match[1]] = None
             self._libfabric(match[2], text)
         elif "UCX" in text and (match := _UCX.fullmatch(text)):
-            for lanes in _UCX_LANES.findall(text):
-                self._lanes(lanes, text)
+            # A process's endpoint to itself lists a network, too.
+            for lane in (lane for lanes in _UCX_LANES.findall(text) if lanes[:5] != "self/" for lane in lanes.split()):
+                name = lane.partition("/")[0]
+                self._add("ib" if _UCX_VERBS.fullmatch(name) else _UCX_NAMES.get(name, name.lower()), text)
         elif "MPI startup" in text and (match := _INTEL.fullmatch(text)):
             self._libfabric(match[1], text)
         else:
@@ -62,9 +67,7 @@ class TransportLines:
     def facts(self) -> dict[str, str | int]:
         """Return `transport`: the one between nodes if there is one, else the one within the node."""
         facts: dict[str, str | int] = {"provider": self.provider} if self.provider else {}
-        outside = [name for name in self.lines if name not in {"shm", "p2p"}]
-        inside = [name for name in self.lines if name in {"shm", "p2p"}]
-        if chosen := sorted(outside or inside):
+        if chosen := sorted(self.lines.keys() - {"shm", "p2p"} or self.lines):
             facts["transport"] = "+".join(chosen)
         if len(self.nodes) > 1:
             facts["hosts"] = len(self.nodes)
@@ -76,28 +79,8 @@ class TransportLines:
         return {"transport": self.lines[named]} if named in self.lines else {}
 
     def _libfabric(self, provider: str, text: str) -> None:
-        if not _OFI_PROVIDER.fullmatch(provider):
-            return
-        self.provider = provider
-        name = provider.partition(";")[0]
+        self.provider, name = provider, provider.partition(";")[0]
         self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
-
-    def _lanes(self, lanes: str, text: str) -> None:
-        # A process's endpoint to itself lists a network, too.
-        for lane in () if lanes.startswith("self/") else lanes.split():
-            transport = lane.partition("/")[0]
-            if transport in _UCX_ALONE:
-                continue
-            if transport in _UCX_SHM:
-                self._add("shm", text)
-            elif transport in _UCX_P2P:
-                self._add("p2p", text)
-            elif transport in _UCX_NAMES:
-                self._add(_UCX_NAMES[transport], text)
-            elif _UCX_VERBS.fullmatch(transport):
-                self._add("ib", text)
-            else:
-                self._add(transport.lower(), text)
 
     def _add(self, transport: str, text: str) -> None:
         if transport:

@@ -18,6 +18,7 @@ from fabbench.benchmarks.consistency import (
     printed,
     product,
     ratios,
+    warning,
 )
 from fabbench.benchmarks.engine import (
     COUNT,
@@ -33,7 +34,6 @@ from fabbench.benchmarks.engine import (
     unknown_columns,
 )
 from fabbench.model.compat import override
-from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
 _GIB, _GB = float(1 << 30), 1e9
@@ -83,8 +83,7 @@ def _average(cell: str, text: str, execution: Execution) -> Statement:
     if printed(cell).overlaps(low, high):
         return Statement(finished=True)
     meaning = "The printed average is not that of the rows: rows are missing or were altered."
-    finding = Finding(code="average-mismatch", severity=Severity.WARNING, meaning=meaning, line=text.strip())
-    return Statement(finished=None, finding=finding)
+    return Statement(finished=None, finding=warning("average-mismatch", meaning, line=text.strip()))
 
 
 def _fits(row: Row) -> bool:

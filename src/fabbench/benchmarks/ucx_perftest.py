@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Benchmark, Signature
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import printed, product
+from fabbench.benchmarks.consistency import note, printed, product
 from fabbench.benchmarks.engine import (
     COUNT,
     IGNORED,
@@ -26,7 +26,6 @@ from fabbench.benchmarks.engine import (
 )
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.model.compat import override
-from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
@@ -118,7 +117,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     results = list(last.values())
     if results and execution.size is None:
         meaning, line = "ucx_perftest printed no message size, and it is given as 0.", results[0].line.text.strip()
-        record.findings.append(Finding(code="size-unstated", severity=Severity.NOTE, meaning=meaning, line=line))
+        record.findings.append(note("size-unstated", meaning, line=line))
     if len(results) == 1 and not results[0].final and execution.end:
         iterations = int(results[0].cells[0])
         record.finished = iterations >= execution.end
@@ -134,7 +133,6 @@ _TABLE = Table(
     case="ucx_perftest",
     program="ucx_perftest",
     statement=_statement,
-    failed=lazy(r"(?!)"),  # the table of fatal texts has UCX's
     fits=_fits,
     cells=_cells,
     settle=_settle,

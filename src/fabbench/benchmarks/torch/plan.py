@@ -18,10 +18,6 @@ PYTHON = "python3"
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
 
-def _program() -> str:
-    return (files("fabbench.benchmarks.torch") / "program.py").read_text("utf-8")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchWork:
     """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`.
@@ -29,7 +25,7 @@ class TorchWork:
     Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
     """
 
-    program: str = field(default_factory=_program)
+    program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")
     columns: int = option(Whole(1), "Columns of the matrix.", default="2000")
     sizes: tuple[int, ...] = sizes("Measure this size instead (1024-based: 64K, 1G).")
@@ -49,12 +45,9 @@ class TorchWork:
     def __post_init__(self) -> None:
         """Raise RequestError for sizes that are not whole elements."""
         width = WIDTHS[self.dtype]
-        for size in self.sizes:
-            if size <= 0 or size % width:
-                raise RequestError(
-                    f"{size} bytes are not a multiple of the element size of {self.dtype}.",
-                    hint=f"Use a multiple of {width} bytes.",
-                )
+        if wrong := [size for size in self.sizes if size <= 0 or size % width]:
+            what = f"{wrong[0]} bytes are not a multiple of the element size of {self.dtype}."
+            raise RequestError(what, hint=f"Use a multiple of {width} bytes.")
 
     @property
     def needs(self) -> Needs:
@@ -73,20 +66,19 @@ class TorchWork:
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        each = nccl_env.gpus_per_host(hosts)
-        given = nccl_env.environment(fabric, hosts)
-        return (
-            Step(
-                id=f"{execution}/all_reduce",
-                label="all_reduce",
-                shape=Shape.MPI,
-                commands=nccl_env.rank_commands(self._words(_address(hosts)), fabric, hosts, given, each),
-                timeout_s=self.timeout_s,
-                silence_s=self.silence_s,
-                files={FILE: self.program},
-                facts={"benchmark": "torch", "ranks": each * len(hosts)},
-            ),
+        each, one = nccl_env.gpus_per_host(hosts), len(hosts) == 1 or all(host.virtual for host in hosts)
+        words = self._words("127.0.0.1" if one else hosts[0].address or hosts[0].name)
+        step = Step(
+            id=f"{execution}/all_reduce",
+            label="all_reduce",
+            shape=Shape.MPI,
+            commands=nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each),
+            timeout_s=self.timeout_s,
+            silence_s=self.silence_s,
+            files={FILE: self.program},
+            facts={"benchmark": "torch", "ranks": each * len(hosts)},
         )
+        return (step,)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what the log must show: the network, and the NICs if their number is known."""
@@ -101,9 +93,3 @@ class TorchWork:
             *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
             *("--master", master, "--port", str(self.port)),
         )
-
-
-def _address(hosts: Sequence[Host]) -> str:
-    if len(hosts) == 1 or all(host.virtual for host in hosts):
-        return "127.0.0.1"
-    return hosts[0].address or hosts[0].name

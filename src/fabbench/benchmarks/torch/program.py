@@ -18,7 +18,7 @@ import importlib
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,23 +31,16 @@ _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 _NO_TORCH = 3
 
 
-class RankProcess(NamedTuple):
-    """This process among the ranks."""
-
-    rank: int
-    ranks: int
-    local: int
-
-
-def read_process(environment: Mapping[str, str]) -> RankProcess:
-    """Read the rank of this process from its launcher's variables; a single rank if there are none."""
+def read_process(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return the rank, the number of ranks and the local rank from the launcher's variables; without any, one rank."""
     for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
-            return RankProcess(int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0")))
-    return RankProcess(0, 1, 0)
+            return int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0"))
+    return 0, 1, 0
 
 
 def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
@@ -74,29 +67,10 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 
 def row(size: int, ranks: int, algbw: float) -> str:
     """Return the row of one payload; `algbw` is in bytes per second."""
-    busbw = algbw * 2 * (ranks - 1) / ranks
-    return f"| {_binary(size)} | {_rate(busbw)} | {_rate(algbw)} |\n"
-
-
-def _binary(size: int) -> str:
-    for name, unit in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size and size % unit == 0:
-            return f"{size // unit}{name}"
-    return f"{size}B"
-
-
-def _rate(value: float) -> str:
-    return f"{value / 1e9:.3f}GBps" if value >= 1e9 else f"{value / 1e6:.3f}MBps"
-
-
-def connect(torch: Any, args: argparse.Namespace, process: RankProcess) -> Any:
-    """Meet the other ranks; return torch.distributed."""
-    torch.cuda.set_device(process.local % max(torch.cuda.device_count(), 1))
-    distributed = importlib.import_module("torch.distributed")
-    master = f"[{args.master}]" if ":" in args.master else args.master
-    where = f"tcp://{master}:{args.port}"
-    distributed.init_process_group("nccl", init_method=where, rank=process.rank, world_size=process.ranks)
-    return distributed
+    unit, width = next(each for each in _UNITS if size % each[1] == 0)
+    rates = (algbw * 2 * (ranks - 1) / ranks, algbw)
+    shown = (f"{rate / 1e9:.3f}GBps" if rate >= 1e9 else f"{rate / 1e6:.3f}MBps" for rate in rates)
+    return f"| {size // width}{unit} | {' | '.join(shown)} |\n"
 
 
 def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequence[int]) -> float:
@@ -124,31 +98,31 @@ def wait(torch: Any, distributed: Any) -> None:
     torch.cuda.synchronize()
 
 
-def versions(torch: Any) -> str:
-    """Return a line with the versions of the software in use."""
-    nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n"
-
-
-def _report(process: RankProcess, text: str) -> None:
-    if process.rank == 0:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
 def main() -> int:
     """Run; return the exit status."""
-    args, process = options(sys.argv[1:], os.environ), read_process(os.environ)
+    args, (rank, ranks, local) = options(sys.argv[1:], os.environ), read_process(os.environ)
+
+    def report(text: str) -> None:
+        if rank == 0:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
-        _report(process, f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
+        report(f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
         return _NO_TORCH
-    distributed, width = connect(torch, args, process), WIDTHS[args.dtype]
-    _report(process, versions(torch) + header(args.trials, args.warmup, process.ranks))
+    torch.cuda.set_device(local % max(torch.cuda.device_count(), 1))
+    distributed = importlib.import_module("torch.distributed")
+    where = f"tcp://[{args.master}]:{args.port}" if ":" in args.master else f"tcp://{args.master}:{args.port}"
+    distributed.init_process_group("nccl", init_method=where, rank=rank, world_size=ranks)
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    report(f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n")
+    report(header(args.trials, args.warmup, ranks))
+    width = WIDTHS[args.dtype]
     shapes: list[tuple[int, ...]] = [(size // width,) for size in args.sizes or ()]
     for shape in shapes or [(args.rows, args.columns)]:
-        _report(process, row(math.prod(shape) * width, process.ranks, measured(torch, distributed, args, shape)))
+        report(row(math.prod(shape) * width, ranks, measured(torch, distributed, args, shape)))
     wait(torch, distributed)
     distributed.destroy_process_group()
     return 0

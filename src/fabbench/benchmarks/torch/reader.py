@@ -51,13 +51,12 @@ _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 
 
-def _powers(thousand: int, suffix: str) -> tuple[tuple[str, float], ...]:
-    return tuple((f"{letter.strip()}{suffix}", float(thousand**power)) for power, letter in enumerate(" KMGT"))
-
-
-_SIZES = (("B", 1.0), *_powers(1024, "iB")[1:])
-_RATES = (*_powers(1000, "Bps"), *((unit, rate / 8) for unit, rate in _powers(1000, "bps")))
-_BYTES = dict((*_powers(1000, "B"), *_SIZES))
+_POWERS = tuple(enumerate(("", *"KMGT")))
+_SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
+_RATES = tuple(
+    (f"{letter}{unit}ps", 1000.0**power / bits) for power, letter in _POWERS for unit, bits in (("B", 1), ("b", 8))
+)
+_BYTES = {**dict(_SIZES), **{f"{letter}B": 1000.0**power for power, letter in _POWERS}}
 _ALGBW, _BUSBW = (Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw"))
 _TIME = Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
 _COLUMNS: Mapping[str, Column] = {
@@ -72,17 +71,13 @@ _COLUMNS: Mapping[str, Column] = {
 _BAR = Column(cell=r"\|")
 
 
-def _line(rate: Column, *, deviates: bool) -> Layout:
+def _line(rate: Column, deviations: int) -> Layout:
     """Return the columns of one line of a sentence; a deviation is in the unit of the rate, GBps."""
-    deviation = (Column(rate.metric, 1e9, "stdev", r"\d+\.\d+"),) if deviates else ()
-    return (rate, *deviation, rate._replace(metric=f"{rate.metric} in bits"))
+    deviation = Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")
+    return (rate, *(deviation,) * deviations, rate._replace(metric=f"{rate.metric} in bits"))
 
 
-_IN_SENTENCES: Sequence[Layout] = [
-    _line(_ALGBW, deviates=first) + _line(_BUSBW, deviates=second)
-    for first in (False, True)
-    for second in (False, True)
-]
+_IN_SENTENCES = [(*_line(_ALGBW, first), *_line(_BUSBW, second)) for first in (0, 1) for second in (0, 1)]
 
 
 def _cells(text: str) -> Cells:
