@@ -6,10 +6,10 @@ Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the b
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Benchmark, Signature, engine
+from fabbench.benchmarks import Signature, engine
 from fabbench.benchmarks.consistency import Printed, stopped_early
 from fabbench.benchmarks.mpi_transport import WORDS
-from fabbench.model.compat import override
+from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.model.patterns import lazy
 
 _F = r"\d{1,18}\.\d\d"  # the decimals tell a whole figure from a cut one
@@ -94,10 +94,10 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-_TABLE = engine.Table(benchmark="imb", program="IMB", statement=_statement, fits=_fits, settle=_settle)
+TABLE = engine.Table(benchmark="imb", program="IMB", statement=_statement, fits=_fits, settle=_settle)
 
 
-class Imb(Benchmark):
+class Imb(ReadBenchmark):
     """The benchmark ``imb``."""
 
     name = "imb"
@@ -109,10 +109,6 @@ class Imb(Benchmark):
         Signature("MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks", begins=False),
     )
     first_words = ("#repetitions", "# Benchmarking", "MPI Benchmarks", "# Maximum message", *WORDS)
-
-    @override
-    def reader(self) -> engine.TableReader:
-        return engine.TableReader(_TABLE)
 
 
 BENCHMARK = Imb()

@@ -8,24 +8,11 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature, engine
 from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import note, printed, product
-from fabbench.benchmarks.engine import (
-    COUNT,
-    IGNORED,
-    NO_MEANING,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    TableReader,
-)
 from fabbench.benchmarks.mpi_transport import WORDS
-from fabbench.model.compat import override
+from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
@@ -40,17 +27,16 @@ _NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _DEFAULT_ITERATIONS = 1_000_000
+_COUNT = engine.Column(cell=engine.COUNT)
+# The decimals tell the figures apart, and a cut one from a whole one.
+_US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
+_RATES = _MB._replace(metric="bandwidth", factor=_MIB), _COUNT._replace(metric="message_rate")
 
-_ITERATIONS = Column(cell=COUNT)
 
-
-def _layouts(time: str) -> tuple[Layout, Layout]:
+def _layouts(metric: str) -> tuple[engine.Layout, engine.Layout]:
     """Return the columns of a thread, and those of several: only the overall figures."""
-    # The decimals tell the figures apart, and a cut one from a whole one.
-    us, mib = r"\d{1,18}\.\d{3}", r"\d{1,18}\.\d\d"
-    figures = (Column(time, 1e-6, cell=us), Column("bandwidth", _MIB, cell=mib), Column("message_rate", cell=COUNT))
-    averages = (IGNORED, *(column for figure in figures for column in (IGNORED._replace(cell=figure.cell), figure)))
-    return (_ITERATIONS, *averages), (_ITERATIONS, *figures)
+    time = _US._replace(metric=metric, factor=1e-6)
+    return (_COUNT, _US, _US, time, _MB, _RATES[0], _COUNT, _RATES[1]), (_COUNT, time, *_RATES)
 
 
 _LAYOUTS = {"latency": _layouts("latency"), "overhead": _layouts("time")}
@@ -60,42 +46,42 @@ _ROW = lazy(
 )
 
 
-def _cells(text: str) -> Cells:
+def _cells(text: str) -> engine.Cells:
     match = _ROW.fullmatch(text)
     if match is None:
-        return Cells(text)
+        return engine.Cells(text)
     rest, stage = match["rest"], match["stage"]
     if "," in rest and " " not in rest.strip():
         rest = rest.replace(",", " ")
     name = match["names"].strip(",").replace(",", "/") or match["test"] or ""
-    return Cells(rest, name, None if stage is None else stage == "Final:")
+    return engine.Cells(rest, name, None if stage is None else stage == "Final:")
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
+def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     stripped = text.strip()
     if (match := _HEADER.fullmatch(stripped)) is not None:
-        return Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
+        return engine.Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
     if text.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
         name, value = match.groups()
         size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
         above = execution is None or bool(execution.rows)
-        return Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
+        return engine.Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
     if "ucx_perftest" in text and (command := read_words(text, _PROGRAM)) is not None:
         given = dict(_OPTION.findall(" ".join(command.words)))
-        return Statement(
+        return engine.Statement(
             above=True,
             facts={"test": given["t"]} if "t" in given else {},
             size=int(given["s"]) if given.get("s", "").isdecimal() else None,
             end=int(given["n"]) if given.get("n", "").isdecimal() else _DEFAULT_ITERATIONS,
         )
     if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
-        return Statement(labels={"operation": name[1]})
+        return engine.Statement(labels={"operation": name[1]})
     if execution is None or not stripped.startswith(("+--", "|")):
         return None
-    return Statement(finished=True) if _FINAL_ONLY.match(stripped) else NO_MEANING
+    return engine.Statement(finished=True) if _FINAL_ONLY.match(stripped) else engine.NO_MEANING
 
 
-def _fits(row: Row) -> bool:
+def _fits(row: engine.Row) -> bool:
     # One thread sends one message per printed time; with several threads, their rates are added up.
     numbers = [printed(cell) for cell in row.cells]
     for time, bandwidth, rate in (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],):
@@ -107,9 +93,9 @@ def _fits(row: Row) -> bool:
     return True
 
 
-def _settle(execution: Execution) -> Sequence[Row]:
+def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     """Return the result of each test: its final row, or the last one."""
-    record, last = execution.record, dict[str, Row]()
+    record, last = execution.record, dict[str, engine.Row]()
     for row in execution.rows:
         name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
@@ -128,7 +114,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     return results
 
 
-_TABLE = Table(
+TABLE = engine.Table(
     benchmark="ucx_perftest",
     case="ucx_perftest",
     program="ucx_perftest",
@@ -140,7 +126,7 @@ _TABLE = Table(
 )
 
 
-class UcxPerftest(Benchmark):
+class UcxPerftest(ReadBenchmark):
     """The benchmark ``ucx_perftest``."""
 
     name = "ucx_perftest"
@@ -148,21 +134,15 @@ class UcxPerftest(Benchmark):
     versions = ()
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
-
     signatures = (
         Signature("(usec)", r"\|(?: +\|)? +\| +(?:overhead|latency) \(usec\)"),
         Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
         Signature("Final:", r"Final: +\d+ +\d+\.\d", begins=False),
     )
-
     first_words = (
         *("(usec)", "| API", "| Test", "| Data layout", "| Send memory", "| Recv memory", "| Message size"),
         *("| Window size", "overall_mr", "ucx_perftest", *WORDS),
     )
-
-    @override
-    def reader(self) -> TableReader:
-        return TableReader(_TABLE)
 
 
 BENCHMARK = UcxPerftest()

@@ -5,11 +5,11 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
 from fabbench.benchmarks.mpi_transport import WORDS
-from fabbench.benchmarks.packaged import PackagedBenchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
 
-class Osu(PackagedBenchmark):
+class Osu(RunBenchmark):
     """The benchmark ``osu``."""
 
     name = "osu"

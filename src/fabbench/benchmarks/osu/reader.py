@@ -7,26 +7,9 @@ test, a line of column names follows, then rows of numbers; there is no closing 
 import re
 from collections.abc import Mapping
 
+from fabbench.benchmarks import engine
 from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import (
-    CHECK,
-    COUNT,
-    IGNORED,
-    NO_MEANING,
-    SIZE,
-    UNKNOWN,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    cell_patterns,
-    is_ascending,
-    read_columns,
-    unknown_columns,
-)
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -60,10 +43,10 @@ _NAMES = (
 )
 """What leads from a title in lower case to the program's name, one after the other."""
 _FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
-_TIME, _RATE = Column("time", 1e-6, cell=_FIGURE), Column("bandwidth", 1e6, cell=_FIGURE)
-_MESSAGES = Column("message_rate", cell=_FIGURE)
-_COLUMNS: Mapping[str, Column] = {
-    "size": SIZE,
+_TIME, _RATE = engine.Column("time", 1e-6, cell=_FIGURE), engine.Column("bandwidth", 1e6, cell=_FIGURE)
+_MESSAGES = engine.Column("message_rate", cell=_FIGURE)
+_COLUMNS: Mapping[str, engine.Column] = {
+    "size": engine.SIZE,
     r"(?:avg)?latency\(us\)|overall\(us\)": _TIME,
     r"(min|max)latency\(us\)": _TIME._replace(stat="{}"),
     r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
@@ -73,25 +56,25 @@ _COLUMNS: Mapping[str, Column] = {
     "messages/s": _MESSAGES,
     r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
-    "validation": CHECK,
-    r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
+    "validation": engine.CHECK,
+    r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": engine.IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
-_RATES = (Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
-_MS = Column("time", 1e-3, cell=COUNT)
+_RATES = (engine.Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
+_MS = engine.Column("time", 1e-3, cell=engine.COUNT)
 _INIT = (
-    *(Column(cell=r"nprocs: \d+, min:"), _MS._replace(stat="min"), Column(cell="ms, max:")),
-    *(_MS._replace(stat="max"), Column(cell="ms, avg:"), _MS, Column(cell="ms")),
+    *(engine.Column(cell=r"nprocs: \d+, min:"), _MS._replace(stat="min"), engine.Column(cell="ms, max:")),
+    *(_MS._replace(stat="max"), engine.Column(cell="ms, avg:"), _MS, engine.Column(cell="ms")),
 )  # the only line that osu_init prints
 
 
-def _title(match: re.Match[str]) -> Statement:
+def _title(match: re.Match[str]) -> engine.Statement:
     case = " ".join(match["test"].lower().split())
     for pattern, name in _NAMES:
         case = re.sub(pattern, name, case)
     gpu, library = _GPU.search(match[0]), (match["library"] or "MPI").lower()
     facts = {"osu": match["version"], "gpu": gpu and gpu[1].lower(), "library": library if library != "mpi" else ""}
-    return Statement(
+    return engine.Statement(
         begins=True,
         case=f"osu_{case}",
         facts={name: value for name, value in facts.items() if value},
@@ -99,22 +82,22 @@ def _title(match: re.Match[str]) -> Statement:
     )
 
 
-def _header(text: str, execution: Execution) -> Statement | None:
+def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
     """Read a line of column names; None for other lines."""
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
         kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
-        return Statement(layouts=((SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
-    layout = read_columns(names, _COLUMNS)
-    if layout[0] in {UNKNOWN, IGNORED}:
+        return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
+    layout = engine.read_columns(names, _COLUMNS)
+    if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
         return None
     if "lat" in case:  # no name of a collective has it
         layout = tuple(column._replace(metric="latency") if column.metric == "time" else column for column in layout)
     # osu_get_mbw prints a second number without a name.
-    layouts = (layout, (*layout, IGNORED)) if case == "get_mbw" else (layout,)
-    checked = {"checked": "yes"} if CHECK in layout else {}
-    return Statement(layouts=layouts, facts=checked, finding=unknown_columns(layout, text))
+    layouts = (layout, (*layout, engine.IGNORED)) if case == "get_mbw" else (layout,)
+    checked = {"checked": "yes"} if engine.CHECK in layout else {}
+    return engine.Statement(layouts=layouts, facts=checked, finding=engine.unknown_columns(layout, text))
 
 
 _RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
@@ -125,7 +108,7 @@ _SIDES = lazy(r"(?:^| )([HDM]) ([HDM])(?: |$)")
 _MEMORIES = {"H": "host", "D": "device", "M": "managed"}
 
 
-def _command(text: str) -> Statement | None:
+def _command(text: str) -> engine.Statement | None:
     """Read a command line, which states where the buffers are, and the last size.
 
     Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and collectives up to 1 MB
@@ -143,7 +126,8 @@ def _command(text: str) -> Statement | None:
     first, last = max(int((sizes and sizes[1]) or 1), 1), int((sizes and sizes[2]) or 0)
     if not last and (ranks is None or int(ranks[1]) <= 128):
         last = 1 << (22 if re.search("lat|bw", command.program) else 20)
-    return Statement(above=True, facts=facts, end=first << max((last // first).bit_length() - 1, 0) if last else 0)
+    end = first << max((last // first).bit_length() - 1, 0)
+    return engine.Statement(above=True, facts=facts, end=end if last else 0)
 
 
 _INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
@@ -154,17 +138,17 @@ _FAILED = lazy(
 )
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
+def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if "OSU" in text and (title := _TITLE.fullmatch(text)) is not None:
         return _title(title)
     if execution is not None and text.lstrip().startswith("#"):
         return _comment(text.strip(), execution)
     if "osu_" in text and (command := _command(text)) is not None:
         return command
-    return Statement(wrong=1) if _INVALID.fullmatch(text) else None
+    return engine.Statement(wrong=1) if _INVALID.fullmatch(text) else None
 
 
-def _comment(text: str, execution: Execution) -> Statement:
+def _comment(text: str, execution: engine.Execution) -> engine.Statement:
     """Read a line between a title and its rows."""
     found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
     facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
@@ -173,26 +157,26 @@ def _comment(text: str, execution: Execution) -> Statement:
     if "datatype" in facts and execution.rows:
         # -T prints a table per type below one title.
         labels, before = {"dtype": str(facts["datatype"])}, execution.record.facts.get("datatype", "")
-        return Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
+        return engine.Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
     if "Message Rate Profile" in text:
-        return Statement(layouts=(_RATES,))
-    return Statement(facts=facts) if facts else _header(text, execution) or NO_MEANING
+        return engine.Statement(layouts=(_RATES,))
+    return engine.Statement(facts=facts) if facts else _header(text, execution) or engine.NO_MEANING
 
 
 _ROW_BEGINS = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
 
 
-def _remains(text: str, layout: Layout) -> bool:
-    return _ROW_BEGINS.match(text) is not None or is_remains(text.split(), cell_patterns(layout))
+def _remains(text: str, layout: engine.Layout) -> bool:
+    return _ROW_BEGINS.match(text) is not None or is_remains(text.split(), engine.cell_patterns(layout))
 
 
-def _fits(row: Row) -> bool:
+def _fits(row: engine.Row) -> bool:
     bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
     if bandwidth is not None and rate is not None and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
         return False
-    return is_ascending(row)
+    return engine.is_ascending(row)
 
 
-TABLE = Table(
+TABLE = engine.Table(
     benchmark="osu", program="OSU", statement=_statement, failed=_FAILED, failing="osu_", fits=_fits, remains=_remains
 )

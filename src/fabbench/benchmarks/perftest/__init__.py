@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.packaged import PackagedBenchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _VERBS = frozenset({"RC", "UC", "UD", "XRC", "DC"})  # the fact `link` tells Inf
 _TRANSPORTS = {"efa": frozenset({"SRD", EFA_DATAGRAMS}), "ib": _VERBS, "roce": _VERBS}
 
 
-class Perftest(PackagedBenchmark):
+class Perftest(RunBenchmark):
     """The benchmark ``perftest``."""
 
     name = "perftest"

@@ -3,11 +3,11 @@
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.packaged import PackagedBenchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
 
-class Torch(PackagedBenchmark):
+class Torch(RunBenchmark):
     """The benchmark ``torch``."""
 
     name = "torch"
