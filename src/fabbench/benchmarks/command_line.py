@@ -1,7 +1,6 @@
 """Command lines in a log: the program that each starts, and the words after it."""
 
 import re
-from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
 
@@ -9,15 +8,8 @@ _PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
 
 
-class ProgramWords(NamedTuple):
-    """A program that a line starts, and the words after it."""
-
-    program: str  # without its directory
-    words: list[str]
-
-
-def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> ProgramWords | None:
-    """Read a line that starts a program; None for a line that only names it.
+def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> tuple[str, list[str]] | None:
+    """Return the program that a line starts, without its directory, and the words after it; None for other lines.
 
     `program`: a pattern whose first group is the name; `stop`: where its arguments end.
     """
@@ -34,4 +26,4 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
     # A manual's synopsis, with placeholders.
     if any(word.startswith(("[", "<")) for word in words):
         return None
-    return ProgramWords(match[1], words)
+    return match[1], words

@@ -42,7 +42,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
         return _average(match[1], text, execution)
     if "nccom-test" in text and (command := read_words(text, _PROGRAM)) is not None:
-        words = " ".join(command.words)
+        words = " ".join(command[1])
         ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
         facts = {"ranks": int(ranks[1])} if ranks is not None else {}
         return engine.Statement(above=True, end=0, facts=facts, case=collective[1] if collective is not None else None)

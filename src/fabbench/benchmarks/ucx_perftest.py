@@ -67,7 +67,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         above = execution is None or bool(execution.rows)
         return engine.Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
     if "ucx_perftest" in text and (command := read_words(text, _PROGRAM)) is not None:
-        given = dict(_OPTION.findall(" ".join(command.words)))
+        given = dict(_OPTION.findall(" ".join(command[1])))
         return engine.Statement(
             above=True,
             facts={"test": given["t"]} if "t" in given else {},

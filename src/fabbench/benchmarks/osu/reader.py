@@ -117,7 +117,7 @@ def _command(text: str) -> engine.Statement | None:
     command = read_words(text, _PROGRAM)
     if command is None:
         return None
-    words, facts, ranks = " ".join(command.words), dict[str, str | int](), _RANKS.search(text)
+    words, facts, ranks = " ".join(command[1]), dict[str, str | int](), _RANKS.search(text)
     if (device := _DEVICE.search(words)) is not None:
         facts["gpu"] = device[1]
     if (sides := _SIDES.search(words)) is not None:
@@ -125,7 +125,7 @@ def _command(text: str) -> engine.Statement | None:
     sizes = _SIZES.search(words)
     first, last = max(int((sizes and sizes[1]) or 1), 1), int((sizes and sizes[2]) or 0)
     if not last and (ranks is None or int(ranks[1]) <= 128):
-        last = 1 << (22 if re.search("lat|bw", command.program) else 20)
+        last = 1 << (22 if re.search("lat|bw", command[0]) else 20)
     end = first << max((last // first).bit_length() - 1, 0)
     return engine.Statement(above=True, facts=facts, end=end if last else 0)
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, is_remains, rows_after_restart, unmeasured, warning
 from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
-from fabbench.benchmarks.perftest import EFA_DATAGRAMS, tables
-from fabbench.benchmarks.perftest import text as perftest_text
-from fabbench.benchmarks.perftest.text import FACTS, STAGES, read_command
+from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
+from fabbench.benchmarks.perftest.lines import FACTS, STAGES, read_command
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
 from fabbench.model.messages import LONGEST_QUOTE
@@ -106,7 +105,7 @@ class Process(Execution):
             self.damage(self.rows.pop(at).line)
             del self.points[at]
         if self.copies > 1 and len({row.cells for row in self.rows}) < len(self.rows):
-            self.record.findings.append(tables.BOTH_SIDES)
+            self.record.findings.append(lines.BOTH_SIDES)
         if self.rows and not self.titled and self.preamble and self.setup:
             self.record.incomplete = "The title above perftest's set-up is missing."
         if len(self.rows) > 1 == self.copies == len(self.sizes):
@@ -118,7 +117,7 @@ class Terminal(TableReader):
 
     def __init__(self, stream: Stream, step: Marker | None) -> None:
         table = Table(
-            benchmark="perftest", statement=self._say, fits=self._fits, remains=self._remains, points=tables.points
+            benchmark="perftest", statement=self._say, fits=self._fits, remains=self._remains, points=lines.points
         )
         super().__init__(table)
         self.process: Process | None = None
@@ -129,24 +128,24 @@ class Terminal(TableReader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        line = line._replace(text=tables.plain(line.text))
+        line = line._replace(text=lines.plain(line.text))
         readings = () if self._json else super().feed(line)
         if self._json and self.process is not None:
             if self._json == "\n":
                 self.process.damage(line)  # until all has been read
             self._json += f"{line.text}\n"
-            lines = [line._replace(text=text) for text in tables.lines_of(self._json)] if "}" in line.text else []
-            if lines:
+            told = [line._replace(text=text) for text in lines.from_json(self._json)] if "}" in line.text else []
+            if told:
                 self.process.record.damaged.pop()
-            if lines or len(self._json) > _LONGEST:
+            if told or len(self._json) > _LONGEST:
                 read = super().feed
-                self._json, readings = "", [reading for each in lines for reading in read(each) or ()]
+                self._json, readings = "", [reading for each in told for reading in read(each) or ()]
                 self.process.stage = STAGES["header"]
         return readings
 
     def _fits(self, row: Row) -> bool:
         # The second half of a row that was torn within its size has no indent.
-        return tables.fits(row) and (row.line.text[:1].isspace() or not self._indented)
+        return lines.fits(row) and (row.line.text[:1].isspace() or not self._indented)
 
     def _remains(self, text: str, layout: Layout) -> bool:
         # Whole numbers alone may be those of another program.
@@ -159,19 +158,19 @@ class Terminal(TableReader):
         layouts: Sequence[Layout] = ()
         setup: Mapping[str, str] = {}
         kind, below_rule = "", self._ruled
-        if "#bytes" in text and (layouts := tables.read_header(text, cycles=bool(process and process.cycles))):
+        if "#bytes" in text and (layouts := lines.read_header(text, cycles=bool(process and process.cycles))):
             kind = "header"
-        elif (match := (perftest_text.INSIDE if process else perftest_text.ANYWHERE).fullmatch(text)) is not None:
+        elif (match := (lines.INSIDE if process else lines.ANYWHERE).fullmatch(text)) is not None:
             kind = match.lastgroup or ""
         elif "_" in text and (command := read_command(text)) is not None:
             kind = "command"
-        elif ": " in text and (process or perftest_text.DISTINCT_SETUP.search(text)):
-            setup = dict(perftest_text.SETUP.findall(text))
+        elif ": " in text and (process or lines.DISTINCT_SETUP.search(text)):
+            setup = dict(lines.SETUP.findall(text))
             kind = "setup" if setup else ""
         if text.strip() and kind not in {"cpu", "warning"}:
             self._ruled = text.lstrip().startswith("-" * 20) and not (process and process.headed and process.rows)
         if not kind:
-            version = perftest_text.VERSION.fullmatch(text)
+            version = lines.VERSION.fullmatch(text)
             return Statement(above=True, facts={"perftest": version[1]}) if version is not None else None
         begins = process is None or process.ends_before(kind, command[1] if command is not None else "")
         if process is None or begins:
@@ -212,8 +211,7 @@ class Terminal(TableReader):
             side = (_OTHER.get(side, "") if process.share == "remote" else side) or process.share
         device = self._step.facts.get("device", "") if self._step is not None else ""
         labels = {"way": way, "direction": direction, "side": side, "rank": self._stream.rank, "device": device}
-        process.labels = {label: value for label, value in labels.items() if value}
-        return Statement(layouts=layouts, finding=tables.CYCLES if cycles else None)
+        return Statement(layouts=layouts, labels=labels, finding=lines.CYCLES if cycles else None)
 
     def _setup(self, process: Process, setup: Mapping[str, str]) -> Statement:
         process.setup |= setup.keys()
@@ -226,8 +224,8 @@ class Terminal(TableReader):
             facts[FACTS[name]] = int(value[:18]) if value.isascii() and value.isdigit() else value
         if setup.get("Transport type") == "IW" or process.record.facts.get("transport") == "iWARP":
             facts["transport"] = "iWARP"  # its connections are named as InfiniBand's are
-        finding = tables.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None
-        return Statement(facts=facts, finding=tables.NO_SIZE if "size" in facts else finding)
+        finding = lines.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None
+        return Statement(facts=facts, finding=lines.NO_SIZE if "size" in facts else finding)
 
     def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
         """Return the meaning of a line that is neither a header nor a command nor of the set-up."""
@@ -246,17 +244,19 @@ class Terminal(TableReader):
         elif kind == "rule" and process.headed and process.rows:
             process.rules += 1
             # Rows that follow belong to another table, whose heading is missing.
-            closed = [(*layout, tables.NEVER) for layout in process.layouts] if process.copies == 1 else ()
+            closed = (
+                [(*layout, lines.NEVER) for layout in process.layouts] if process.copies == process.rules == 1 else ()
+            )
             said = Statement(finished=process.rules >= process.copies, layouts=closed)
         elif kind == "sum":
             record.benchmark = "fabtests" if line.startswith("Total") else record.benchmark
-            labels, finding = {"rank": self._stream.rank}, tables.NO_SIZE
-            said = Statement(row=True, layouts=tables.SUMMARIES, finished=None, labels=labels, finding=finding)
+            labels, finding = {"rank": self._stream.rank}, lines.NO_SIZE
+            said = Statement(row=True, layouts=lines.SUMMARIES, finished=None, labels=labels, finding=finding)
             said = said._replace(facts={"size": "unknown"})
         elif kind == "json":
             self._json = "\n"
-        elif kind == "cpu" and tables.CPU_FREQUENCY not in record.findings:
-            said = Statement(finding=tables.CPU_FREQUENCY)
+        elif kind == "cpu" and lines.CPU_FREQUENCY not in record.findings:
+            said = Statement(finding=lines.CPU_FREQUENCY)
         elif kind == "warning" and "BW peak won't be measured" not in line:
             meaning = f"perftest warned: {match['warning'][:LONGEST_QUOTE]}"
             said = Statement(finding=warning("perftest-warning", meaning, line=line[:LONGEST_QUOTE]))
@@ -265,7 +265,7 @@ class Terminal(TableReader):
         elif kind in {"failure", "error"}:
             status, who = match["status"], f"The {process.side}" if process.side else "perftest"
             facts: dict[str, str | int] = {"status": int(status), "syndrome": match["syndrome"]} if status else {}
-            meaning = f" ({perftest_text.MEANINGS[status]})" if status in perftest_text.MEANINGS else ""
+            meaning = f" ({lines.MEANINGS[status]})" if status in lines.MEANINGS else ""
             said = Statement(facts=facts, failure=f"{who} said: {' '.join(line.split())[:LONGEST_QUOTE]}{meaning}")
         return said
 
@@ -311,10 +311,10 @@ def _record(processes: Sequence[Process]) -> Record:
     record.points = [point for _, row in sorted(printed, key=lambda each: each[0].line.number) for point in row]
     if any("latency" in point.metrics and "way" not in point.labels for point in record.points):
         record.facts["way"] = "ambiguous"
-        record.findings.append(tables.AMBIGUOUS_WAY)
+        record.findings.append(lines.AMBIGUOUS_WAY)
     elif record.points and record.case is None and "size" not in record.facts:
         record.findings.append(UNKNOWN_TEST)
-    if tables.CYCLES not in record.findings:
+    if lines.CYCLES not in record.findings:
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
     return record
 

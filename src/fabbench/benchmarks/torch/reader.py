@@ -89,10 +89,6 @@ def _cells(text: str) -> Cells:
     return Cells(" ".join(cell.replace(" ", "") for cell in match.groups() if cell) if match is not None else text)
 
 
-def _begins_row(text: str) -> bool:
-    return "algbw" in text and _FIRST.fullmatch(text) is not None
-
-
 def _remains(text: str, layout: Layout) -> bool:
     if layout in _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
@@ -165,7 +161,7 @@ TABLE = Table(
     failing="No module named 'torch'",
     fits=_fits,
     cells=_cells,
-    begins_row=_begins_row,
+    begins_row=lambda text: "algbw" in text and _FIRST.fullmatch(text) is not None,
     remains=_remains,
     over_mpi=False,
     ascending=False,

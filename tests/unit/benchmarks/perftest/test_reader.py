@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.benchmarks.perftest.text import read_command
+from fabbench.benchmarks.perftest.lines import read_command
 from fabbench.model.log import Outcome
 from tests.support.perftest_text import BYTES, bandwidth_row, rate_of, run
 from tests.support.read_logs import read_one

@@ -1,8 +1,9 @@
-"""Headers and rows of perftest's tables, as the engine reads them, and its JSON as the text that says the same.
+"""The lines of perftest: headers and rows of its tables, what stands around them, and its JSON as lines. Pure.
 
-The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
-REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that lost the tab between them can be
-separated. Bandwidth is size times message rate, also for sums of two directions.
+The wording is from the source (perftest_parameters.c; perftest_resources.h). It prints each column with a fixed
+number of decimals (perftest_parameters.h, RESULT_FMT and REPORT_FMT since 2013): a number with fewer is cut off, and
+two numbers that lost the tab between them can be separated. Bandwidth is size times message rate, also for sums of
+two directions.
 """
 
 import math
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import note, printed, product, warning
 from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
 from fabbench.model.log import Point
@@ -44,7 +46,6 @@ _COLUMNS: Mapping[str, Column] = {
     r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
-_HEADER = lazy(r"\s*#bytes\s+(?:#sl\s+)?#iterations(?:\s.*)?", re.DOTALL)
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
 _MARKS = lazy(r"^#(?=\s)|\*\*|`")
 
@@ -58,17 +59,15 @@ SUMMARIES: Sequence[Layout] = (
 
 def plain(text: str) -> str:
     """Return a line without the markup of documents: a comment sign, bold, and code marks."""
-    if "\xa0" in text:
-        text = text.replace("\xa0", " ")
-    return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
+    return _MARKS.sub("", text.replace("\xa0", " "))
 
 
 @lru_cache(maxsize=256)
 def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
     """Return the layouts of the rows below a header; empty for any other line. `cycles`: they are not usec (-C)."""
-    if _HEADER.fullmatch(text) is None:
-        return ()
     layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
+    if layout[:1] != [SIZE] or _ITERATIONS not in layout[1:3]:
+        return ()
     first = layout.index(_ITERATIONS) + 1
     for at, column in enumerate(layout[first:], first):
         if column is UNKNOWN:
@@ -147,7 +146,7 @@ _JSON_COLUMNS: Mapping[str, str] = {
 """Key in `results` → column of the table."""
 
 
-def lines_of(json: str) -> Iterator[str]:
+def from_json(json: str) -> Iterator[str]:
     """Yield the lines of text that say the same as a whole file; none for one that is not whole."""
     if (match := _WHOLE.fullmatch(json)) is None:
         return
@@ -183,3 +182,118 @@ def _unit(average: str, rate: str, size: str) -> str:
         return ""
     units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
     return units[0] if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low else ""
+
+
+STAGES = {
+    "command": 0,
+    "banner": 0,
+    "json": 0,
+    "title": 1,
+    "setup": 2,
+    "address": 2,
+    "waiting": 2,
+    "header": 3,
+    "sum": 3,
+}
+"""Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time."""
+
+_PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
+_ANYWHERE = (
+    r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
+    r"(?P<both>Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(?P<figure>BW|Latency)[ _]+(?:forwarding[ _]+)?"
+    r"(?:Multicast[ _]+)?Test)"
+    r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*)"
+    r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client rdma_cm QP to connect)"
+    r"|(?P<json>.*\btest_info\"?\s*:.*)"
+    r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
+    r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+)"
+    r"|Completion with (?:error|wc_flags mismatch) at (?:client|server)"
+    r"|Did not detect devices|IB device \S+ not found|No IB devices found|(?:SRD|XRC) not detected in libibverbs"
+    r"|Unable to (?:find the Infiniband/RoCE device|init the socket connection|create RDMA_CM resources"
+    r"|Connect the HCA's through the link|perform rdma_(?:client|server) function)|Couldn't get context for the device"
+    r"|Failed to (?:complete run_iter_\w+ function successfully|exchange data between server and clients)"
+    r"|ethernet_read_keys: Couldn't read remote address|Unexpected CM event bl blka -?\d+"
+    r"|DC not supported, mlx5dv\.h is needed|Parser function exited with Error|Invalid Connection type\. Please .*"
+    r"|Error: (?:BW result|Msg rate) +is below \w+ limit|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
+    rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
+    r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)"
+)
+"""Lines that nothing else prints."""
+# Too common to begin an execution. A failure to release resources is not a failed measurement.
+_INSIDE = (
+    r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
+    r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
+    r"|(?:WARNING|Warning): (?P<warning>.*\S)"
+    r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
+    r"|(?P<error>(?:Couldn't (?!destroy|close|Unregister)|Unable to (?!destroy)|Failed to (?:modify|create|exchange"
+    r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: "
+    r"|Error (?:occurred|opening)|Poll (?:send|Receive) CQ |poll CQ |accept\(\) failed|Can't produce a report"
+    r"|Bad wc status|unexpected CM event|Problem in resolving basic address and port"
+    r"|rdma_\w+ failed|Function (?:ibv|rdma)_\w+ failed|Unsupported |Invalid "
+    r"|Did not get Message for \d+ Seconds|ODP is not |The device does not support|Received \d+ times ADDR_ERROR"
+    r"|Link layer on port|bad event waiting|Data validation: cannot|Found Incompatibility issue).*)"
+)
+ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
+"""A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
+
+# Nothing else prints these in this form.
+DISTINCT_SETUP = lazy(
+    r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
+    r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
+)
+SETUP = lazy(
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
+)
+FACTS: Mapping[str, str] = {
+    "Device": "device",
+    "Connection type": "transport",
+    "Link type": "link",
+    "Number of qps": "qps",
+    "Mtu": "mtu",
+    "GID index": "gid_index",
+    "JSON unit": "unit",
+    "JSON size": "size",
+}
+"""Name in the set-up text → fact."""
+
+
+VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
+MEANINGS: Mapping[str, str] = {
+    "4": "local protection error: the memory registration does not cover the buffer",
+    "5": "flushed: the queue pair was already in error, or the other side has exited",
+    "9": "remote invalid request: the other side refuses the operation or its size",
+    "10": "remote access error: the other side's memory or key does not allow it",
+    "12": "transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)",
+    "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
+}
+"""ibv_wc_status → meaning."""
+
+_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
+_STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
+# Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
+_SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")
+_FLAGS = lazy(
+    r"all|bidirectional|(?:comm_)?rdma_cm|CPU-freq|cpu_util|data_validation|dont_xchg_versions|dualport|events|ipv6|no_lock"
+    r"|no_peak|odp|out_json|perform_warm_up|report(?:-both|-cycles|-histogram|-unsorted|_gbits|_per_port)"
+    r"|run_infinitely|srq|use_(?:cuda|rocm)_dmabuf|use_old_post_send|use-srq"
+)
+"""Long options without a value."""
+
+
+def read_command(text: str) -> tuple[str, str, set[str]] | None:
+    """Return the program that a line starts, its side and its flags; None for a line that only names it."""
+    program, words = read_words(text, _PROGRAM, _STOP) or ("", ())
+    operands, flags, rest = 0, set[str](), iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            flags.add(word[2:])
+            if "=" not in word and not _FLAGS.fullmatch(word[2:]):
+                next(rest, None)
+        elif len(word) > 1 and (match := _SHORT.fullmatch(word)) is not None:
+            flags.update(match[1])
+            if match[2] and not match[3]:
+                next(rest, None)
+        else:
+            operands += 1
+    return (program, "client" if operands else "server", flags) if program and operands < 2 else None
