@@ -23,7 +23,5 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
         prompt.removesuffix(folder).strip() or not any(word.startswith("-") for word in words)
     ):
         return None
-    # A manual's synopsis, with placeholders.
-    if any(word.startswith(("[", "<")) for word in words):
-        return None
-    return match[1], words
+    # A manual's synopsis has placeholders.
+    return None if any(word.startswith(("[", "<")) for word in words) else (match[1], words)

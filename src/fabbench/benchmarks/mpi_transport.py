@@ -12,11 +12,12 @@ from fabbench.model.patterns import lazy
 
 _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
-_PROVIDER = r"([a-z][a-z0-9_-]*(?:;ofi_\w+)?)\s*"
-_MTL = lazy(rf"{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: {_PROVIDER}")
+_OFI = lazy(
+    rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?|.*\[\d+\] MPI startup\(\): libfabric provider): "
+    r"([a-z][a-z0-9_-]*(?:;ofi_\w+)?)\s*"
+)
 _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
-_INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: " + _PROVIDER)
 
 WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
 """Each line that is read has one of them."""
@@ -50,16 +51,15 @@ class TransportLines:
         if "btl for send" in text and (match := _BTL.fullmatch(text)):
             self.nodes[match[1]] = None
             self._add(_BTLS.get(match[2], match[2]), text)
-        elif "mtl:ofi:prov: " in text and (match := _MTL.fullmatch(text)):
-            self.nodes[match[1]] = None
-            self._libfabric(match[2], text)
+        elif ("mtl:ofi:prov: " in text or "MPI startup" in text) and (match := _OFI.fullmatch(text)):
+            self.nodes |= {match[1]: None} if match[1] else {}
+            self.provider, name = match[2], match[2].partition(";")[0]
+            self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
         elif "UCX" in text and (match := _UCX.fullmatch(text)):
             # A process's endpoint to itself lists a network, too.
             for lane in (lane for lanes in _UCX_LANES.findall(text) if lanes[:5] != "self/" for lane in lanes.split()):
                 name = lane.partition("/")[0]
                 self._add("ib" if _UCX_VERBS.fullmatch(name) else _UCX_NAMES.get(name, name.lower()), text)
-        elif "MPI startup" in text and (match := _INTEL.fullmatch(text)):
-            self._libfabric(match[1], text)
         else:
             return False
         return True
@@ -77,10 +77,6 @@ class TransportLines:
         """Return the line that states the transport."""
         named = str(self.facts().get("transport", "")).split("+")[0]
         return {"transport": self.lines[named]} if named in self.lines else {}
-
-    def _libfabric(self, provider: str, text: str) -> None:
-        self.provider, name = provider, provider.partition(";")[0]
-        self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
 
     def _add(self, transport: str, text: str) -> None:
         if transport:

@@ -40,23 +40,20 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         layout = engine.read_columns(text.split(), _COLUMNS)
         return engine.Statement(begins=True, layouts=(layout,), finding=engine.unknown_columns(layout, text))
     if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
-        return _average(match[1], text, execution)
+        # Documents quote some of the rows, and the mean of all.
+        busbws, count = [row.figures[""]["busbw"] for row in execution.rows], max(len(execution.rows), 1)
+        low, high = sum(busbw.low for busbw in busbws) / count, sum(busbw.high for busbw in busbws) / count
+        if consistency.printed(match[1]).overlaps(low, high):
+            return engine.Statement(finished=True)
+        meaning = "The printed average is not that of the rows: rows are missing or were altered."
+        found = consistency.warning("average-mismatch", meaning, line=text.strip())
+        return engine.Statement(finished=None, finding=found)
     if "nccom-test" in text and (command := read_words(text, _PROGRAM)) is not None:
         words = " ".join(command[1])
         ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
         facts = {"ranks": int(ranks[1])} if ranks is not None else {}
         return engine.Statement(above=True, end=0, facts=facts, case=collective[1] if collective is not None else None)
     return None
-
-
-def _average(cell: str, text: str, execution: engine.Execution) -> engine.Statement:
-    """Compare the rows with the printed mean: documents quote some of the rows, and the mean of all."""
-    busbws, count = [row.figures[""]["busbw"] for row in execution.rows], max(len(execution.rows), 1)
-    low, high = sum(busbw.low for busbw in busbws) / count, sum(busbw.high for busbw in busbws) / count
-    if consistency.printed(cell).overlaps(low, high):
-        return engine.Statement(finished=True)
-    meaning = "The printed average is not that of the rows: rows are missing or were altered."
-    return engine.Statement(finished=None, finding=consistency.warning("average-mismatch", meaning, line=text.strip()))
 
 
 def _fits(row: engine.Row) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import UNKNOWN_TEST, is_remains, rows_after_restart, unmeasured, warning
-from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
+from fabbench.benchmarks.consistency import UNKNOWN_TEST, rows_after_restart, unmeasured, warning
+from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
 from fabbench.benchmarks.perftest.lines import FACTS, STAGES, read_command
 from fabbench.model.compat import override
@@ -116,9 +116,7 @@ class Terminal(TableReader):
     """Reads what the processes of one stream print, one after another."""
 
     def __init__(self, stream: Stream, step: Marker | None) -> None:
-        table = Table(
-            benchmark="perftest", statement=self._say, fits=self._fits, remains=self._remains, points=lines.points
-        )
+        table = Table(benchmark="perftest", statement=self._say, fits=self._fits, points=lines.points)
         super().__init__(table)
         self.process: Process | None = None
         self._stream, self._step = stream, step
@@ -146,12 +144,6 @@ class Terminal(TableReader):
     def _fits(self, row: Row) -> bool:
         # The second half of a row that was torn within its size has no indent.
         return lines.fits(row) and (row.line.text[:1].isspace() or not self._indented)
-
-    def _remains(self, text: str, layout: Layout) -> bool:
-        # Whole numbers alone may be those of another program.
-        cells = text.split()
-        other = all(map(str.isdigit, cells)) and text[:1].isspace() != self._indented
-        return not other and is_remains(cells, cell_patterns(layout))
 
     def _say(self, text: str, _: Execution | None) -> Statement | None:
         process, match, command = self.process, None, None
