@@ -117,7 +117,6 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
 TABLE = engine.Table(
     benchmark="ucx_perftest",
     case="ucx_perftest",
-    program="ucx_perftest",
     statement=_statement,
     fits=_fits,
     cells=_cells,

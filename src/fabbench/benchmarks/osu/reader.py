@@ -130,7 +130,6 @@ def _command(text: str) -> engine.Statement | None:
     return engine.Statement(above=True, facts=facts, end=end if last else 0)
 
 
-_INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
 _FAILED = lazy(
     r"\s*(?:This (?:test|benchmark) requires .*|MPI_ABORT was invoked on rank .*"
     r"|\[[^\]]*\]\[MPIError\].*|Message too large\..*|Could not (?:allocate|open|initialize|bind) .*"
@@ -145,7 +144,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         return _comment(text.strip(), execution)
     if "osu_" in text and (command := _command(text)) is not None:
         return command
-    return engine.Statement(wrong=1) if _INVALID.fullmatch(text) else None
+    return engine.Statement(wrong=1) if text.lstrip().startswith("DATA VALIDATION ERROR: ") else None
 
 
 def _comment(text: str, execution: engine.Execution) -> engine.Statement:
@@ -163,13 +162,6 @@ def _comment(text: str, execution: engine.Execution) -> engine.Statement:
     return engine.Statement(facts=facts) if facts else _header(text, execution) or engine.NO_MEANING
 
 
-_ROW_BEGINS = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
-
-
-def _remains(text: str, layout: engine.Layout) -> bool:
-    return _ROW_BEGINS.match(text) is not None or is_remains(text.split(), engine.cell_patterns(layout))
-
-
 def _fits(row: engine.Row) -> bool:
     bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
     if bandwidth is not None and rate is not None and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
@@ -177,6 +169,13 @@ def _fits(row: engine.Row) -> bool:
     return engine.is_ascending(row)
 
 
+_NUMBER = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
 TABLE = engine.Table(
-    benchmark="osu", program="OSU", statement=_statement, failed=_FAILED, failing="osu_", fits=_fits, remains=_remains
+    benchmark="osu",
+    program="OSU",
+    statement=_statement,
+    failed=_FAILED,
+    failing="osu_",
+    fits=_fits,
+    remains=lambda text, layout: bool(_NUMBER.match(text)) or is_remains(text.split(), engine.cell_patterns(layout)),
 )

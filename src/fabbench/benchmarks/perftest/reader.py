@@ -194,10 +194,8 @@ class Terminal(TableReader):
         if cycles or any(column.metric == "latency" for column in layouts[0]):
             # It prints half of the round trip, or all of it (`rtt_factor` in the source).
             way = "round-trip" if {"read", "atomic"} & {*process.case.split("_")} else "one-way" if process.case else ""
-        elif process.share:
-            direction = "uni"
-        elif process.case.endswith("_bw"):
-            direction = "bi" if process.both else "uni" if process.titled else ""
+        elif process.share or process.case.endswith("_bw"):
+            direction = "bi" if process.both and not process.share else "uni" if process.titled or process.share else ""
         if process.share:
             # What one side sent, in a test of both directions. Which side depends on who printed it.
             side = (_OTHER.get(side, "") if process.share == "remote" else side) or process.share
