@@ -14,7 +14,7 @@ from fabbench.model.compat import override
 
 if TYPE_CHECKING:
     from fabbench.benchmarks.fabtests.plan import FabtestsWork
-    from fabbench.benchmarks.fabtests.reader import FabtestsReader
+    from fabbench.benchmarks.libfabric.reader import PairReader
 
 
 class Fabtests(LibfabricBenchmark):
@@ -27,11 +27,7 @@ class Fabtests(LibfabricBenchmark):
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = (
-        *("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total "),
-        *(f"{digit}s" for digit in range(10)),
-    )
-    """A row without a header has a time, such as ``0.01s``."""
+    first_words = ("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
@@ -50,10 +46,11 @@ class Fabtests(LibfabricBenchmark):
     """
 
     @override
-    def reader(self) -> "FabtestsReader":
-        from fabbench.benchmarks.fabtests.reader import FabtestsReader
+    def reader(self) -> "PairReader":
+        from fabbench.benchmarks.fabtests.reader import NEWEST, TABLE
+        from fabbench.benchmarks.libfabric.reader import PairReader
 
-        return FabtestsReader()
+        return PairReader(TABLE, NEWEST)
 
     @override
     def work_type(self) -> "type[FabtestsWork]":
