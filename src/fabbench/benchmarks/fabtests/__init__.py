@@ -6,15 +6,10 @@ prints no closing line.
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import Signature
 from fabbench.benchmarks.libfabric import LibfabricBenchmark
 from fabbench.model.compat import override
-
-if TYPE_CHECKING:
-    from fabbench.benchmarks.fabtests.plan import FabtestsWork
-    from fabbench.benchmarks.libfabric.reader import PairReader
 
 
 class Fabtests(LibfabricBenchmark):
@@ -44,19 +39,6 @@ class Fabtests(LibfabricBenchmark):
 
     Example: fabbench run fabtests --on prod --efa --memory cuda
     """
-
-    @override
-    def reader(self) -> "PairReader":
-        from fabbench.benchmarks.fabtests.reader import NEWEST, TABLE
-        from fabbench.benchmarks.libfabric.reader import PairReader
-
-        return PairReader(TABLE, NEWEST)
-
-    @override
-    def work_type(self) -> "type[FabtestsWork]":
-        from fabbench.benchmarks.fabtests.plan import FabtestsWork
-
-        return FabtestsWork
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

@@ -10,7 +10,7 @@ from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, 
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
-from fabbench.benchmarks.libfabric.reader import Process
+from fabbench.benchmarks.libfabric.reader import PairReader, Process
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
@@ -116,7 +116,7 @@ def _result(text: str) -> Statement | None:
     return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "") if match else None
 
 
-TABLE = Table(
+_TABLE = Table(
     benchmark="fabtests",
     program="",
     statement=_statement,
@@ -126,4 +126,11 @@ TABLE = Table(
     cells=_cells,
     remains=_remains,
 )
-NEWEST = read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS)
+_NEWEST = read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS)
+
+
+class FabtestsReader(PairReader):
+    """Reads one stream group."""
+
+    def __init__(self) -> None:
+        super().__init__(_TABLE, _NEWEST)

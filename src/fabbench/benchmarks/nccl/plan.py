@@ -50,7 +50,6 @@ _OWN_LONG = (
     *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
     *("--iters", "--warmup_iters", "--check", "--op", "--root"),
 )
-LARGEST_OVER_SOCKETS = 4 << 30
 
 
 def _collective(text: str) -> str:
@@ -161,6 +160,12 @@ class NcclWork:
         if self.devices:
             return nccl_env.why_no_choice(fabric, host, self.devices)
         return nccl_env.why_unsupported(fabric, host)
+
+    def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
+        """Return the NICs of a host that can be measured one by one."""
+        if self.nics is not None:
+            raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
+        return (self.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""

@@ -7,7 +7,7 @@ from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.fabrics import AUTO, INTRA_HOST
+from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Choice, Whole
 from fabbench.model.options import option, unique
@@ -37,8 +37,7 @@ INSTALL = (
 )
 # These print one row for each requested size, in any release.
 _PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
-_LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
-"""Providers that NVSHMEM's libfabric transport supports (NVSHMEM_LIBFABRIC_PROVIDER)."""
+_NO_SOCKETS = "its transports are ibrc, ibgda, ucx and libfabric with cxi, efa or verbs; it has no sockets."
 _EFA = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
@@ -111,7 +110,11 @@ class NvshmemWork:
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        folders = {name: _folder(name) for name in self.tests}
+        folders = {}
+        for name in self.tests:
+            on_host = name in {"bw", "latency", "stream_latency"} or name.endswith("_on_stream")
+            where, kind = "host" if on_host else "device", "pt-to-pt" if name in PAIRS else "coll"
+            folders[name] = f"{_PERFTEST}/{where}/{kind}"
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -122,12 +125,17 @@ class NvshmemWork:
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
-            return why_unsupported(fabric)
+            return _NO_SOCKETS
         return "" if fabric == "ucx" else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per perftest."""
-        _check(fabric, hosts)
+        if any(host.virtual for host in hosts):
+            hint = "Leave out --virtual-nodes; --fabric p2p measures inside one host."
+            raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
+        if len(hosts) == 1 and fabric != "p2p":
+            only = f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one."
+            raise MachineError(only, hint="Specify a second host, or measure --fabric p2p.")
         return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
@@ -152,9 +160,8 @@ class NvshmemWork:
         gpus = nccl_env.gpus_per_host(hosts)
         if name in PAIRS:
             if len(hosts) > 2:
-                raise RequestError(
-                    f"{name} takes two PEs, but there are {len(hosts)} hosts.", hint="Choose two: --nodes 2."
-                )
+                many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
+                raise RequestError(many, hint="Choose two: --nodes 2.")
             return 2 // len(hosts)
         return self.pes_per_host or gpus
 
@@ -180,39 +187,12 @@ class NvshmemWork:
         return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
 
 
-def reject_unsupported(fabrics: Sequence[str]) -> None:
+def advice(work: NvshmemWork, fabrics: Sequence[str]) -> Sequence[str]:
     """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
+    del work
     for fabric in fabrics:
         if fabric not in {*_TRANSPORTS, AUTO}:
-            raise RequestError(
-                f"{fabric} cannot be measured with NVSHMEM: {why_unsupported(fabric)}",
-                hint=f"One of {', '.join(_TRANSPORTS)}.",
-            )
-
-
-def why_unsupported(fabric: str) -> str:
-    """Explain why NVSHMEM cannot use a fabric."""
-    comparison = " --ab compares with tcp." if fabric == "ab" else ""
-    return (
-        f"its transports are ibrc, ibgda, ucx and libfabric with {', '.join(sorted(_LIBFABRIC))}; it has no "
-        f"sockets.{comparison}"
-    )
-
-
-def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    if any(host.virtual for host in hosts):
-        raise RequestError(
-            "NVSHMEM does not support --virtual-nodes.",
-            hint="Leave out --virtual-nodes; --fabric p2p measures inside one host.",
-        )
-    if len(hosts) == 1 and fabric != "p2p":
-        raise MachineError(
-            f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one.",
-            hint="Specify a second host, or measure --fabric p2p.",
-        )
-
-
-def _folder(program: str) -> str:
-    if program in PAIRS:
-        return f"{_PERFTEST}/{'host' if program in {'bw', 'latency', 'stream_latency'} else 'device'}/pt-to-pt"
-    return f"{_PERFTEST}/{'host' if program.endswith('_on_stream') else 'device'}/coll"
+            why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
+            hint = " --ab compares with tcp." if fabric == AB else ""
+            raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
+    return ()

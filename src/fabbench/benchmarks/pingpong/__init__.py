@@ -15,7 +15,6 @@ from fabbench.model.compat import override
 
 if TYPE_CHECKING:
     from fabbench.benchmarks.pingpong.plan import PingpongWork
-    from fabbench.benchmarks.pingpong.reader import PingpongReader
     from fabbench.model.hosts import Host
 
 
@@ -43,12 +42,6 @@ class Pingpong(LibfabricBenchmark):
     """
 
     @override
-    def reader(self) -> "PingpongReader":
-        from fabbench.benchmarks.pingpong.reader import PingpongReader
-
-        return PingpongReader()
-
-    @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":
         return replace(work, all_domains=work.domain is None)
 
@@ -59,12 +52,6 @@ class Pingpong(LibfabricBenchmark):
     @override
     def on_nic(self, work: "PingpongWork", nic: str) -> "PingpongWork":
         return replace(work, domain=nic, all_domains=False)
-
-    @override
-    def work_type(self) -> "type[PingpongWork]":
-        from fabbench.benchmarks.pingpong.plan import PingpongWork
-
-        return PingpongWork
 
 
 BENCHMARK = Pingpong()

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.benchmarks.nvshmem.plan import COLLECTIVES, PAIRS, NvshmemWork, reject_unsupported
+from fabbench.benchmarks.nvshmem import BENCHMARK
+from fabbench.benchmarks.nvshmem.plan import COLLECTIVES, PAIRS, NvshmemWork
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AUTO
@@ -99,8 +100,7 @@ def test_no_program_is_a_pair_and_a_collective() -> None:
 def test_nvshmem_has_no_sockets(fabric: str) -> None:
     assert "it has no sockets" in NvshmemWork().why_unsupported(fabric, A)
     with pytest.raises(RequestError, match="it has no sockets"):
-        reject_unsupported(("efa", fabric))
-    reject_unsupported(("efa", AUTO))
+        BENCHMARK.advice(NvshmemWork(), ("efa", AUTO, fabric))
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
