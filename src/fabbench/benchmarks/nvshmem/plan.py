@@ -11,7 +11,7 @@ from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Choice, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
 PAIRS = (
@@ -136,34 +136,21 @@ class NvshmemWork:
         if len(hosts) == 1 and fabric != "p2p":
             only = f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one."
             raise MachineError(only, hint="Specify a second host, or measure --fabric p2p.")
-        return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
+        gpus, given, commands = nccl_env.gpus_per_host(hosts), self._environment(fabric, hosts), {}
+        for name in self.tests:
+            if name in PAIRS and len(hosts) > 2:
+                many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
+                raise RequestError(many, hint="Choose two: --nodes 2.")
+            each = 2 // len(hosts) if name in PAIRS else self.pes_per_host or gpus
+            words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
+            commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
+        limits = self.timeout_s, self.silence_s
+        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
         del hosts
         return Proof(fabric=fabric)
-
-    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
-        each = self._pes(name, hosts)
-        words = (*self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
-        return Step(
-            id=f"{execution}/{name}",
-            label=name,
-            shape=Shape.MPI,
-            commands=nccl_env.rank_commands((name, *words), fabric, hosts, self._environment(fabric, hosts), each),
-            timeout_s=self.timeout_s,
-            silence_s=self.silence_s,
-            facts={"benchmark": "nvshmem", "test": name, "ranks": each * len(hosts)},
-        )
-
-    def _pes(self, name: str, hosts: Sequence[Host]) -> int:
-        gpus = nccl_env.gpus_per_host(hosts)
-        if name in PAIRS:
-            if len(hosts) > 2:
-                many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
-                raise RequestError(many, hint="Choose two: --nodes 2.")
-            return 2 // len(hosts)
-        return self.pes_per_host or gpus
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {
