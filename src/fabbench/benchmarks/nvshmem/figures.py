@@ -5,8 +5,7 @@ From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): po
 is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
 total from 3.3.9 on.
 
-Tables do not mention the network. A setting names one but proves nothing; the output of NVSHMEM_DEBUG=INFO
-shows which transport and provider are used.
+Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which transport and provider are used.
 """
 
 import math
@@ -18,7 +17,7 @@ from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
 from fabbench.benchmarks.engine import Execution, Note, Row
 from fabbench.benchmarks.nvshmem import text
-from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, collective
+from fabbench.benchmarks.nvshmem.text import collective
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
 from fabbench.model.patterns import lazy
@@ -70,10 +69,6 @@ class _Said:
 
     def first(self, kind: str) -> Note:
         return next(iter(self.all(kind)), Note(""))
-
-    def setting(self, name: str, shown: str = "") -> Note:
-        """Return what debug text shows, else how the variable was set last."""
-        return self.first(shown) if shown in self.notes else next(reversed(self.all(name)), Note(""))
 
 
 def _eras_of(version: str) -> frozenset[str]:
@@ -209,22 +204,22 @@ def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
 
 
 def _add_network(record: Record, said: _Said) -> None:
-    """Add the network that debug text and settings name.
+    """Add the network that debug text shows: settings prove nothing.
 
-    Debug text overrides settings. With PEs on two or more hosts, the transport that NVSHMEM reports as
-    initialized carried the data; on one host without any, PEs access each other's memory directly.
+    With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the data; on one host
+    without any, PEs access each other's memory directly.
     """
-    transport, provider = said.setting(TRANSPORT, "transport"), said.setting(PROVIDER, "provider")
-    name, shown, found = transport.value, "transport" in said.notes, dict[str, Note]()
+    transport, provider, found = said.first("transport"), said.first("provider"), dict[str, Note]()
+    name = transport.value
     if name == "libfabric":
         found = {"provider": provider, "fabric": said.first("fabric")}
         name = "efa" if provider.value in {"efa", "efa-direct"} else f"{name}-{provider.value}".strip("-")
     name = "ib" if name in {"ibrc", "ibdevx", "ibgda"} else name
-    if name == "none" and shown and record.facts.get("hosts") == 1:
+    if name == "none" and record.facts.get("hosts") == 1:
         found["transport"] = transport._replace(value="p2p")
     elif name != "none":
         found["network"] = transport._replace(value=name)
-        found |= {"transport": found["network"]} if shown and int(record.facts.get("hosts", 0)) > 1 else {}
+        found |= {"transport": found["network"]} if int(record.facts.get("hosts", 0)) > 1 else {}
     record.facts |= {name: each.value for name, each in found.items() if each.value}
     record.evidence |= {name: each.line for name, each in found.items() if each.value}
 
@@ -235,8 +230,6 @@ def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
     if said.copies:
         record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
     record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
-    if "usage" in said.notes and not said.rows and not record.failures:
-        record.failures.append("The program printed its usage text instead of running.")
     below = sum(each.rows >= said.rows for each in said.all("options"))
     if said.rows and below and said.dumps - below == len(said.pes):
         record.incomplete = "Below the last row the options of another execution are printed, and it has no row."
@@ -254,7 +247,6 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
     record, ranks = said.record, said.record.facts.get("ranks")
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
-    yield from _settings(said)
     yield from _ambiguities(rows, said, factor, meaning)
     figures = ((row.size, each) for row in rows for of in row.figures.values() for each in of.values())
     unread = [size for size, each in figures if each.high == math.inf]
@@ -268,11 +260,6 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
         yield warning("sizes-mislabelled", meaning, f"Begin with -b {4 * ranks} or less.")
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    above = [*(each.rows for each in said.all("header")), said.rows]
-    if (empty := sum(map(int.__eq__, above, above[1:]))) and not record.damaged:
-        meaning = f"{empty} table{'s have' if empty > 1 else ' has'} no row."
-        advice = "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b)."
-        yield note("empty-tables", meaning, advice)
     passed = [*(each for each in said.all("error") if each.rows < said.rows), *said.all("warning")]
     for words, count in merged(Counter(each.value for each in passed).items())[:5]:
         line = words[max(words.find("NVSHMEM WARN"), 0) :]
@@ -298,19 +285,6 @@ def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) ->
         yield warning("size-per-pe", what, advice)
     if any("threads" in row.labels for row in rows):
         yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
-    if said.version and rows and not said.eras & _eras_of(said.version):
-        what = f"The library reports NVSHMEM {said.version}; units and sizes are those of the tables' layout"
-        yield note("version-mismatch", f"{what} ({' or '.join(sorted(said.eras))}).")
-
-
-def _settings(said: _Said) -> Iterator[Finding]:
-    transport, provider = said.setting(TRANSPORT), said.setting(PROVIDER)
-    if provider.value and transport.value != "libfabric":
-        meaning = f"{PROVIDER} applies to libfabric only, and {TRANSPORT} is {transport.value or 'not shown'}."
-        yield warning("provider-unused", meaning, f"Set {TRANSPORT}=libfabric for every PE.", line=provider.line)
-    if transport.value == "libfabric" and not provider.value:
-        meaning = f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi)."
-        yield warning("provider-unset", meaning, f"Set {PROVIDER} too: efa for EFA.", line=transport.line)
 
 
 def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
@@ -327,15 +301,10 @@ def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
     # These divide a message among thread blocks, and print a row for each size.
     least = 8 * (options.get("number of ctas", 0) or 32)
     if small := {size for size in sizes if 0 < size < least}:
-        meaning = f"Below {format_size(least)} (8 bytes for each of {least // 8} thread blocks) no data is moved:"
-        yield warning(
-            "moves-nothing",
-            f"{meaning} the figures at {format_sizes(small)} say nothing.",
-            f"Begin with -b {least}, or use fewer blocks (-c).",
-        )
+        meaning = f"Below {format_size(least)} no data is moved: the figures at {format_sizes(small)} say nothing."
+        yield warning("moves-nothing", meaning, f"Begin with -b {least}, or use fewer thread blocks (-c).")
     low, high, step = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
-    planned = {low * step**power for power in range(64)} if low and step > 1 else set()
-    planned = {size for size in planned if size <= high}
+    planned = {size for power in range(64) if (size := low * step**power) <= high} if low and step > 1 else set()
     if missing := planned - sizes:
         meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
         advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."

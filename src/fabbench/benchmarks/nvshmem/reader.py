@@ -126,7 +126,7 @@ def _header(job: str, layout: Layout, eras: str, execution: Execution | None) ->
     if eras == f"{V31} {V32}" and (misprinted := _misprinted(title)):
         layouts, eras = misprinted, V31
     begins = _begins(job, execution) if job else execution is None
-    said = Statement(begins=begins, layouts=layouts, notes=[Note("header"), Note("eras", eras)])
+    said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
     return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
 
 
@@ -249,7 +249,7 @@ def _remains(text: str, layout: Layout) -> bool:
 
 _MAY_MATTER = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
-    r"|sage|Selected provider|_latency|_bw|on_stream"
+    r"|Selected provider|_latency|_bw|on_stream"
 )
 _COMMAND = lazy(
     r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
@@ -265,7 +265,6 @@ _SHOWN = lazy(
     r"|NVSHMEM INFO \w+ transport skipped in favor of: (?P<none>none)\b"
     r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric (?P<fabric>\S+), nic \S+, hmem"
 )
-_SETTING = lazy(r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)")
 _FATAL = lazy(
     r"This test requires exactly two processes|.*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
     rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
@@ -274,7 +273,7 @@ _FATAL = lazy(
 _MESSAGE = lazy(
     # Too common to begin an execution; the failure may also be that of a transport that was only tried.
     r"(?P<error>.*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with ))"
-    r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)|(?P<usage>\s*[Uu]sage\s*:)"
+    r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)"
     r"|.*\bNVSHMEM (?:INFO|TRACE)\b|Note: (?:Above is full list of options|This test measures full round-trip)"
 )
 
@@ -282,17 +281,16 @@ _MESSAGE = lazy(
 def _around(text: str, execution: Execution | None) -> Statement | None:
     """Read a line of text from the program or NVSHMEM, or a command line."""
     line, none = text.strip()[:LONGEST_QUOTE], execution is None
-    notes = [Note(name, value.lower(), line) for name, value in _SETTING.findall(text)]
-    words, said = " ".join(text.split())[:LONGEST_QUOTE], None
+    notes, words, said = list[Note](), " ".join(text.split())[:LONGEST_QUOTE], None
     if line.startswith("min_size:"):
         return Statement(late=True, begins=_differs(text, execution), notes=[Note("options", text)])
     if pes := _MYPE.findall(text):
         return _pes([Note("pe", *pe) for pe in pes], execution)
     if (match := _COMMAND.fullmatch(text.strip())) is not None:
-        return Statement(above=True, ends=True, end=0, case=match["program"], notes=notes)
+        return Statement(above=True, ends=True, end=0, case=match["program"])
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
-        notes += [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
+        notes = [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
     message = _MESSAGE.match(text) if not none else None
     if _FATAL.match(text):
         said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
@@ -342,7 +340,8 @@ TABLE = Table(
     benchmark="nvshmem",
     program="NVSHMEM",
     statement=_statement,
-    failed=lazy(r"(?!)"),
+    failed=lazy(r"\s*[Uu]sage\s*:.*"),
+    failing="\n",  # never outside of an execution
     fits=is_ascending,
     cells=_cells,
     remains=_remains,
