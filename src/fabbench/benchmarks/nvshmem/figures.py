@@ -94,11 +94,9 @@ def settle(execution: Execution) -> Sequence[Row]:
         for _, table in groupby(execution.rows, key=lambda row: row.table)
         for row in _identified([*table], execution, said, announced=announced)
     ]
-    wrong = {id(row) for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None)}
-    for row in rows:
-        if id(row) in wrong:
-            execution.damage(row.line)
-    rows = [row for row in rows if id(row) not in wrong]
+    for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None):
+        execution.damage(row.line)
+        rows.remove(row)
     implied = _implied_ranks(rows)
     ranks = max(max(said.pes, default=-1) + 1, len(said.pes), implied or 0)
     meanings = [_size_meaning(row, said.eras) for row in rows]
@@ -142,13 +140,11 @@ _SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(text.GA
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     """Return the rows whose figures contradict each other. `ranks`: the number of PEs, if it is certain."""
-    checks: dict[str, list[tuple[Row, Ratios]]] = {}
-    for row in rows:
-        if (allowed := _ratios(row)) is not None:
-            checks.setdefault(collective(row.title), []).append((row, allowed))
-    shapes = (ALL_REDUCE, GATHERING, SAME)
-    found = (consistency.contradictory(each, _SHAPES.get(kind, shapes), ranks) for kind, each in checks.items())
-    return [row for rows in found for row in rows]
+    found = list[Row]()
+    for kind in {collective(row.title) for row in rows}:
+        checks = [(row, each) for row in rows if collective(row.title) == kind and (each := _ratios(row))]
+        found += consistency.contradictory(checks, _SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
+    return found
 
 
 def _ratios(row: Row) -> Ratios | None:
@@ -195,10 +191,12 @@ def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
     labels["scope"] = _SCOPES.get(scope, scope)
     metrics = {name for of in figures.values() for name in of}
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-        both_ways = {0: "uni", 1: "bi"}.get(said.options.get("bidirectional", -1), "")
-        labels["direction"] = text.direction_of(row.title) or both_ways
-    elif "latency" in metrics:
-        labels["way"] = text.way_of(row.title)
+        both_ways, titled = said.options.get("bidirectional", -1), text.DIRECTION.search(row.title)
+        titled_ways = {"": both_ways, "_uni": 0}.get(titled[0] if titled is not None else "", 1)
+        labels["direction"] = {0: "uni", 1: "bi"}.get(titled_ways, "")
+    elif "latency" in metrics:  # the source of the others does not state it
+        title = row.title.lower()
+        labels["way"] = "round-trip" if "ping" in title else "one-way" if "put_latency" in title else ""
     kept = {name: label for name, label in labels.items() if label}
     return row._replace(size=row.size * factor, labels=kept, figures={stat: of for stat, of in figures.items() if of})
 

@@ -8,24 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import (
-    COUNT,
-    NO_MEANING,
-    SIZE,
-    UNKNOWN,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Note,
-    Row,
-    Statement,
-    Table,
-    cell_patterns,
-    is_ascending,
-    read_columns,
-)
+from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
 from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
 from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective, metric_of
 from fabbench.model.messages import LONGEST_QUOTE
@@ -39,12 +24,12 @@ def _real(decimals: str) -> str:
 _TIME = Column("latency", exponent=-6, cell=_real("{6}"))
 _RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))  # GB is 2^30 bytes in some versions: see figures.py
 _MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
-_THREADS = Column(label="threads", cell=COUNT)
+_THREADS = Column(label="threads", cell=engine.COUNT)
 _WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
 _COLUMNS: Mapping[str, Column] = {
     r"size\(b(?:ytes)?\)": SIZE,
     "threads.*": _THREADS,
-    "count": Column(cell=COUNT),
+    "count": Column(cell=engine.COUNT),
     # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
@@ -84,7 +69,7 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
     if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
         layout = _layout(header["box"] or header["names"])
-        if layout[0] in {SIZE, _THREADS} and UNKNOWN not in layout and any(each.exponent for each in layout):
+        if layout[0] in {SIZE, _THREADS} and engine.UNKNOWN not in layout and any(each.exponent for each in layout):
             return _header(header["job"] or "", layout, _eras(bare), execution)
         if execution is not None and not header["box"] and "elems" not in bare:
             return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
@@ -96,13 +81,13 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
         # 3.1 prints this before each row of a job that is not a collective.
         layouts = _misprinted(match[1])
         known = not layouts or execution.layouts == layouts
-        return NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
+        return engine.NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
     return Statement(notes=[Note("eras", V31)]) if _FOOTER.match(text) else None
 
 
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    return read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
+    return engine.read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
 
 
 def _eras(header: str) -> str:
@@ -206,7 +191,7 @@ _PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\
 def _perf(text: str) -> tuple[Statement, str]:
     """Return what a machine-readable row means, and its cells."""
     match = _PERF.fullmatch(text) if len(text) < 400 else None
-    (column,) = read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
+    (column,) = engine.read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
     if match is None or not column.exponent:
         return Statement(layouts=_TITLED, row=True), text
     names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
@@ -241,7 +226,7 @@ def _remains(text: str, layout: Layout) -> bool:
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
     return text[:1] not in {"#", "+"} and (
-        text.startswith("Job Name shmem_") or is_remains(cells, cell_patterns(layout))
+        text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
     )
 
 
@@ -274,14 +259,13 @@ _MESSAGE = lazy(
     # Too common to begin an execution; the failure may also be that of a transport that was only tried.
     r"(?P<error>.*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with ))"
     r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)"
-    r"|.*\bNVSHMEM (?:INFO|TRACE)\b|Note: (?:Above is full list of options|This test measures full round-trip)"
 )
 
 
 def _around(text: str, execution: Execution | None) -> Statement | None:
     """Read a line of text from the program or NVSHMEM, or a command line."""
     line, none = text.strip()[:LONGEST_QUOTE], execution is None
-    notes, words, said = list[Note](), " ".join(text.split())[:LONGEST_QUOTE], None
+    notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
     if line.startswith("min_size:"):
         return Statement(late=True, begins=_differs(text, execution), notes=[Note("options", text)])
     if pes := _MYPE.findall(text):
@@ -291,18 +275,11 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
         notes = [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
-    message = _MESSAGE.match(text) if not none else None
     if _FATAL.match(text):
-        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
-    elif message is not None and message.lastgroup:
-        said = Statement(late=True, notes=[*notes, Note(message.lastgroup, words)])
-    elif notes:
-        said = Statement(above=none, late=True, notes=notes)
-    elif text.startswith("Runtime options after parsing"):
-        said = Statement(begins=none)
-    elif message is not None:
-        said = NO_MEANING
-    return said
+        return Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
+    if not none and (match := _MESSAGE.match(text)) is not None:
+        notes.append(Note(match.lastgroup or "", words))
+    return Statement(above=none, late=True, notes=notes) if notes else None
 
 
 def _differs(text: str, execution: Execution | None) -> bool:
@@ -336,13 +313,13 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     return _around(text, execution) if of_table is None and _MAY_MATTER.search(text) else of_table
 
 
-TABLE = Table(
+TABLE = engine.Table(
     benchmark="nvshmem",
     program="NVSHMEM",
     statement=_statement,
     failed=lazy(r"\s*[Uu]sage\s*:.*"),
     failing="\n",  # never outside of an execution
-    fits=is_ascending,
+    fits=engine.is_ascending,
     cells=_cells,
     remains=_remains,
     settle=settle,
