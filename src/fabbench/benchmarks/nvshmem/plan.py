@@ -4,32 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT
+from fabbench.benchmarks.nvshmem.text import PROGRAM, PROVIDER, TRANSPORT, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Choice, Whole
+from fabbench.model.option_types import Text, Whole
 from fabbench.model.options import option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
-PAIRS = (
-    *("shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_g_bw", "shmem_st_bw", "shmem_atomic_bw"),
-    *("shmem_put_latency", "shmem_get_latency", "shmem_p_latency", "shmem_g_latency"),
-    *("shmem_atomic_latency", "shmem_put_ping_pong_latency", "shmem_p_ping_pong_latency"),
-    *("shmem_signal_ping_pong_latency", "shmem_put_signal_ping_pong_latency"),
-    *("shmem_atomic_ping_pong_latency", "shmem_put_atomic_ping_pong_latency"),
-    *("bw", "latency", "stream_latency"),
-)
-"""Programs that take exactly two PEs."""
-COLLECTIVES = (
-    *("alltoall_latency", "bcast_latency", "fcollect_latency", "reduction_latency", "reducescatter_latency"),
-    *("barrier_latency", "sync_latency", "alltoall_on_stream", "broadcast_on_stream", "fcollect_on_stream"),
-    *("reduction_on_stream", "reducescatter_on_stream", "barrier_on_stream", "barrier_all_on_stream"),
-    *("sync_on_stream", "sync_all_on_stream"),
-)
-"""Programs that take any number of PEs."""
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "
@@ -69,11 +53,11 @@ class NvshmemWork:
     """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
-        Choice((*PAIRS, *COLLECTIVES), "NAME"),
+        Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),
         "The perftest, such as alltoall_latency. Can be given several times.",
         "--test",
         many=unique,
-        default=PAIRS[:1],
+        default=("shmem_put_bw",),
     )
     min_bytes: int = min_bytes("8")
     max_bytes: int = max_bytes("64M")
@@ -93,11 +77,7 @@ class NvshmemWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for unknown programs, and for options given twice."""
-        for name in self.tests:
-            if name not in {*PAIRS, *COLLECTIVES}:
-                known = ", ".join((*PAIRS, *COLLECTIVES))
-                raise RequestError(f"NVSHMEM has no perftest {name}.", hint=f"One of {known}.")
+        """Raise RequestError for options given twice, and sizes that are no sweep."""
         own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
         nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
         _ = self.sweep
@@ -113,7 +93,7 @@ class NvshmemWork:
         folders = {}
         for name in self.tests:
             on_host = name in {"bw", "latency", "stream_latency"} or name.endswith("_on_stream")
-            where, kind = "host" if on_host else "device", "pt-to-pt" if name in PAIRS else "coll"
+            where, kind = "host" if on_host else "device", "coll" if collective(name) else "pt-to-pt"
             folders[name] = f"{_PERFTEST}/{where}/{kind}"
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
@@ -138,10 +118,10 @@ class NvshmemWork:
             raise MachineError(only, hint="Specify a second host, or measure --fabric p2p.")
         gpus, given, commands = nccl_env.gpus_per_host(hosts), self._environment(fabric, hosts), {}
         for name in self.tests:
-            if name in PAIRS and len(hosts) > 2:
+            if len(hosts) > 2 and not collective(name):
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
-            each = 2 // len(hosts) if name in PAIRS else self.pes_per_host or gpus
+            each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
             words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
         limits = self.timeout_s, self.silence_s
