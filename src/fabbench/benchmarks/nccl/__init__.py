@@ -1,7 +1,6 @@
 """nccl-tests (and rccl-tests): all_reduce_perf, alltoall_perf and the others."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -70,10 +69,6 @@ class Nccl(PackagedBenchmark):
     @override
     def nics(self, work: "NcclWork", fabric: str, host: "Host") -> Sequence[str]:
         return work.nics_of(fabric, host)
-
-    @override
-    def on_nic(self, work: "NcclWork", nic: str) -> "NcclWork":
-        return replace(work, devices=(nic,))
 
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:

@@ -103,12 +103,11 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
     A row that cannot be read, or contradicts itself, is damaged.
     """
     readers: dict[Layout, RowReader] = {}
-    line, counted = 1, 0
     while True:
         at = match.end() if (match := _GAP.match(text, at)) else at
         if text[at : at + 1] == "]":
             return text[at + 1 :]
-        line, counted = line + text.count("\n", counted, at), at
+        line = 1 + text.count("\n", 0, at)
         try:
             element, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
