@@ -164,22 +164,16 @@ class LibfabricWork:
         facts: dict[str, str | int] = {"benchmark": self.benchmark}
         if self.benchmark != self.program.removeprefix("fi_"):
             facts |= {"program": self.program, "provider": provider(fabric)}
-        facts["endpoint"], device = self.endpoint_on(fabric), ""
-        iterations, name = self.iterations_on(fabric, size), "all" if size is None else str(size)
+        facts["endpoint"] = self.endpoint_on(fabric)
+        iterations = self.iterations_on(fabric, size)
         if size is not None and iterations is not None:
             facts |= {"size": size, "iterations": iterations}
         if self.is_by_domain(fabric):
-            facts |= {"device": (device := _device(rail.client)), "domain": rail.client}
+            facts |= {"device": _device(rail.client), "domain": rail.client}
             facts |= {"server_domain": rail.server} if rail.server != rail.client else {}
             facts |= {"together": "yes"} if self.together and rail.count > 1 else {}
-        return Step(
-            id=f"{execution}/{device}{'-' if device else ''}{name}",
-            label=f"{device} {'all sizes' if size is None else format_size(size)}".strip(),
-            shape=Shape.PAIR,
-            commands=tuple(self._command(fabric, hosts, rail, size, role) for role in ("server", "client")),
-            timeout_s=self.timeout_s,
-            facts=facts,
-        )
+        commands = tuple(self._command(fabric, hosts, rail, size, role) for role in ("server", "client"))
+        return pair_step(execution, commands, facts, timeout_s=self.timeout_s)
 
     def _command(self, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None, role: str) -> Command:
         name, iterations, client = provider(fabric), self.iterations_on(fabric, size), role == "client"
@@ -199,6 +193,21 @@ class LibfabricWork:
         )
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
         return Command(argv=argv, role=role, host=at, env=env, unset=("FI_PROVIDER",))
+
+
+def pair_step(
+    execution: str, commands: tuple[Command, ...], facts: Mapping[str, str | int], *, timeout_s: float
+) -> Step:
+    """Return the step of a server and a client, named after the `device` and the `size` in its facts."""
+    device, size = str(facts.get("device", "")), facts.get("size")
+    return Step(
+        id=f"{execution}/{device}{'-' if device else ''}{'all' if size is None else size}",
+        label=f"{device} {'all sizes' if size is None else format_size(int(size))}".strip(),
+        shape=Shape.PAIR,
+        commands=commands,
+        timeout_s=timeout_s,
+        facts=facts,
+    )
 
 
 def _device(domain: str) -> str:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.packaged import PackagedBenchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 from fabbench.model.fabrics import AB
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fabbench.model.log import Record
 
 
-class Nccl(PackagedBenchmark):
+class Nccl(RunBenchmark):
     """The benchmark ``nccl``: the nccl-tests programs."""
 
     name = "nccl"

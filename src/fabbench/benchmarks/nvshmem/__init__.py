@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.packaged import PackagedBenchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
 
-class Nvshmem(PackagedBenchmark):
+class Nvshmem(RunBenchmark):
     """The benchmark ``nvshmem``."""
 
     name = "nvshmem"
