@@ -68,7 +68,6 @@ def _say(execution: NcclExecution, lines: Iterator[str]) -> None:
 
 
 def _head(head: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines above the rows."""
     config, args = head["config"], head.get("args")
     if isinstance(args, list) and args:
         yield f"# Collective test starting: {args[0]}"

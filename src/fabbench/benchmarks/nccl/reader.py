@@ -162,7 +162,6 @@ class NcclExecution:
         return record
 
     def _facts(self) -> dict[str, str | int]:
-        """Return what was run, and where."""
         words = {kind: statement.words for kind, statement in self._said.items()}
         facts, hosts = dict[str, str | int](), [host for host, _ in self._devices.values()]
         if "version" in words:

@@ -143,7 +143,9 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     found = list[Row]()
     for kind in {collective(row.title) for row in rows}:
         checks = [(row, each) for row in rows if collective(row.title) == kind and (each := _ratios(row))]
-        found += consistency.contradictory(checks, _SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
+        shapes = _SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME))
+        formula = consistency.choose_formula([each for _, each in checks], shapes, ranks)
+        found += [row for row, each in checks if formula is not None and not formula.fits(each)]
     return found
 
 
@@ -223,7 +225,6 @@ def _add_network(record: Record, said: _Said) -> None:
 
 
 def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
-    """Add how the execution ended."""
     errors = dict.fromkeys(each.value for each in said.all("error") if each.rows >= said.rows)
     if said.copies:
         record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
@@ -241,7 +242,6 @@ _LOG_VERSION = "The log does not state the version: with NVSHMEM_VERSION=1 it ha
 
 
 def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
-    """Yield what users should know about these numbers."""
     record, ranks = said.record, said.record.facts.get("ranks")
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
