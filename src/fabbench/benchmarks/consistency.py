@@ -248,7 +248,8 @@ def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], r
     if best is not None and 2 * votes(best) > len(rows):
         return best
     # Where the ratio of the two rates is precise enough to tell formulas apart.
-    sharp = ([row for row in rows if 0 < row.bus_low and row.bus_high < 1.2 * row.bus_low] or rows)[:_ROWS_TO_SETTLE]
+    sharp = [row for row in rows if row.bus_low > 0 and row.bus_high < 1.2 * row.bus_low]
+    sharp = (sharp or [*rows])[:_ROWS_TO_SETTLE]
     computed = (shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row))
     best = max(dict.fromkeys((*stated, *computed)), key=votes, default=None)
     few = 0 < len(shapes) <= _SHAPES_OF_ONE
