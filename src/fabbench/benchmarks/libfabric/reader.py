@@ -253,13 +253,10 @@ class PairReader(TableReader):
             if "side" in above.facts or line.number + 1 == self._line.number:
                 said = said._replace(facts={**above.facts, **said.facts})
         side = str(said.facts.get("side", ""))
-        if said.layouts or said.case is not None:
-            if not self._pair.at(stream).takes(said, side):
-                if self._pair.step is None:
-                    before += self.close()
-                self._pair.at(stream, another=True)
-        elif not self._pair.is_open and not said.failure:
-            return None
+        if (said.layouts or said.case is not None) and not self._pair.at(stream).takes(said, side):
+            if self._pair.step is None:
+                before += self.close()
+            self._pair.at(stream, another=True)
         pair, process = self._pair, self._pair.at(stream)
         pair.is_open, self._open = True, process
         process.expect(side)

@@ -96,8 +96,6 @@ def _eras(header: str) -> str:
         return V2 if header[0] == "|" and "(us)" not in header else V1
     if " count " in header or " -> " in header:
         return V33
-    if "busbw" in header:
-        return f"{V31} {V32}"
     # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
     return f"{V31} {V32} {V33}" if "latency" in header else f"{V32} {V33}"
 
@@ -108,8 +106,6 @@ def _header(job: str, layout: Layout, eras: str, execution: Execution | None) ->
     if CUT_JOB.fullmatch(title) or (collective(title) and any(each.metric == _RATE.metric for each in layout)):
         return None  # the test of the rows is unknown, but there was a title
     layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in UNSIZED else layout,)
-    if eras == f"{V31} {V32}" and (misprinted := _misprinted(title)):
-        layouts, eras = misprinted, V31
     begins = _begins(job, execution) if job else execution is None
     said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
     return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
@@ -212,7 +208,6 @@ def _cells(text: str) -> Cells:
 
 
 _BOXED = lazy(r"\|(?:\s*[^\s|]+\s*\|)+")
-_TORN_BOX = lazy(r"\|\s*\d.*[^|]|\|\s*\d+\s*(?:\|.*)?|\|.*\.(?:\d\d|\d{6})\s*\|")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
@@ -221,8 +216,6 @@ def _remains(text: str, layout: Layout) -> bool:
     if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
         torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
-    if text[:1] == "|" and (len(layout) == 2 or "=" in layout[-1].stat):
-        return _TORN_BOX.fullmatch(text) is not None
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
     return text[:1] not in {"#", "+"} and (
