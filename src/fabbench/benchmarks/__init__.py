@@ -7,6 +7,7 @@ listed. It does not know where it runs. Other distributions register theirs in t
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
@@ -155,8 +156,8 @@ class Benchmark(ABC):
         return ()
 
     def on_nic(self, work: Any, nic: str) -> Any:
-        """Return the work changed to measure over one of `nics` on each host."""
-        raise NotImplementedError
+        """Return the work changed to measure over one of `nics` on each host, where its field is `devices`."""
+        return replace(work, devices=(nic,))
 
     def is_document(self, head: bytes) -> bool:
         """Return whether a file that begins like this looks like its own document format, such as JSON."""

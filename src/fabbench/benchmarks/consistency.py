@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
@@ -155,11 +155,6 @@ class Ratios(NamedTuple):
     bus_low: float
     bus_high: float
 
-    @property
-    def is_sharp(self) -> bool:
-        """Return whether the ratio of the two rates is precise enough to tell formulas apart."""
-        return self.bus_low > 0 and self.bus_high < 1.2 * self.bus_low
-
 
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
     """Return the ratios of a row. Pass `ANYTHING` for a time that is not printed or not that of the rate."""
@@ -252,7 +247,9 @@ def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], r
     best = max(stated, key=votes, default=None)
     if best is not None and 2 * votes(best) > len(rows):
         return best
-    sharp = ([row for row in rows if row.is_sharp] or rows)[:_ROWS_TO_SETTLE]
+    # Where the ratio of the two rates is precise enough to tell formulas apart.
+    sharp = [row for row in rows if row.bus_low > 0 and row.bus_high < 1.2 * row.bus_low]
+    sharp = (sharp or [*rows])[:_ROWS_TO_SETTLE]
     computed = (shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row))
     best = max(dict.fromkeys((*stated, *computed)), key=votes, default=None)
     few = 0 < len(shapes) <= _SHAPES_OF_ONE
@@ -261,15 +258,6 @@ def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], r
         return shapes[0].of(2) if few else None
     # If the collective is unknown, rows that no formula explains may have another formula.
     return best if few or 2 * votes(best) >= len(rows) else None
-
-
-R = TypeVar("R")
-
-
-def contradictory(rows: Sequence[tuple[R, Ratios]], shapes: Sequence[BandwidthFormula], ranks: int | None) -> list[R]:
-    """Return the rows of one table that contradict the formula that most of them fit."""
-    formula = choose_formula([allowed for _, allowed in rows], shapes, ranks)
-    return [] if formula is None else [row for row, allowed in rows if not formula.fits(allowed)]
 
 
 _CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")

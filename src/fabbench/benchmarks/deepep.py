@@ -6,8 +6,9 @@ states how many bytes are sent; the times of send and recv alone are not read. R
 
 from collections.abc import Iterator, Sequence
 
-from fabbench.benchmarks import Benchmark, Reader, Reading, Signature
+from fabbench.benchmarks import Reader, Reading, Signature
 from fabbench.benchmarks.consistency import is_ordered, note, printed
+from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Line, Point, Record
 from fabbench.model.patterns import lazy
@@ -84,17 +85,13 @@ class DeepepReader(Reader):
         return (*record.points, record)
 
 
-class Deepep(Benchmark):
+class Deepep(ReadBenchmark):
     """The benchmark ``deepep``."""
 
     name = "deepep"
     default_metrics = ("bandwidth", "time")
     signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine bandwidth: "),)
     first_words = ("[tuning] Best ", "Dispatch bandwidth", "combine bandwidth")
-
-    @override
-    def reader(self) -> DeepepReader:
-        return DeepepReader()
 
 
 BENCHMARK = Deepep()

@@ -13,7 +13,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.hosts import Host
 from fabbench.model.messages import listed
-from fabbench.model.plan import Command, Proof
+from fabbench.model.plan import Command, Proof, Shape, Step
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -229,6 +229,24 @@ def rank_commands(
         started.append(Command(argv=(program, *argv[1:]), env={**given.env, **host_id}, unset=unset))
     groups = [list(group) for _, group in groupby(started)]
     return tuple(replace(group[0], ranks=each * len(group)) for group in groups)
+
+
+def rank_steps(
+    execution: str, kinds: tuple[str, str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
+) -> tuple[Step, ...]:
+    """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence."""
+    return tuple(
+        Step(
+            id=f"{execution}/{name}",
+            label=name,
+            shape=Shape.MPI,
+            commands=each,
+            facts={"benchmark": kinds[0], kinds[1]: name, "ranks": sum(command.ranks for command in each)},
+            timeout_s=limits[0],
+            silence_s=limits[1],
+        )
+        for name, each in commands.items()
+    )
 
 
 def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:

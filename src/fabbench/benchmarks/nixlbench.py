@@ -6,9 +6,9 @@ Until August 2025 it printed six significant digits without trailing zeros, and 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Benchmark, Signature, engine
+from fabbench.benchmarks import Signature, engine
 from fabbench.benchmarks.consistency import Printed, printed, product
-from fabbench.model.compat import override
+from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.model.patterns import lazy
 
 _OLD, _RATE, _TIME = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?", r"\d{1,18}\.\d{6}", r"\d{1,18}\.\d"
@@ -76,7 +76,7 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-_TABLE = engine.Table(
+TABLE = engine.Table(
     benchmark="nixlbench",
     program="nixlbench",
     case="nixlbench",
@@ -87,7 +87,7 @@ _TABLE = engine.Table(
 )
 
 
-class Nixlbench(Benchmark):
+class Nixlbench(ReadBenchmark):
     """The benchmark ``nixlbench``."""
 
     name = "nixlbench"
@@ -96,10 +96,6 @@ class Nixlbench(Benchmark):
     resolution = MappingProxyType({"latency": (1e-7,)})
     signatures = (Signature("Block Size (B)", r"Block Size \(B\) +Batch Size +"),)
     first_words = ("Block Size (B)", "Backend (", "seg type (", "Op type (", "Num threads (")
-
-    @override
-    def reader(self) -> engine.TableReader:
-        return engine.TableReader(_TABLE)
 
 
 BENCHMARK = Nixlbench()

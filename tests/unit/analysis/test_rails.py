@@ -157,7 +157,7 @@ def test_datagrams_have_domains_of_their_own() -> None:
 def test_all_domains_of_a_fabric_that_has_none() -> None:
     (step,) = execution_of(PingpongWork(sizes=(64,), all_domains=True), "tcp", P4D).steps
     assert "device" not in step.facts
-    with pytest.raises(MachineError, match="lists no domain of its provider efa"):
+    with pytest.raises(MachineError, match="lists no such domain of its provider efa"):
         execution_of(PingpongWork(sizes=(64,), all_domains=True), "efa", replace(P4D, domains={}))
     with pytest.raises(RequestError, match="mutually exclusive"):
         PingpongWork(sizes=(64,), all_domains=True, domain="x")

@@ -24,7 +24,7 @@ MB = 1 << 20
     ],
 )
 def test_a_size_per_program_always_includes_the_last(given: dict[str, Any], sizes: tuple[int, ...]) -> None:
-    assert PingpongWork(**given).measured == sizes
+    assert PingpongWork(**given).step_sizes == sizes
 
 
 @pytest.mark.parametrize(

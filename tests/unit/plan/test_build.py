@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.benchmarks.nccl.plan import NcclWork
-from fabbench.benchmarks.pingpong.plan import PingpongWork, enough_iterations
+from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.benchmarks.pingpong.reader import SETUP_SHARE, setup_s
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.fabrics import AB
@@ -135,7 +135,7 @@ def test_both_sides_of_a_pair_agree() -> None:
     assert server[:-2] == client[:-3]
     assert server[-2:] == ("-B", "{port}")
     assert client[-3:] == ("-P", "{port}", "{server}")
-    assert server[:10] == (*("fi_pingpong", "-v", "-p", "tcp", "-e", "msg", "-S", "64", "-I"), server[9])
+    assert server[:10] == (*("fi_pingpong", "-p", "tcp", "-e", "msg", "-v", "-S", "64", "-I"), server[9])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_both_sides_of_a_pair_agree() -> None:
 )
 def test_provider_and_endpoint(fabric: str, provider: str, endpoint: str) -> None:
     (server, _) = commands(planned(fabric, hosts=(AWS,)))
-    assert server[2:6] == ("-p", provider, "-e", endpoint)
+    assert server[1:5] == ("-p", provider, "-e", endpoint)
 
 
 def test_a_domain_is_asked_for_and_proven() -> None:
@@ -166,20 +166,20 @@ def test_what_an_image_sets_is_taken_away() -> None:
 )
 def test_iterations_print_unharmed(kind: tuple[str, str], size: int) -> None:
     name, endpoint = kind
-    number = enough_iterations(name, endpoint, size)
-    assert 10 <= number <= 5_000_000
+    number = PingpongWork(endpoint=endpoint).iterations_on(name, size) or 0
+    assert 10 <= number <= 10_000_000
     assert len(str(number).rstrip("0")) <= 2
 
 
 def test_enough_iterations_for_the_connection_s_set_up() -> None:
     """At the speed that EFA really has (about 16 us), set-up is below its share."""
-    measured = enough_iterations("efa", "rdm", 64) * 2 * 16e-6
+    measured = (PingpongWork().iterations_on("efa", 64) or 0) * 2 * 16e-6
     assert setup_s("rdm", "efa") < SETUP_SHARE * measured
 
 
 def test_sizes() -> None:
-    assert PingpongWork().measured == (64, 1024, 16384, 262144, 4194304)
-    assert PingpongWork(min_bytes=8, max_bytes=8, factor=2).measured == (8,)
+    assert PingpongWork().step_sizes == (64, 1024, 16384, 262144, 4194304)
+    assert PingpongWork(min_bytes=8, max_bytes=8, factor=2).step_sizes == (8,)
     for first, last, factor in ((8, 4, 2), (8, 16, 1), (0, 16, 2)):
         with pytest.raises(RequestError):
             PingpongWork(min_bytes=first, max_bytes=last, factor=factor)

@@ -6,15 +6,10 @@ prints no closing line.
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import Signature
 from fabbench.benchmarks.libfabric import LibfabricBenchmark
 from fabbench.model.compat import override
-
-if TYPE_CHECKING:
-    from fabbench.benchmarks.fabtests.plan import FabtestsWork
-    from fabbench.benchmarks.fabtests.reader import FabtestsReader
 
 
 class Fabtests(LibfabricBenchmark):
@@ -27,11 +22,7 @@ class Fabtests(LibfabricBenchmark):
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = (
-        *("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total "),
-        *(f"{digit}s" for digit in range(10)),
-    )
-    """A row without a header has a time, such as ``0.01s``."""
+    first_words = ("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
@@ -48,18 +39,6 @@ class Fabtests(LibfabricBenchmark):
 
     Example: fabbench run fabtests --on prod --efa --memory cuda
     """
-
-    @override
-    def reader(self) -> "FabtestsReader":
-        from fabbench.benchmarks.fabtests.reader import FabtestsReader
-
-        return FabtestsReader()
-
-    @override
-    def work_type(self) -> "type[FabtestsWork]":
-        from fabbench.benchmarks.fabtests.plan import FabtestsWork
-
-        return FabtestsWork
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

@@ -6,16 +6,11 @@ in 2014-10. Machine-readable rows (``-m``) have all digits: ``- { xfer_size: 64,
 From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 """
 
-from collections.abc import Sequence
-
-from fabbench.benchmarks import Reading
 from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, Row, Statement, Table, read_columns
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
 from fabbench.benchmarks.libfabric.reader import PairReader, Process
-from fabbench.model.compat import override
-from fabbench.model.log import Facts, Line
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
@@ -25,12 +20,11 @@ _PROGRAMS = (
 """A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
 
 _COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
-_OPTIONS = libfabric.Options(
-    short="B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:",
-    long="pin-core= timeout= debug-assert data-progress= control-progress= max-msg-size= use-fi-more threading= "
-    "no-rx-cq-data expect-error= sync-comp=",
-    optional="bE",
+_LONG_OPTIONS = (
+    "pin-core= timeout= debug-assert data-progress= control-progress= max-msg-size= use-fi-more threading= "
+    "no-rx-cq-data expect-error= sync-comp="
 )
+_OPTIONS = ("B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:", _LONG_OPTIONS, "bE")
 # The argument vector above machine-readable rows: ``fi_rdm_bw -m :``, or ``--- # fi_rdm_bw -m`` (2014).
 _ARGUMENTS = lazy(rf"(?P<begins>--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<words> .*?)(?P<ends> :)?\s*")
 # FT_ERR and FT_PRINTERR, by the directories of the sources; and messages of programs that cannot start.
@@ -88,13 +82,16 @@ def _fits(row: Row) -> bool:
 
 
 def _statement(text: str, execution: Execution | None) -> Statement | None:
-    if "usec/xfer" in text and _HEADER.fullmatch(text):
-        return Statement(begins=True, layouts=(read_columns(text.split(), COLUMNS),))
+    machine = "{ xfer_size:" in text and not (execution is not None and execution.layouts)
+    if machine or ("usec/xfer" in text and _HEADER.fullmatch(text)):
+        return Statement(layouts=_MACHINE if machine else (read_columns(text.split(), COLUMNS),), row=machine)
     if isinstance(execution, Process) and text.startswith("libfabric:"):
         provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
         return Statement(facts=dict(logged_facts(text, provider)))
     if execution is not None and _WRONG.fullmatch(text):
         return Statement(wrong=1)
+    if (match := _PROVIDER.fullmatch(text)) is not None:
+        return Statement(above=True, facts={"provider": match[1]})
     return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None
 
 
@@ -111,8 +108,10 @@ def _result(text: str) -> Statement | None:
     """Read the result of a test of runfabtests.sh, or one of its totals."""
     if match := _TOTAL.fullmatch(text):
         count, failed = int(match[2]), match[1] == "Fail"
-        facts: Facts = {f"tests_{_OUTCOMES[match[1]]}": count, **({"report": _RUNFABTESTS} if failed else {})}
+        facts = {f"tests_{_OUTCOMES[match[1]]}": count} | ({"report": _RUNFABTESTS} if failed else {})
         return Statement(case=_RUNFABTESTS, facts=facts, failure=text if failed and count else "")
+    if _TEST.match(text):
+        return Statement(ends=True)
     match = _RESULT.fullmatch(text)
     return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "") if match else None
 
@@ -127,29 +126,11 @@ _TABLE = Table(
     cells=_cells,
     remains=_remains,
 )
+_NEWEST = read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS)
 
 
 class FabtestsReader(PairReader):
     """Reads one stream group."""
 
-    newest, width = read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS), 65
-
     def __init__(self) -> None:
-        super().__init__(_TABLE)
-        self._banner = ""  # the provider that the line above names
-
-    @override
-    def feed(self, line: Line) -> Sequence[Reading] | None:
-        if self._pair.is_open and _TEST.match(line.text):
-            return self.close()
-        banner, readings = self._banner, super().feed(line)
-        self._banner = match[1] if (match := _PROVIDER.fullmatch(line.text)) else ""
-        if banner and _HEADER.fullmatch(line.text):
-            self._pair.report("provider", banner, self._pair.at(line.stream).side)
-        return readings
-
-    @override
-    def without_header(self, text: str) -> Sequence[Layout]:
-        if "xfer_size" in text and text.lstrip().startswith(("- { xfer_size:", "{ xfer_size:")):
-            return _MACHINE
-        return super().without_header(text)
+        super().__init__(_TABLE, _NEWEST)

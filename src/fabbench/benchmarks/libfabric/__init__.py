@@ -1,12 +1,12 @@
 """What fi_pingpong and the fabtests share: how they print numbers, and what they report about themselves."""
 
-from fabbench.benchmarks import Benchmark
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import providers
 
 
-class LibfabricBenchmark(Benchmark):
+class LibfabricBenchmark(RunBenchmark):
     """One of libfabric's own tools: a process at each end, which reports the provider it uses."""
 
     joins_groups = True

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from fabbench.model.patterns import lazy
 
-_INFO_LINE = lazy(r"\s+(\w+):\s*(.*?)\s*")
-_SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
+INFO_LINE = lazy(r"\s+(\w+):\s*(.*?)\s*")
+SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
 _ADDRESS, _ANY = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?", r"(.+)"
 _INFO_FACTS = {
     ("fi_info", "src_addr"): ("source_address", _ADDRESS),
@@ -21,25 +20,13 @@ _INFO_FACTS = {
 """(section, name) → fact, and the pattern of its value."""
 
 
-@dataclass(slots=True)
-class InfoBlock:
-    """Reads an ``fi_info`` block, the endpoint actually used (``fi_pingpong -v``), line by line."""
-
-    section: str = "fi_info"
-    held: tuple[str, str] | None = None
-    """A fact that counts once the next line shows that its own line was complete."""
-
-    def feed(self, text: str) -> bool:
-        """Read one line; return whether it was part of the block."""
-        self.held = None
-        if (match := _SECTION.fullmatch(text)) is not None:
-            self.section = match[1]
-        elif (match := _INFO_LINE.fullmatch(text)) is None:
-            return False
-        elif (known := _INFO_FACTS.get((self.section, match[1]))) and (value := re.fullmatch(known[1], match[2])):
-            fact, found = known[0], value[1].lower() if known[0] == "endpoint" else value[1]
-            self.held = fact, f"{found[:-2]}.{int(found[-2:])}" if fact == "libfabric" else found
-        return True
+def info_fact(section: str, name: str, text: str) -> tuple[str, str]:
+    """Return (fact, value) for a line of an ``fi_info`` block, the endpoint actually used; empty if it is not read."""
+    fact, pattern = _INFO_FACTS.get((section, name), ("", ""))
+    value = match[1] if (match := re.fullmatch(pattern, text)) and fact else ""
+    if fact == "libfabric" and value:
+        return fact, f"{value[:-2]}.{int(value[-2:])}"
+    return fact, value.lower() if fact == "endpoint" else value
 
 
 LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}

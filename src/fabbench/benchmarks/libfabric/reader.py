@@ -7,14 +7,14 @@ import getopt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import is_remains, unmeasured, warning
 from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
-from fabbench.benchmarks.libfabric.facts import InfoBlock
-from fabbench.benchmarks.libfabric.figures import count_range, measure
+from fabbench.benchmarks.libfabric.facts import INFO_LINE, SECTION, info_fact
+from fabbench.benchmarks.libfabric.figures import Range, count_range, measure
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted
@@ -31,30 +31,29 @@ _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
 
 
-class Options(NamedTuple):
-    """The options that programs take, in getopt's notation."""
-
-    short: str
-    long: str = ""
-    optional: str = ""  # letters of options whose value may be omitted (``-E`` and ``-E=4000``)
+Options: TypeAlias = tuple[str, str, str]
+"""The short and long options of programs, as getopt takes them, and the letters of those whose value may be omitted
+(``-E`` and ``-E=4000``)."""
 
 
 def read_command(text: str, program: re.Pattern[str], known: Options) -> Statement | None:
     """Read a line that starts a program; None for a line that only names it."""
     command = read_words(text, program)
-    return read_arguments(*command, known, above=True) if command else None
+    said = read_arguments(*command, known) if command else None
+    return said._replace(begins=True) if said is not None else None
 
 
-def read_arguments(program: str, words: list[str], known: Options, *, above: bool = False) -> Statement | None:
+def read_arguments(program: str, words: list[str], known: Options) -> Statement | None:
     """Read the arguments of a program: its side, endpoint, size and iterations. None if they are not valid."""
-    kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in known.optional)]
+    short, long, optional = known
+    kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in optional)]
     try:
-        options, operands = getopt.gnu_getopt(kept, known.short, known.long.split())
+        options, operands = getopt.gnu_getopt(kept, short, long.split())
     except getopt.GetoptError:
         return None
     given, side = dict(options), "client" if operands else "server"
     facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-    said = Statement(above=above, case=program, facts=facts, size=_whole(given, "-S"), end=_whole(given, "-I"))
+    said = Statement(case=program, facts=facts, size=_whole(given, "-S"), end=_whole(given, "-I"))
     return said if len(operands) < 2 else None
 
 
@@ -93,13 +92,30 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
 
 @dataclass(slots=True, eq=False)
 class Process(Execution):
-    """A process: its table, and with `size` and `end` the size and the iterations of its command line."""
+    """What a process prints into a stream, or the two of a pair: `size` and `end` are those of the command line."""
 
     step: Marker | None = None
     stream: Stream = NO_STREAM
-    side: str = ""  # `server` or `client`; empty: unknown
-    info: InfoBlock | None = None
-    counts: set[str] = field(default_factory=set)  # the iterations of its rows, as printed
+    side: str = ""  # of the table that comes next, or is read; empty: unknown
+    sides: list[str] = field(default_factory=list)  # those that command lines and headings name: a table of each
+    section: str = ""  # of the open fi_info block
+    held: tuple[()] | tuple[str, str] = ()  # the fact of its last line, and the value
+
+    def takes(self, said: Statement, side: str) -> bool:
+        """Return whether a statement is about it; if not, it is about another one in its stream."""
+        if said.case and self.record.case and said.case != self.record.case:
+            return False
+        due, first = self.tables < max(len(self.sides), 1), not (self.sides or self.tables)
+        if side and side not in self.sides:
+            return first or (len(self.sides) == 1 and self.stream == NO_STREAM)
+        return due and not (side and said.begins) if side or said.layouts else True
+
+    def expect(self, side: str) -> None:
+        """Note the side of a table to come; where those of both come, which is whose is not known."""
+        if side and side not in self.sides:
+            self.sides.append(side)
+            self.side = side if len(self.sides) - self.tables == 1 else ""
+        self.side = self.stream.side or self.side
 
 
 @dataclass(slots=True)
@@ -110,32 +126,21 @@ class Pair:
     is_open: bool = False
     name: str = ""  # in fabbench's markers; empty without markers
     step: Marker | None = None
-    running: list[Process] = field(default_factory=list)  # those of the step
-    ended: list[Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
     current: dict[Stream, Process] = field(default_factory=dict)
+    counts: set[Range] = field(default_factory=set)  # the iterations of its rows
     reported: dict[str, dict[str, str]] = field(default_factory=dict)
     """Fact → value → the side that first reported it: both do, in every step."""
-    has_domains: bool = False  # whether its steps state one each
 
-    def begin(self, step: Marker | None) -> None:
-        """Begin a step: the next size or device. None: the step has ended."""
-        self.step, self.ended, self.running = step, [*self.ended, *self.running], []
-        self.current.clear()
-
-    def at(self, stream: Stream) -> Process:
+    def at(self, stream: Stream, *, another: bool = False) -> Process:
         """Return the process that prints to a stream."""
-        if stream not in self.current:
+        if another or stream not in self.current:
             self.current[stream] = Process(self.record, step=self.step, stream=stream, side=stream.side)
+            self.processes.append(self.current[stream])
+            if self.step is not None:
+                facts = self.step.facts
+                self.current[stream].size, self.current[stream].end = _whole(facts, "size"), _whole(facts, "iterations")
         return self.current[stream]
-
-    def accepts(self, program: str | None, stream: Stream, side: str) -> bool:
-        """Return whether a new process belongs to this execution."""
-        if self.name:
-            return self.step is not None
-        if program and self.record.case and program != self.record.case:
-            return False
-        peers = [process.side for process in self.running if process.stream == stream]
-        return not peers or (stream == NO_STREAM and sorted([*peers, side]) == ["client", "server"])
 
     def report(self, fact: str, value: str, side: str) -> None:
         """Record a fact that a process reports about itself."""
@@ -143,77 +148,58 @@ class Pair:
             self.reported.setdefault(fact, {}).setdefault(value, side)
         if fact == "domain" and self.step is not None:
             self.record.off_fabric = self.record.off_fabric or self.step.other("domain", value, side)
-            self.has_domains = self.has_domains or "domain" in self.step.facts
 
     def first(self, fact: str) -> str:
         """Return the first value of a fact; empty: not reported."""
         return next(iter(self.reported.get(fact, {})), "")
 
     def finish(self) -> None:
-        """Add the facts to the record, and a finding for each in which processes that should agree differ."""
-        facts = self.record.facts
+        """Add the facts to the record, and a finding if the processes used different providers."""
+        facts, providers = self.record.facts, self.reported.get("provider", {})
         for name, values in self.reported.items():
             clients = [value for value, side in values.items() if side == "client"]
             # Addresses are as the client sees them.
             facts[name] = (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
-            if len(values) < 2 or name not in {"provider", *(() if self.has_domains else ("domain",))}:
-                continue
-            used = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())
-            self.record.findings.append(
-                Finding(
-                    code=f"mixed-{name}",
-                    severity=Severity.ERROR if name == "provider" else Severity.WARNING,
-                    meaning=f"The processes did not use one {name}: {used}.",
-                    advice="Measure again with one provider and one domain on both sides.",
-                )
-            )
-        if providers := self.reported.get("provider"):
+        if providers:
             facts["transport"] = "mixed" if len(providers) > 1 else self.first("provider")
+        if len(providers) > 1:
+            used = ", ".join(f"{value} ({side})" if side else value for value, side in providers.items())
+            meaning = f"The processes did not use one provider: {used}."
+            self.record.findings.append(Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning))
+        if len(self.counts) == 1 and (only := self.counts.pop()).low == only.high:
+            facts["iterations"] = only.low
 
 
 class PairReader(TableReader):
     """Reads the executions of one program or a family of programs."""
 
-    newest: Layout
-    width: int
-    """The characters of a row."""
-
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, newest: Layout) -> None:
         super().__init__(table)
+        self._newest = newest
         self._pair = Pair(self._new({}).record)
-        self._stream = NO_STREAM
-        self._title = ""  # the side that a heading names, until the next table
+        self._line = Line(0, "")
+        self._heading = self._line, Statement()  # what a line above the next table states
 
-    def without_header(self, text: str) -> Sequence[Layout]:
-        """Return the layouts of a table that begins with this row, where its header is missing."""
-        # Other layouts cannot be recognized: the last column of the newest implies its unit.
-        words = text.split() if len(text) == self.width and text[0].isdigit() else []
-        patterns = cell_patterns(self.newest)
-        is_row = len(words) == len(patterns) and all(map(re.Pattern.fullmatch, patterns, words))
-        return (self.newest,) if is_row else ()
-
-    def judge(self, pair: Pair, processes: Sequence[Process]) -> None:
+    def judge(self, pair: Pair) -> None:
         """Add what only the whole execution shows."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        text, self._stream, before = line.text, line.stream, list[Reading]()
-        process = self._pair.at(line.stream)
-        if process.info is not None and self._information(process, process.info, text):
+        text, self._line = line.text, line
+        process = self._open = self._pair.at(line.stream) if self._pair.is_open else None
+        if process is not None and process.section and self._is_information(text, process):
             return ()
-        if not process.layouts and (layouts := self.without_header(text)):
-            before += self._apply(Statement(begins=True, layouts=layouts)) or ()
-        self._open = self._pair.at(line.stream) if self._pair.is_open else None
         readings = super().feed(line)
         if text.endswith("fi_info:") and self._pair.is_open:
-            self._pair.at(line.stream).info = InfoBlock()
-            return [*before, *(readings or ())]
-        # A damaged tag does not identify the stream: the row may belong to any table.
-        for other in self._pair.running if readings is None and not process.layouts else ():
-            if other.layouts and self._table.remains(text, other.layouts[0]):
-                other.damage(line)
+            self._pair.at(line.stream).section = "fi_info"
+            return readings or ()
+        if readings is None and process is not None and not process.layouts:
+            # A row without a header; or its damaged tag does not identify the stream, and it may belong to any table.
+            tables = [each.layouts[0] for each in self._pair.processes if each.layouts and each.step == process.step]
+            if any(self._table.remains(text, layout) for layout in tables or [self._newest]):
+                process.damage(line)
                 return ()
-        return [*before, *(readings or ())] if before else readings
+        return readings
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
@@ -222,32 +208,30 @@ class PairReader(TableReader):
         ours = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
         if marker.kind == "begin" and not (ours and self._pair.name == marker.execution):
             before = self.close()
+        pair, facts = self._pair, marker.facts
         if ours:
-            pair, facts = self._pair, marker.facts
             pair.is_open, pair.name, pair.record.case = True, marker.execution, pair.record.case or facts.get("program")
             pair.record.facts |= {name: facts[name] for name in ("together",) if name in facts}
-            pair.begin(marker)
+        if ours or pair.name == marker.execution:
+            pair.step = marker if ours else None
+            pair.current.clear()
+        if ours:
             pair.report("endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), "")
-        elif self._pair.name == marker.execution:
-            self._pair.begin(None)
         return before
 
     @override
     def close(self) -> Sequence[Reading]:
-        pair, self._pair, self._title = self._pair, Pair(self._new({}).record), ""
+        pair, self._pair, self._heading = self._pair, Pair(self._new({}).record), (self._line, Statement())
         if not pair.is_open:
             return ()
-        record, processes = pair.record, [*pair.ended, *pair.running]
+        record = pair.record
         # The points of streams in the order of their lines.
-        points = [each for process in processes for each in zip(process.rows, self._points(process), strict=True)]
+        points = [each for one in pair.processes for each in zip(one.rows, self._points(one), strict=True)]
         record.points = [point for _, row in sorted(points, key=lambda each: each[0].line.number) for point in row]
         record.damaged.sort()
-        self.judge(pair, processes)
+        self.judge(pair)
         record.failures.sort(key=lambda sentence: any(part in sentence for part in _MIRRORED))
         pair.finish()
-        counts = {count_range(count, process.end) for process in processes for count in process.counts}
-        if len(counts) == 1 and (only := counts.pop()).low == only.high:
-            record.facts["iterations"] = only.low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 
@@ -257,69 +241,48 @@ class PairReader(TableReader):
 
     @override
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
-        before: Sequence[Reading] = ()
-        if said.above and said.case is None:
-            self._title = str(said.facts["side"])
+        stream, before = self._line.stream, list[Reading]()
+        if said.ends:
+            return self.close() or None
+        if said.above:
+            self._heading = self._line, said
             return None
-        if said.begins or said.case is not None:
-            before = self._begin(said, str(said.facts.get("side", "")))
-        elif not self._pair.is_open and not said.failure:
-            return None
-        pair, process = self._pair, self._pair.at(self._stream)
-        pair.is_open = True
-        pair.record.wrong += said.wrong
+        if said.layouts:
+            (line, above), self._heading = self._heading, (self._line, Statement())
+            # Only a side is stated from farther away.
+            if "side" in above.facts or line.number + 1 == self._line.number:
+                said = said._replace(facts={**above.facts, **said.facts})
+        side = str(said.facts.get("side", ""))
+        if (said.layouts or said.case is not None) and not self._pair.at(stream).takes(said, side):
+            if self._pair.step is None:
+                before += self.close()
+            self._pair.at(stream, another=True)
+        pair, process = self._pair, self._pair.at(stream)
+        pair.is_open, self._open = True, process
+        process.expect(side)
         for name, value in said.facts.items():
-            if isinstance(value, int):
-                pair.record.facts[name] = value
-            elif name != "side":
+            if isinstance(value, str) and name != "side":
                 pair.report(name, value, process.side)
-        if said.failure:
-            program = f"The {process.side}" if process.side else self._table.program or pair.record.case
-            sentence = f"{program or 'The program'} said: {quoted(said.failure)}"
-            if _TIMED_OUT.fullmatch(said.failure):
-                pair.record.timed_out = pair.record.timed_out or sentence
-            else:
-                pair.record.failures.append(sentence)
-        return before
+        numbers = {name: value for name, value in said.facts.items() if isinstance(value, int)}
+        program = f"The {process.side}" if process.side else self._table.program or pair.record.case
+        failure = f"{program or 'The program'} said: {quoted(said.failure)}" if said.failure else ""
+        if _TIMED_OUT.fullmatch(said.failure):
+            pair.record.timed_out, failure = pair.record.timed_out or failure, ""
+        readings = super()._apply(said._replace(begins=False, facts=numbers, failure=failure))
+        return [*before, *(readings or ())]
 
-    def _begin(self, said: Statement, side: str) -> Sequence[Reading]:
-        """Find the process that a command line, its own text or the beginning of its table is about."""
-        before: Sequence[Reading] = ()
-        stream, process, program = self._stream, None, None if self._table.case else said.case
-        waiting = [each for each in self._pair.running if each.stream == stream and not each.layouts]
-        if said.begins:
-            side, self._title = self._title, ""
-            process = next((each for each in waiting if each.side == side), waiting[0] if waiting else None)
-            for each in waiting if process is not None and process.side != side and len(waiting) > 1 else ():
-                each.side = ""  # which of them it is is not known
-        elif "side" in said.facts and not said.above:
-            process = next((each for each in waiting if each.side in {side, ""}), None)
-        elif not said.above and program in {None, self._pair.record.case}:
-            process = self._pair.current.get(stream)
-        if process is None or process not in self._pair.running:
-            side = stream.side or side
-            if not self._pair.accepts(program, stream, side):
-                before = self.close()
-            process, step = self._pair.at(stream), self._pair.step
-            if process in self._pair.running:
-                process = Process(self._pair.record, step=step, stream=stream)
-            process.side = side
-            if step is not None:
-                process.size, process.end = _whole(step.facts, "size"), _whole(step.facts, "iterations")
-            self._pair.running.append(process)
-        self._pair.is_open, self._pair.current[stream] = True, process
-        process.layouts, process.side = said.layouts or process.layouts, process.side or side
-        process.size, process.end = said.size or process.size, said.end or process.end
-        process.record.case = self._table.case or process.record.case or said.case
-        return before
-
-    def _information(self, process: Process, info: InfoBlock, text: str) -> bool:
-        """Read a line of an open fi_info block; return whether it was part of one."""
-        held, inside = info.held, info.feed(text)
-        if held is not None:
-            self._pair.report(*held, process.side)
-        process.info = info if inside else None
-        return inside
+    def _is_information(self, text: str, process: Process) -> bool:
+        """Read a line below the beginning of a fi_info block; return whether it is part of it."""
+        if process.held:  # its line was complete
+            self._pair.report(*process.held, process.side)
+        process.held = ()
+        if (match := SECTION.fullmatch(text)) is not None:
+            process.section = match[1]
+        elif (match := INFO_LINE.fullmatch(text)) is not None:
+            process.held = info_fact(process.section, match[1], match[2])
+        else:
+            process.section = ""
+        return bool(process.section)
 
     @override
     def _take(self, row: Row, execution: Execution) -> Sequence[Reading]:
@@ -333,7 +296,7 @@ class PairReader(TableReader):
             meaning = f"The program truncated the size to {cells['bytes']}; {measured.size} bytes are assumed."
             found = warning("size-truncated", meaning, "Keep the command line, with -S, in the log.")
             process.record.findings.append(found)
-        process.counts.add(cells["count"])
+        self._pair.counts.add(count_range(cells["count"], process.end))
         labels = {
             "side": process.side,
             "rank": process.stream.rank,

@@ -1,22 +1,21 @@
 """nccl-tests (and rccl-tests): all_reduce_perf, alltoall_perf and the others."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 from fabbench.model.fabrics import AB
 
 if TYPE_CHECKING:
     from fabbench.benchmarks.nccl.plan import NcclWork
-    from fabbench.benchmarks.nccl.reader import NcclReader
     from fabbench.model.hosts import Host
     from fabbench.model.log import Record
 
 
-class Nccl(Benchmark):
+class Nccl(RunBenchmark):
     """The benchmark ``nccl``: the nccl-tests programs."""
 
     name = "nccl"
@@ -68,37 +67,13 @@ class Nccl(Benchmark):
     """
 
     @override
-    def reader(self) -> "NcclReader":
-        from fabbench.benchmarks.nccl.reader import NcclReader
-
-        return NcclReader()
-
-    @override
-    def work_type(self) -> "type[NcclWork]":
-        from fabbench.benchmarks.nccl.plan import NcclWork
-
-        return NcclWork
-
-    @override
     def nics(self, work: "NcclWork", fabric: str, host: "Host") -> Sequence[str]:
-        from fabbench.benchmarks import nccl_env
-        from fabbench.model.errors import RequestError
-
-        if work.nics is not None:
-            raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
-        return (work.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
-
-    @override
-    def on_nic(self, work: "NcclWork", nic: str) -> "NcclWork":
-        return replace(work, devices=(nic,))
+        return work.nics_of(fabric, host)
 
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:
-        from fabbench.benchmarks.nccl.plan import LARGEST_OVER_SOCKETS
-
-        if work.sweep.last > LARGEST_OVER_SOCKETS and {"tcp", AB} & set(fabrics):
-            return ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",)
-        return ()
+        large = work.sweep.last > 4 << 30 and {"tcp", AB} & set(fabrics)
+        return ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",) if large else ()
 
     @override
     def is_document(self, head: bytes) -> bool:
@@ -106,9 +81,9 @@ class Nccl(Benchmark):
 
     @override
     def document(self, text: str) -> "Record | None":
-        from fabbench.benchmarks.nccl import json, ras
+        from fabbench.benchmarks.nccl import json
 
-        return json.read_json(text) if '"communicators_count"' not in text else ras.read_report(text)
+        return json.read_document(text)
 
     @override
     def printed_sizes(self, work: "NcclWork", hosts: "Sequence[Host]") -> Sequence[int]:

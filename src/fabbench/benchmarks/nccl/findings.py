@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from fabbench.benchmarks.consistency import BandwidthFormula, Formula, note, warning
+from fabbench.benchmarks.consistency import Formula, Ratios, note, warning
 from fabbench.benchmarks.nccl.statements import Statement
 from fabbench.benchmarks.nccl.table import COLLECTIVES, Table, shapes
 from fabbench.model.log import Finding, Record
@@ -35,7 +35,6 @@ def conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks:
 
 
 def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> Iterator[Finding]:
-    """Yield what users should know about these numbers."""
     if (reduced := said.get("reducing")) is not None:
         size = format_size(int(reduced.words[0]))
         meaning = f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
@@ -101,18 +100,14 @@ def _case_by_figures(record: Record, formula: Formula, ranks: int | None) -> str
     labels = record.points[0].labels
     kind = (labels.get("redop", "none") != "none", labels.get("root", "-1") != "-1")
     checked = {point.labels.get("placement"): "wrong" in point.metrics for point in record.points}
+    stated, (share, bus) = [ranks] if ranks is not None else [], (each or 0.0 for each in formula)
+    exact = Ratios(share, share, bus, bus)
     one_sided = checked.get("out-of-place") and not checked.get("in-place", True)
     fitting = [
         case
         for case, (known, reduces, rooted, in_place_checked) in COLLECTIVES.items()
         if (reduces, rooted) == kind
-        and any(each.of(_implied(formula, each) if ranks is None else ranks) == formula for each in known)
+        and any(each.of(number) == formula for each in known for number in stated or each.candidates(exact))
         and not (one_sided if in_place_checked else checked.get("in-place", False))
     ]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _implied(formula: Formula, shape: BandwidthFormula) -> int:
-    """Return the number of ranks for which a collective may have a formula."""
-    top = {"n": 1, "2n": 2}.get(shape.bus, 0)
-    return round(top / (top - formula.bus)) if formula.bus is not None and formula.bus < top else 2

@@ -1,11 +1,13 @@
-"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later): figures not rounded by a table.
+"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later), and that of NCCL's RAS, which is no benchmark.
 
-It is read as the text that says the same. The file contains the whole process environment of rank 0: none of it is
-kept. The file of an aborted run can end anywhere (before 2.18.4): rows are read up to that point.
+The figures of nccl-tests are not rounded by a table: it is read as the text that says the same. The file contains the
+whole process environment of rank 0: none of it is kept. The file of an aborted run can end anywhere (before 2.18.4):
+rows are read up to that point.
 """
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,20 +15,23 @@ from fabbench.benchmarks.nccl.reader import NcclExecution
 from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
 from fabbench.benchmarks.nccl.statements import read_statement
 from fabbench.benchmarks.nccl.table import Table
-from fabbench.model.log import Record
-from fabbench.model.messages import quoted
+from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
+from fabbench.model.messages import listed, quoted
 from fabbench.model.patterns import lazy
 
 _MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _NO = ("false", False)
 _GAP = lazy(r"[ \n\t\r,]*")
 _RESULTS = lazy(r'"results"\s*:\s*\[')
+_LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
 _EXACT = Layout(check="exact", left=("redop", "root"))
 _STATISTICS = {"min_us": "min", "p50_us": "median", "p99_us": "p99", "max_us": "max", "stdev_us": "stdev"}
 
 
-def read_json(text: str) -> Record | None:
-    """Read the text of a file; None if it is not nccl-tests' JSON."""
+def read_document(text: str) -> Record | None:
+    """Read the text of a file; None if it is neither nccl-tests' JSON nor that of NCCL's RAS."""
+    if '"communicators_count"' in text:
+        return _read_ras(text)
     results = _RESULTS.search(text)
     if results is None:
         return None
@@ -63,7 +68,6 @@ def _say(execution: NcclExecution, lines: Iterator[str]) -> None:
 
 
 def _head(head: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines above the rows."""
     config, args = head["config"], head.get("args")
     if isinstance(args, list) and args:
         yield f"# Collective test starting: {args[0]}"
@@ -98,12 +102,11 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
     A row that cannot be read, or contradicts itself, is damaged.
     """
     readers: dict[Layout, RowReader] = {}
-    line, counted = 1, 0
     while True:
         at = match.end() if (match := _GAP.match(text, at)) else at
         if text[at : at + 1] == "]":
             return text[at + 1 :]
-        line, counted = line + text.count("\n", counted, at), at
+        line = 1 + text.count("\n", 0, at)
         try:
             element, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
@@ -133,3 +136,34 @@ def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:
         return reader.read(["nan" if cell is None else cell.lower() for cell in cells if cell != ""])
     except (AttributeError, KeyError, TypeError, StopIteration):
         return None
+
+
+def _read_ras(text: str) -> Record | None:
+    """Read the JSON of NCCL's RAS (`ncclras -f json`, 2.28 or newer); None if it is damaged."""
+    try:
+        report = json.loads(text)
+        found = [each for communicator in report["communicators"] for each in _ras_findings(communicator)]
+        if late := report["ras"]["timeouts_count"]:
+            found.append(_ras_finding("ras-timeout", f"answers that did not come in time: {late}.", "Query again."))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    version = str(report.get("nccl_version", "unknown"))
+    return Record(benchmark=None, case=NCCL_DEBUG, facts={"report": "NCCL RAS", "nccl": version}, findings=found)
+
+
+def _ras_findings(communicator: Mapping[str, Any]) -> Iterator[Finding]:
+    name = f"Communicator {communicator['hash']}"
+    if missing := [f"{each['rank']} ({each['host']}, process {each['pid']})" for each in communicator["missing_ranks"]]:
+        yield _ras_finding("ras-incomplete", f"{name}: no answer from rank {listed(missing)}.", _LOOK, Severity.ERROR)
+    if failed := [str(each["rank"]) for each in communicator["ranks"] if each["status"]["async_error"]]:
+        yield _ras_finding("ras-error", f"{name}: rank {listed(failed)} reports an error.", _LOOK, Severity.ERROR)
+    for call in communicator["ranks"][0]["collective_counts"] if communicator["ranks"] else ():
+        counts = {each["rank"]: each["collective_counts"][call] for each in communicator["ranks"]}
+        ((usual, _),) = Counter(counts.values()).most_common(1)
+        if other := [f"{rank} {count}" for rank, count in counts.items() if count != usual]:
+            said = f"{name}: {call} was launched {usual} times, but by rank {listed(other)}."
+            yield _ras_finding("ras-mismatch", said, "Query again: counts that stay apart are a hang.")
+
+
+def _ras_finding(code: str, said: str, advice: str, severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)

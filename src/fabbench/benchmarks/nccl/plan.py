@@ -3,25 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks import nccl_env, shared_options
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
-from fabbench.benchmarks.shared_options import (
-    devices,
-    extra,
-    factor,
-    iterations,
-    max_bytes,
-    min_bytes,
-    nics,
-    silence,
-    timeout,
-    warmup,
-)
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
 COLLECTIVES = (
@@ -50,7 +38,6 @@ _OWN_LONG = (
     *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
     *("--iters", "--warmup_iters", "--check", "--op", "--root"),
 )
-LARGEST_OVER_SOCKETS = 4 << 30
 
 
 def _collective(text: str) -> str:
@@ -71,22 +58,22 @@ class NcclWork:
         many=unique,
         default=COLLECTIVES[:1],
     )
-    min_bytes: int = min_bytes("8")
-    max_bytes: int = max_bytes("2G")
-    factor: int = factor("2")
+    min_bytes: int = shared_options.min_bytes("8")
+    max_bytes: int = shared_options.max_bytes("2G")
+    factor: int = shared_options.factor("2")
     step_bytes: int = option(
         Size(), "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
     )
-    iterations: int = iterations("20")
-    warmup: int = warmup("5")
+    iterations: int = shared_options.iterations("20")
+    warmup: int = shared_options.warmup("5")
     check: int = option(Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1")
     dtype: str = option(
         Choice((*TYPES, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
     )
     op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
-    nics: int | None = nics()
-    devices: tuple[str, ...] = devices(
+    nics: int | None = shared_options.nics()
+    devices: tuple[str, ...] = shared_options.devices(
         "Use only this NIC of every host (NCCL_IB_HCA; FI_EFA_IFACE for EFA). Default: all."
     )
     debug: str = option(
@@ -95,9 +82,9 @@ class NcclWork:
         "--nccl-debug",
         default="INFO",
     )
-    timeout_s: float = timeout("1800")
-    silence_s: float = silence()
-    extra: tuple[str, ...] = extra()
+    timeout_s: float = shared_options.timeout("1800")
+    silence_s: float = shared_options.silence()
+    extra: tuple[str, ...] = shared_options.extra()
 
     together = False
 
@@ -111,9 +98,8 @@ class NcclWork:
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        return Sweep(
-            first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes, program="nccl-tests"
-        )
+        first, last, step = self.min_bytes, self.max_bytes, self.step_bytes
+        return Sweep(first=first, last=last, factor=self.factor, step=step, program="nccl-tests")
 
     @property
     def needs(self) -> Needs:
@@ -162,31 +148,30 @@ class NcclWork:
             return nccl_env.why_no_choice(fabric, host, self.devices)
         return nccl_env.why_unsupported(fabric, host)
 
+    def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
+        """Return the NICs of a host that can be measured one by one."""
+        if self.nics is not None:
+            raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
+        return (self.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
+
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
-        return tuple(self._step(execution, name, fabric, hosts) for name in self.collectives)
+        given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
+        each, options = nccl_env.gpus_per_host(hosts), self._options
+        commands = {
+            name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
+            for name in self.collectives
+        }
+        limits = self.timeout_s, self.silence_s
+        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
 
-    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
-        given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
-        each = nccl_env.gpus_per_host(hosts)
-        ranks = each * len(hosts)
-        return Step(
-            id=f"{execution}/{name}",
-            label=name,
-            shape=Shape.MPI,
-            commands=nccl_env.rank_commands(self._words(name), fabric, hosts, given, each),
-            timeout_s=self.timeout_s,
-            silence_s=self.silence_s,
-            facts={"benchmark": "nccl", "collective": name, "ranks": ranks},
-        )
-
-    def _words(self, name: str) -> tuple[str, ...]:
+    @property
+    def _options(self) -> tuple[str, ...]:
         return (
-            f"{name}_perf",
             *self.sweep.words(),
             *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
             *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),

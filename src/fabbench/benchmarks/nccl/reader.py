@@ -7,18 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
+from fabbench.benchmarks.nccl import statements
 from fabbench.benchmarks.nccl.findings import conclude
 from fabbench.benchmarks.nccl.rows import Layout
-from fabbench.benchmarks.nccl.statements import (
-    BANNER,
-    DEVICES,
-    HEADER,
-    Statement,
-    case_in_command,
-    case_of,
-    nccl_version,
-    read_statement,
-)
+from fabbench.benchmarks.nccl.statements import BANNER, DEVICES, HEADER, Statement
 from fabbench.benchmarks.nccl.table import Table
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Point, Record
@@ -121,7 +113,7 @@ class NcclExecution:
                 layout = replace(layout, placement="in-place")
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
-            record.case = case_of(words[0]) or None
+            record.case = statements.case_of(words[0]) or None
         elif kind == "device":
             number, place = int(words[0]), (words[3], words[2])
             self.copies = self.copies or self._devices.get(number, place) != place
@@ -170,12 +162,11 @@ class NcclExecution:
         return record
 
     def _facts(self) -> dict[str, str | int]:
-        """Return what was run, and where."""
         words = {kind: statement.words for kind, statement in self._said.items()}
         facts, hosts = dict[str, str | int](), [host for host, _ in self._devices.values()]
         if "version" in words:
             release, nccl = words["version"]
-            facts |= {"nccl_tests": release} | ({"nccl": nccl_version(nccl)} if nccl else {})
+            facts |= {"nccl_tests": release} | ({"nccl": statements.nccl_version(nccl)} if nccl else {})
         if words.get("rccl_tests", ("",))[0]:
             facts["rccl_tests"] = words["rccl_tests"][0]
         if "config" in words:
@@ -214,9 +205,9 @@ class NcclReader(Reader):
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
         """Read what a line other than a row states; it may begin another execution."""
-        statement, current, out = read_statement(line.text), self._current, list[Reading]()
+        statement, current, out = statements.read_statement(line.text), self._current, list[Reading]()
         if statement is None:
-            self._hint = case_in_command(line.text) or self._hint
+            self._hint = statements.case_in_command(line.text) or self._hint
             return None
         self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
         if self._foreign:

@@ -9,17 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fabbench.benchmarks import UNREADABLE, Shortcut
-from fabbench.benchmarks.consistency import (
-    ALL_REDUCE,
-    GATHERING,
-    SAME,
-    BandwidthFormula,
-    Formula,
-    choose_formula,
-    is_remains,
-    ratios,
-)
+from fabbench.benchmarks import UNREADABLE, Shortcut, consistency
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, BandwidthFormula, Formula
 from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
 from fabbench.model.log import Damaged, Point
 
@@ -121,8 +112,8 @@ class Table:
             self._multiple = max(counts, key=lambda each: counts[each], default=0)
         stated = (shape.of(ranks) for shape in shapes(case) if ranks is not None)
         of_all = (each for each in stated if all(each.agrees(row.size, row.sides) for _, _, row, _ in rows))
-        self.formula = next(of_all, None) or choose_formula(  # which is slower
-            [ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes(case), ranks
+        self.formula = next(of_all, None) or consistency.choose_formula(  # which is slower
+            [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes(case), ranks
         )
         for number, text, row, at in reversed(rows):
             if not self._fits(row):
@@ -169,7 +160,7 @@ class Table:
             points = [*points, *self._hold(number, text, row)]
         elif begins:
             self.held = Held(number, text)
-        elif not self.closed and len(tokens) > 2 and is_remains(tokens, self._rows.patterns):
+        elif not self.closed and len(tokens) > 2 and consistency.is_remains(tokens, self._rows.patterns):
             self.damage(number, text)
         else:
             return points, False

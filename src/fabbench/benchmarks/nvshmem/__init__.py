@@ -6,17 +6,14 @@ state the version. Formats by version: docs/formats.md.
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
-from fabbench.benchmarks import Benchmark, Signature
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
-if TYPE_CHECKING:
-    from fabbench.benchmarks.engine import TableReader
-    from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 
-
-class Nvshmem(Benchmark):
+class Nvshmem(RunBenchmark):
     """The benchmark ``nvshmem``."""
 
     name = "nvshmem"
@@ -62,25 +59,10 @@ class Nvshmem(Benchmark):
         )
 
     @override
-    def reader(self) -> "TableReader":
-        from fabbench.benchmarks.engine import TableReader
-        from fabbench.benchmarks.nvshmem.reader import TABLE
+    def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:
+        from fabbench.benchmarks.nvshmem.plan import advice
 
-        return TableReader(TABLE)
-
-    @override
-    def work_type(self) -> "type[NvshmemWork]":
-        from fabbench.benchmarks.nvshmem.plan import NvshmemWork
-
-        return NvshmemWork
-
-    @override
-    def advice(self, work: "NvshmemWork", fabrics: Sequence[str]) -> Sequence[str]:
-        from fabbench.benchmarks.nvshmem.plan import reject_unsupported
-
-        del work
-        reject_unsupported(fabrics)
-        return ()
+        return advice(work, fabrics)
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

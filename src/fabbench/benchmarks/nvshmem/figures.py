@@ -5,8 +5,7 @@ From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): po
 is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
 total from 3.3.9 on.
 
-Tables do not mention the network. A setting names one but proves nothing; the output of NVSHMEM_DEBUG=INFO
-shows which transport and provider are used.
+Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which transport and provider are used.
 """
 
 import math
@@ -18,7 +17,7 @@ from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
 from fabbench.benchmarks.engine import Execution, Note, Row
 from fabbench.benchmarks.nvshmem import text
-from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, collective
+from fabbench.benchmarks.nvshmem.text import collective
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
 from fabbench.model.patterns import lazy
@@ -71,10 +70,6 @@ class _Said:
     def first(self, kind: str) -> Note:
         return next(iter(self.all(kind)), Note(""))
 
-    def setting(self, name: str, shown: str = "") -> Note:
-        """Return what debug text shows, else how the variable was set last."""
-        return self.first(shown) if shown in self.notes else next(reversed(self.all(name)), Note(""))
-
 
 def _eras_of(version: str) -> frozenset[str]:
     number = tuple(map(int, version.split(".")[:2])) if version else ()
@@ -99,11 +94,9 @@ def settle(execution: Execution) -> Sequence[Row]:
         for _, table in groupby(execution.rows, key=lambda row: row.table)
         for row in _identified([*table], execution, said, announced=announced)
     ]
-    wrong = {id(row) for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None)}
-    for row in rows:
-        if id(row) in wrong:
-            execution.damage(row.line)
-    rows = [row for row in rows if id(row) not in wrong]
+    for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None):
+        execution.damage(row.line)
+        rows.remove(row)
     implied = _implied_ranks(rows)
     ranks = max(max(said.pes, default=-1) + 1, len(said.pes), implied or 0)
     meanings = [_size_meaning(row, said.eras) for row in rows]
@@ -147,13 +140,13 @@ _SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(text.GA
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     """Return the rows whose figures contradict each other. `ranks`: the number of PEs, if it is certain."""
-    checks: dict[str, list[tuple[Row, Ratios]]] = {}
-    for row in rows:
-        if (allowed := _ratios(row)) is not None:
-            checks.setdefault(collective(row.title), []).append((row, allowed))
-    shapes = (ALL_REDUCE, GATHERING, SAME)
-    found = (consistency.contradictory(each, _SHAPES.get(kind, shapes), ranks) for kind, each in checks.items())
-    return [row for rows in found for row in rows]
+    found = list[Row]()
+    for kind in {collective(row.title) for row in rows}:
+        checks = [(row, each) for row in rows if collective(row.title) == kind and (each := _ratios(row))]
+        shapes = _SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME))
+        formula = consistency.choose_formula([each for _, each in checks], shapes, ranks)
+        found += [row for row, each in checks if formula is not None and not formula.fits(each)]
+    return found
 
 
 def _ratios(row: Row) -> Ratios | None:
@@ -200,43 +193,42 @@ def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
     labels["scope"] = _SCOPES.get(scope, scope)
     metrics = {name for of in figures.values() for name in of}
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-        both_ways = {0: "uni", 1: "bi"}.get(said.options.get("bidirectional", -1), "")
-        labels["direction"] = text.direction_of(row.title) or both_ways
-    elif "latency" in metrics:
-        labels["way"] = text.way_of(row.title)
+        both_ways, titled = said.options.get("bidirectional", -1), text.DIRECTION.search(row.title)
+        titled_ways = {"": both_ways, "_uni": 0}.get(titled[0] if titled is not None else "", 1)
+        labels["direction"] = {0: "uni", 1: "bi"}.get(titled_ways, "")
+    elif "latency" in metrics:  # the source of the others does not state it
+        title = row.title.lower()
+        labels["way"] = "round-trip" if "ping" in title else "one-way" if "put_latency" in title else ""
     kept = {name: label for name, label in labels.items() if label}
     return row._replace(size=row.size * factor, labels=kept, figures={stat: of for stat, of in figures.items() if of})
 
 
 def _add_network(record: Record, said: _Said) -> None:
-    """Add the network that debug text and settings name.
+    """Add the network that debug text shows: settings prove nothing.
 
-    Debug text overrides settings. With PEs on two or more hosts, the transport that NVSHMEM reports as
-    initialized carried the data; on one host without any, PEs access each other's memory directly.
+    With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the data; on one host
+    without any, PEs access each other's memory directly.
     """
-    transport, provider = said.setting(TRANSPORT, "transport"), said.setting(PROVIDER, "provider")
-    name, shown, found = transport.value, "transport" in said.notes, dict[str, Note]()
+    transport, provider, found = said.first("transport"), said.first("provider"), dict[str, Note]()
+    name = transport.value
     if name == "libfabric":
         found = {"provider": provider, "fabric": said.first("fabric")}
         name = "efa" if provider.value in {"efa", "efa-direct"} else f"{name}-{provider.value}".strip("-")
     name = "ib" if name in {"ibrc", "ibdevx", "ibgda"} else name
-    if name == "none" and shown and record.facts.get("hosts") == 1:
+    if name == "none" and record.facts.get("hosts") == 1:
         found["transport"] = transport._replace(value="p2p")
     elif name != "none":
         found["network"] = transport._replace(value=name)
-        found |= {"transport": found["network"]} if shown and int(record.facts.get("hosts", 0)) > 1 else {}
+        found |= {"transport": found["network"]} if int(record.facts.get("hosts", 0)) > 1 else {}
     record.facts |= {name: each.value for name, each in found.items() if each.value}
     record.evidence |= {name: each.line for name, each in found.items() if each.value}
 
 
 def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
-    """Add how the execution ended."""
     errors = dict.fromkeys(each.value for each in said.all("error") if each.rows >= said.rows)
     if said.copies:
         record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
     record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
-    if "usage" in said.notes and not said.rows and not record.failures:
-        record.failures.append("The program printed its usage text instead of running.")
     below = sum(each.rows >= said.rows for each in said.all("options"))
     if said.rows and below and said.dumps - below == len(said.pes):
         record.incomplete = "Below the last row the options of another execution are printed, and it has no row."
@@ -250,11 +242,9 @@ _LOG_VERSION = "The log does not state the version: with NVSHMEM_VERSION=1 it ha
 
 
 def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
-    """Yield what users should know about these numbers."""
     record, ranks = said.record, said.record.facts.get("ranks")
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
-    yield from _settings(said)
     yield from _ambiguities(rows, said, factor, meaning)
     figures = ((row.size, each) for row in rows for of in row.figures.values() for each in of.values())
     unread = [size for size, each in figures if each.high == math.inf]
@@ -268,11 +258,6 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
         yield warning("sizes-mislabelled", meaning, f"Begin with -b {4 * ranks} or less.")
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    above = [*(each.rows for each in said.all("header")), said.rows]
-    if (empty := sum(map(int.__eq__, above, above[1:]))) and not record.damaged:
-        meaning = f"{empty} table{'s have' if empty > 1 else ' has'} no row."
-        advice = "Collectives of one thread or warp run small sizes only: choose smaller sizes (-b)."
-        yield note("empty-tables", meaning, advice)
     passed = [*(each for each in said.all("error") if each.rows < said.rows), *said.all("warning")]
     for words, count in merged(Counter(each.value for each in passed).items())[:5]:
         line = words[max(words.find("NVSHMEM WARN"), 0) :]
@@ -298,19 +283,6 @@ def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) ->
         yield warning("size-per-pe", what, advice)
     if any("threads" in row.labels for row in rows):
         yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
-    if said.version and rows and not said.eras & _eras_of(said.version):
-        what = f"The library reports NVSHMEM {said.version}; units and sizes are those of the tables' layout"
-        yield note("version-mismatch", f"{what} ({' or '.join(sorted(said.eras))}).")
-
-
-def _settings(said: _Said) -> Iterator[Finding]:
-    transport, provider = said.setting(TRANSPORT), said.setting(PROVIDER)
-    if provider.value and transport.value != "libfabric":
-        meaning = f"{PROVIDER} applies to libfabric only, and {TRANSPORT} is {transport.value or 'not shown'}."
-        yield warning("provider-unused", meaning, f"Set {TRANSPORT}=libfabric for every PE.", line=provider.line)
-    if transport.value == "libfabric" and not provider.value:
-        meaning = f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi)."
-        yield warning("provider-unset", meaning, f"Set {PROVIDER} too: efa for EFA.", line=transport.line)
 
 
 def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
@@ -327,15 +299,10 @@ def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
     # These divide a message among thread blocks, and print a row for each size.
     least = 8 * (options.get("number of ctas", 0) or 32)
     if small := {size for size in sizes if 0 < size < least}:
-        meaning = f"Below {format_size(least)} (8 bytes for each of {least // 8} thread blocks) no data is moved:"
-        yield warning(
-            "moves-nothing",
-            f"{meaning} the figures at {format_sizes(small)} say nothing.",
-            f"Begin with -b {least}, or use fewer blocks (-c).",
-        )
+        meaning = f"Below {format_size(least)} no data is moved: the figures at {format_sizes(small)} say nothing."
+        yield warning("moves-nothing", meaning, f"Begin with -b {least}, or use fewer thread blocks (-c).")
     low, high, step = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
-    planned = {low * step**power for power in range(64)} if low and step > 1 else set()
-    planned = {size for size in planned if size <= high}
+    planned = {size for power in range(64) if (size := low * step**power) <= high} if low and step > 1 else set()
     if missing := planned - sizes:
         meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
         advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."

@@ -4,32 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT
+from fabbench.benchmarks.nvshmem.text import PROGRAM, PROVIDER, TRANSPORT, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.fabrics import AUTO, INTRA_HOST
+from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Choice, Whole
+from fabbench.model.option_types import Text, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
-PAIRS = (
-    *("shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_g_bw", "shmem_st_bw", "shmem_atomic_bw"),
-    *("shmem_put_latency", "shmem_get_latency", "shmem_p_latency", "shmem_g_latency"),
-    *("shmem_atomic_latency", "shmem_put_ping_pong_latency", "shmem_p_ping_pong_latency"),
-    *("shmem_signal_ping_pong_latency", "shmem_put_signal_ping_pong_latency"),
-    *("shmem_atomic_ping_pong_latency", "shmem_put_atomic_ping_pong_latency"),
-    *("bw", "latency", "stream_latency"),
-)
-"""Programs that take exactly two PEs."""
-COLLECTIVES = (
-    *("alltoall_latency", "bcast_latency", "fcollect_latency", "reduction_latency", "reducescatter_latency"),
-    *("barrier_latency", "sync_latency", "alltoall_on_stream", "broadcast_on_stream", "fcollect_on_stream"),
-    *("reduction_on_stream", "reducescatter_on_stream", "barrier_on_stream", "barrier_all_on_stream"),
-    *("sync_on_stream", "sync_all_on_stream"),
-)
-"""Programs that take any number of PEs."""
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "
@@ -37,8 +21,7 @@ INSTALL = (
 )
 # These print one row for each requested size, in any release.
 _PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
-_LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
-"""Providers that NVSHMEM's libfabric transport supports (NVSHMEM_LIBFABRIC_PROVIDER)."""
+_NO_SOCKETS = "its transports are ibrc, ibgda, ucx and libfabric with cxi, efa or verbs; it has no sockets."
 _EFA = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
@@ -70,11 +53,11 @@ class NvshmemWork:
     """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
-        Choice((*PAIRS, *COLLECTIVES), "NAME"),
+        Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),
         "The perftest, such as alltoall_latency. Can be given several times.",
         "--test",
         many=unique,
-        default=PAIRS[:1],
+        default=("shmem_put_bw",),
     )
     min_bytes: int = min_bytes("8")
     max_bytes: int = max_bytes("64M")
@@ -94,11 +77,7 @@ class NvshmemWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for unknown programs, and for options given twice."""
-        for name in self.tests:
-            if name not in {*PAIRS, *COLLECTIVES}:
-                known = ", ".join((*PAIRS, *COLLECTIVES))
-                raise RequestError(f"NVSHMEM has no perftest {name}.", hint=f"One of {known}.")
+        """Raise RequestError for options given twice, and sizes that are no sweep."""
         own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
         nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
         _ = self.sweep
@@ -111,7 +90,11 @@ class NvshmemWork:
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        folders = {name: _folder(name) for name in self.tests}
+        folders = {}
+        for name in self.tests:
+            on_host = name in {"bw", "latency", "stream_latency"} or name.endswith("_on_stream")
+            where, kind = "host" if on_host else "device", "coll" if collective(name) else "pt-to-pt"
+            folders[name] = f"{_PERFTEST}/{where}/{kind}"
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -122,41 +105,32 @@ class NvshmemWork:
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
-            return why_unsupported(fabric)
+            return _NO_SOCKETS
         return "" if fabric == "ucx" else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per perftest."""
-        _check(fabric, hosts)
-        return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
+        if any(host.virtual for host in hosts):
+            hint = "Leave out --virtual-nodes; --fabric p2p measures inside one host."
+            raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
+        if len(hosts) == 1 and fabric != "p2p":
+            only = f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one."
+            raise MachineError(only, hint="Specify a second host, or measure --fabric p2p.")
+        gpus, given, commands = nccl_env.gpus_per_host(hosts), self._environment(fabric, hosts), {}
+        for name in self.tests:
+            if len(hosts) > 2 and not collective(name):
+                many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
+                raise RequestError(many, hint="Choose two: --nodes 2.")
+            each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
+            words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
+            commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
+        limits = self.timeout_s, self.silence_s
+        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
         del hosts
         return Proof(fabric=fabric)
-
-    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
-        each = self._pes(name, hosts)
-        words = (*self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
-        return Step(
-            id=f"{execution}/{name}",
-            label=name,
-            shape=Shape.MPI,
-            commands=nccl_env.rank_commands((name, *words), fabric, hosts, self._environment(fabric, hosts), each),
-            timeout_s=self.timeout_s,
-            silence_s=self.silence_s,
-            facts={"benchmark": "nvshmem", "test": name, "ranks": each * len(hosts)},
-        )
-
-    def _pes(self, name: str, hosts: Sequence[Host]) -> int:
-        gpus = nccl_env.gpus_per_host(hosts)
-        if name in PAIRS:
-            if len(hosts) > 2:
-                raise RequestError(
-                    f"{name} takes two PEs, but there are {len(hosts)} hosts.", hint="Choose two: --nodes 2."
-                )
-            return 2 // len(hosts)
-        return self.pes_per_host or gpus
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {
@@ -180,39 +154,12 @@ class NvshmemWork:
         return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
 
 
-def reject_unsupported(fabrics: Sequence[str]) -> None:
+def advice(work: NvshmemWork, fabrics: Sequence[str]) -> Sequence[str]:
     """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
+    del work
     for fabric in fabrics:
         if fabric not in {*_TRANSPORTS, AUTO}:
-            raise RequestError(
-                f"{fabric} cannot be measured with NVSHMEM: {why_unsupported(fabric)}",
-                hint=f"One of {', '.join(_TRANSPORTS)}.",
-            )
-
-
-def why_unsupported(fabric: str) -> str:
-    """Explain why NVSHMEM cannot use a fabric."""
-    comparison = " --ab compares with tcp." if fabric == "ab" else ""
-    return (
-        f"its transports are ibrc, ibgda, ucx and libfabric with {', '.join(sorted(_LIBFABRIC))}; it has no "
-        f"sockets.{comparison}"
-    )
-
-
-def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    if any(host.virtual for host in hosts):
-        raise RequestError(
-            "NVSHMEM does not support --virtual-nodes.",
-            hint="Leave out --virtual-nodes; --fabric p2p measures inside one host.",
-        )
-    if len(hosts) == 1 and fabric != "p2p":
-        raise MachineError(
-            f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one.",
-            hint="Specify a second host, or measure --fabric p2p.",
-        )
-
-
-def _folder(program: str) -> str:
-    if program in PAIRS:
-        return f"{_PERFTEST}/{'host' if program in {'bw', 'latency', 'stream_latency'} else 'device'}/pt-to-pt"
-    return f"{_PERFTEST}/{'host' if program.endswith('_on_stream') else 'device'}/coll"
+            why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
+            hint = " --ab compares with tcp." if fabric == AB else ""
+            raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
+    return ()

@@ -8,24 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import (
-    COUNT,
-    NO_MEANING,
-    SIZE,
-    UNKNOWN,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Note,
-    Row,
-    Statement,
-    Table,
-    cell_patterns,
-    is_ascending,
-    read_columns,
-)
+from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
 from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
 from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective, metric_of
 from fabbench.model.messages import LONGEST_QUOTE
@@ -39,12 +24,12 @@ def _real(decimals: str) -> str:
 _TIME = Column("latency", exponent=-6, cell=_real("{6}"))
 _RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))  # GB is 2^30 bytes in some versions: see figures.py
 _MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
-_THREADS = Column(label="threads", cell=COUNT)
+_THREADS = Column(label="threads", cell=engine.COUNT)
 _WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
 _COLUMNS: Mapping[str, Column] = {
     r"size\(b(?:ytes)?\)": SIZE,
     "threads.*": _THREADS,
-    "count": Column(cell=COUNT),
+    "count": Column(cell=engine.COUNT),
     # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
@@ -84,7 +69,7 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
     if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
         layout = _layout(header["box"] or header["names"])
-        if layout[0] in {SIZE, _THREADS} and UNKNOWN not in layout and any(each.exponent for each in layout):
+        if layout[0] in {SIZE, _THREADS} and engine.UNKNOWN not in layout and any(each.exponent for each in layout):
             return _header(header["job"] or "", layout, _eras(bare), execution)
         if execution is not None and not header["box"] and "elems" not in bare:
             return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
@@ -96,13 +81,13 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
         # 3.1 prints this before each row of a job that is not a collective.
         layouts = _misprinted(match[1])
         known = not layouts or execution.layouts == layouts
-        return NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
+        return engine.NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
     return Statement(notes=[Note("eras", V31)]) if _FOOTER.match(text) else None
 
 
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    return read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
+    return engine.read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
 
 
 def _eras(header: str) -> str:
@@ -111,8 +96,6 @@ def _eras(header: str) -> str:
         return V2 if header[0] == "|" and "(us)" not in header else V1
     if " count " in header or " -> " in header:
         return V33
-    if "busbw" in header:
-        return f"{V31} {V32}"
     # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
     return f"{V31} {V32} {V33}" if "latency" in header else f"{V32} {V33}"
 
@@ -123,10 +106,8 @@ def _header(job: str, layout: Layout, eras: str, execution: Execution | None) ->
     if CUT_JOB.fullmatch(title) or (collective(title) and any(each.metric == _RATE.metric for each in layout)):
         return None  # the test of the rows is unknown, but there was a title
     layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in UNSIZED else layout,)
-    if eras == f"{V31} {V32}" and (misprinted := _misprinted(title)):
-        layouts, eras = misprinted, V31
     begins = _begins(job, execution) if job else execution is None
-    said = Statement(begins=begins, layouts=layouts, notes=[Note("header"), Note("eras", eras)])
+    said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
     return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
 
 
@@ -206,7 +187,7 @@ _PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\
 def _perf(text: str) -> tuple[Statement, str]:
     """Return what a machine-readable row means, and its cells."""
     match = _PERF.fullmatch(text) if len(text) < 400 else None
-    (column,) = read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
+    (column,) = engine.read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
     if match is None or not column.exponent:
         return Statement(layouts=_TITLED, row=True), text
     names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
@@ -227,7 +208,6 @@ def _cells(text: str) -> Cells:
 
 
 _BOXED = lazy(r"\|(?:\s*[^\s|]+\s*\|)+")
-_TORN_BOX = lazy(r"\|\s*\d.*[^|]|\|\s*\d+\s*(?:\|.*)?|\|.*\.(?:\d\d|\d{6})\s*\|")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
@@ -236,12 +216,10 @@ def _remains(text: str, layout: Layout) -> bool:
     if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
         torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
-    if text[:1] == "|" and (len(layout) == 2 or "=" in layout[-1].stat):
-        return _TORN_BOX.fullmatch(text) is not None
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
     return text[:1] not in {"#", "+"} and (
-        text.startswith("Job Name shmem_") or is_remains(cells, cell_patterns(layout))
+        text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
     )
 
 
@@ -249,7 +227,7 @@ def _remains(text: str, layout: Layout) -> bool:
 
 _MAY_MATTER = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
-    r"|sage|Selected provider|_latency|_bw|on_stream"
+    r"|Selected provider|_latency|_bw|on_stream"
 )
 _COMMAND = lazy(
     r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
@@ -265,7 +243,6 @@ _SHOWN = lazy(
     r"|NVSHMEM INFO \w+ transport skipped in favor of: (?P<none>none)\b"
     r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric (?P<fabric>\S+), nic \S+, hmem"
 )
-_SETTING = lazy(r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)")
 _FATAL = lazy(
     r"This test requires exactly two processes|.*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
     rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
@@ -274,37 +251,28 @@ _FATAL = lazy(
 _MESSAGE = lazy(
     # Too common to begin an execution; the failure may also be that of a transport that was only tried.
     r"(?P<error>.*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with ))"
-    r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)|(?P<usage>\s*[Uu]sage\s*:)"
-    r"|.*\bNVSHMEM (?:INFO|TRACE)\b|Note: (?:Above is full list of options|This test measures full round-trip)"
+    r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)"
 )
 
 
 def _around(text: str, execution: Execution | None) -> Statement | None:
     """Read a line of text from the program or NVSHMEM, or a command line."""
     line, none = text.strip()[:LONGEST_QUOTE], execution is None
-    notes = [Note(name, value.lower(), line) for name, value in _SETTING.findall(text)]
-    words, said = " ".join(text.split())[:LONGEST_QUOTE], None
+    notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
     if line.startswith("min_size:"):
         return Statement(late=True, begins=_differs(text, execution), notes=[Note("options", text)])
     if pes := _MYPE.findall(text):
         return _pes([Note("pe", *pe) for pe in pes], execution)
     if (match := _COMMAND.fullmatch(text.strip())) is not None:
-        return Statement(above=True, ends=True, end=0, case=match["program"], notes=notes)
+        return Statement(above=True, ends=True, end=0, case=match["program"])
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
-        notes += [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
-    message = _MESSAGE.match(text) if not none else None
+        notes = [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
     if _FATAL.match(text):
-        said = Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
-    elif message is not None and message.lastgroup:
-        said = Statement(late=True, notes=[*notes, Note(message.lastgroup, words)])
-    elif notes:
-        said = Statement(above=none, late=True, notes=notes)
-    elif text.startswith("Runtime options after parsing"):
-        said = Statement(begins=none)
-    elif message is not None:
-        said = NO_MEANING
-    return said
+        return Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
+    if not none and (match := _MESSAGE.match(text)) is not None:
+        notes.append(Note(match.lastgroup or "", words))
+    return Statement(above=none, late=True, notes=notes) if notes else None
 
 
 def _differs(text: str, execution: Execution | None) -> bool:
@@ -338,12 +306,13 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     return _around(text, execution) if of_table is None and _MAY_MATTER.search(text) else of_table
 
 
-TABLE = Table(
+TABLE = engine.Table(
     benchmark="nvshmem",
     program="NVSHMEM",
     statement=_statement,
-    failed=lazy(r"(?!)"),
-    fits=is_ascending,
+    failed=lazy(r"\s*[Uu]sage\s*:.*"),
+    failing="\n",  # never outside of an execution
+    fits=engine.is_ascending,
     cells=_cells,
     remains=_remains,
     settle=settle,

@@ -33,8 +33,7 @@ PROGRAM = (
 )
 """A pattern for the programs' names."""
 
-_DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
-_PUT_LATENCY = lazy(r"(?:^|_)put_latency")
+DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
 _DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
 
 
@@ -52,7 +51,7 @@ def case_of(job: str) -> str:
         return HOST_TITLES[job.lower()]
     if (match := _DEVICE.fullmatch(job)) is not None:
         return f"{collective(job) or match[1] or match[2]}_latency"
-    return _DIRECTION.sub("", job).removesuffix("_msgrate")
+    return DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
 @cache
@@ -60,14 +59,3 @@ def metric_of(job: str) -> str:
     """Return the metric of a point-to-point job; empty: its name does not show it."""
     signs = {"msgrate|message_rate": "message_rate", "_bw|^bw|bandwidth": "bandwidth", "lat|ping": "latency"}
     return next((metric for sign, metric in signs.items() if re.search(sign, job.lower())), "")
-
-
-def way_of(job: str) -> str:
-    """Return `one-way` or `round-trip` for a latency; empty: the program's source does not state it."""
-    return "round-trip" if "ping" in job.lower() else "one-way" if _PUT_LATENCY.search(job.lower()) else ""
-
-
-def direction_of(job: str) -> str:
-    """Return the direction in a job's title, `uni` or `bi`; empty: not stated."""
-    match = _DIRECTION.search(job)
-    return "" if match is None else "uni" if match[0] == "_uni" else "bi"

@@ -15,7 +15,6 @@ from fabbench.model.compat import override
 
 if TYPE_CHECKING:
     from fabbench.benchmarks.pingpong.plan import PingpongWork
-    from fabbench.benchmarks.pingpong.reader import PingpongReader
     from fabbench.model.hosts import Host
 
 
@@ -25,8 +24,7 @@ class Pingpong(LibfabricBenchmark):
     name = "pingpong"
     program_names = r"\bfi_pingpong\b"
     signatures = (Signature("#sent", r"bytes +#sent +#ack +total +time +MB/sec"),)
-    first_words = ("pingpong", "#sent", "erver", "lient", *(f"{digit}s" for digit in range(10)))
-    """A row without a header has a time, such as ``0.01s``."""
+    first_words = ("pingpong", "#sent", "erver", "lient")
     default_metrics = ("latency", "bandwidth", "message_rate")
     resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})  # `%.2f` of usec and MB/sec
 
@@ -44,12 +42,6 @@ class Pingpong(LibfabricBenchmark):
     """
 
     @override
-    def reader(self) -> "PingpongReader":
-        from fabbench.benchmarks.pingpong.reader import PingpongReader
-
-        return PingpongReader()
-
-    @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":
         return replace(work, all_domains=work.domain is None)
 
@@ -60,12 +52,6 @@ class Pingpong(LibfabricBenchmark):
     @override
     def on_nic(self, work: "PingpongWork", nic: str) -> "PingpongWork":
         return replace(work, domain=nic, all_domains=False)
-
-    @override
-    def work_type(self) -> "type[PingpongWork]":
-        from fabbench.benchmarks.pingpong.plan import PingpongWork
-
-        return PingpongWork
 
 
 BENCHMARK = Pingpong()

@@ -5,7 +5,7 @@ usec/xfer is one-way.
 """
 
 import re
-from collections.abc import Sequence
+from itertools import groupby
 
 from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.engine import Execution, Row, Statement, Table, read_columns
@@ -21,7 +21,7 @@ _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
 _HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 _LAYOUT = read_columns(_HEADER, _COLUMNS)
 _COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
-_OPTIONS = libfabric.Options("B:P:d:p:f:e:s:I:S:m:chv6")
+_OPTIONS = ("B:P:d:p:f:e:s:I:S:m:chv6", "", "")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
 _ERROR = libfabric.error_lines(PROGRAM, r"pingpong\.c")
 # Too common to begin an execution, but meaningful inside one.
@@ -46,26 +46,20 @@ def setup_s(endpoint: str, provider: str) -> float:
 
 def _statement(text: str, execution: Execution | None) -> Statement | None:
     if "#sent" in text and text.split()[:2] == ["bytes", "#sent"]:  # it may be cut off
-        return Statement(begins=True, layouts=(_LAYOUT,))
+        return Statement(layouts=(_LAYOUT,))
     if "pingpong" in text:
-        if (debug := _DEBUG.fullmatch(text)) is not None:
-            return _debug(debug[1])
-        return Statement(failure=text) if _ERROR.fullmatch(text) else libfabric.read_command(text, _COMMAND, _OPTIONS)
+        if (debug := _DEBUG.fullmatch(text)) is not None:  # only ``-v`` prints them
+            side = ("server" if "[None]" in text else "client") if debug[1].lstrip().startswith("- dst_addr") else ""
+            return Statement(case="pingpong", facts={"side": side})
+        if _ERROR.fullmatch(text):
+            return Statement(failure=text)
+        said = libfabric.read_command(text, _COMMAND, _OPTIONS)
+        return said._replace(case="pingpong") if said is not None else None
     if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
         # Both sides of a step check the same data, so the network is at fault, not the command line.
         return Statement(failure=text, wrong=isinstance(execution, Process) and execution.step is not None)
     title = _SIDE_TITLE.fullmatch(text) if "erver" in text or "lient" in text else None
     return Statement(above=True, facts={"side": title[1].lower()}) if title is not None else None
-
-
-def _debug(text: str) -> Statement:
-    """Read a line that only ``-v`` prints."""
-    facts: dict[str, str | int] = {}
-    if text.lstrip().startswith("- dst_addr"):
-        facts = {"side": "server" if "[None]" in text else "client"}
-    elif text.startswith("Selected endpoint: "):
-        facts = {"endpoint": text.removeprefix("Selected endpoint: ").strip().lower()}
-    return Statement(case=PROGRAM, facts=facts)
 
 
 def _fits(row: Row) -> bool:
@@ -89,16 +83,14 @@ _TABLE = Table(
 class PingpongReader(PairReader):
     """Reads one stream group."""
 
-    newest, width = _LAYOUT, 74
-
     def __init__(self) -> None:
-        super().__init__(_TABLE)
+        super().__init__(_TABLE, _LAYOUT)
 
     @override
-    def judge(self, pair: Pair, processes: Sequence[Process]) -> None:
+    def judge(self, pair: Pair) -> None:
         record, early = pair.record, dict[int, None]()
         setup = setup_s(pair.first("endpoint"), pair.first("provider").partition(";")[0])
-        for process in processes:
+        for process in pair.processes:
             for row in process.rows:
                 _, sent, ack, *_ = row.cells
                 if ack[0] == "=" or ack[1:] == "0":
@@ -109,8 +101,8 @@ class PingpongReader(PairReader):
                     record.failures.append(f"{ack[1:]} of {sent} {messages} not acknowledged.")
                 else:
                     record.failures.append(f"{ack[1:]} more {messages} acknowledged than the {sent} sent.")
-            # Only the first row can include the set-up.
-            for row in process.rows[:1]:
+            # Only the first row of a table can include the set-up.
+            for _, (row, *_) in groupby(process.rows, key=lambda row: row.table):
                 latency, fewest = row.main("latency"), count_range(row.cell("count"), process.end).low
                 if latency is not None and setup > SETUP_SHARE * latency.value * 2 * fewest:
                     early[row.size] = None

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.benchmarks.nvshmem.plan import COLLECTIVES, PAIRS, NvshmemWork, reject_unsupported
+from fabbench.benchmarks.nvshmem import BENCHMARK
+from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AUTO
@@ -91,21 +92,14 @@ def test_sizes_are_planned_only_where_the_programs_print_them_as_asked() -> None
     assert NvshmemWork(tests=("shmem_put_bw", "alltoall_latency"), max_bytes=64).planned_sizes((A,)) == ()
 
 
-def test_no_program_is_a_pair_and_a_collective() -> None:
-    assert not set(PAIRS) & set(COLLECTIVES)
-
-
 @pytest.mark.parametrize("fabric", ["tcp", "ofi-tcp", "shm", "ab"])
 def test_nvshmem_has_no_sockets(fabric: str) -> None:
     assert "it has no sockets" in NvshmemWork().why_unsupported(fabric, A)
     with pytest.raises(RequestError, match="it has no sockets"):
-        reject_unsupported(("efa", fabric))
-    reject_unsupported(("efa", AUTO))
+        BENCHMARK.advice(NvshmemWork(), ("efa", AUTO, fabric))
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
-    with pytest.raises(RequestError, match="no perftest put_bw"):
-        NvshmemWork(tests=("put_bw",))
     with pytest.raises(RequestError, match="-e is after --"):
         NvshmemWork(extra=("-e", "1G"))
     with pytest.raises(RequestError, match="there are 3 hosts"):
