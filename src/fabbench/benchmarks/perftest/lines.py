@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, Column] = {
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
-_MARKS = lazy(r"^#(?=\s)|\*\*|`")
+MARKS = lazy(r"^#(?=\s)|\*\*|`")  # of documents: a comment sign, bold, and code
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
@@ -55,11 +55,6 @@ SUMMARIES: Sequence[Layout] = (
     (Column(cell="Total BW:"), Column("bandwidth", 1e9, "direction=bi"), Column(cell="GB/s", joined=True)),
 )
 """The only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide, health-checks)."""
-
-
-def plain(text: str) -> str:
-    """Return a line without the markup of documents: a comment sign, bold, and code marks."""
-    return _MARKS.sub("", text.replace("\xa0", " "))
 
 
 @lru_cache(maxsize=256)
@@ -106,13 +101,14 @@ def points(row: Row) -> list[Point]:
     perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
     """
     out, ways, level = [], _ways(row), row.cell("sl")
-    row = row._replace(figures={"": {}, **row.figures}) if row.cell("cycles") else row
-    for stat, (size, labels, metrics, values) in zip(row.figures, row.points(), strict=True):
-        measured = {metric: value for metric, value in zip(metrics, values, strict=True) if 0 < value < math.inf}
-        own = {"way": ways[0]} if "latency" in metrics and len(ways) == 1 else {}
-        own |= {"name": f"sl {level}"} if level and "name" not in labels else {}
+    for stat, figures in (row.figures if not row.cell("cycles") else {"": {}, **row.figures}).items():
+        measured = {metric: each.value for metric, each in figures.items() if 0 < each.value < math.inf}
         if measured or not stat:
-            out.append(Point(size, {**labels, **own}, tuple(measured), tuple(measured.values())))
+            name, _, value = stat.rpartition("=")
+            own = {"name": f"sl {level}"} if level else {}
+            own |= {"way": ways[0]} if "latency" in figures and len(ways) == 1 else {}
+            own |= {name or "stat": value} if stat else {}
+            out.append(Point(row.size, {**row.labels, **own}, tuple(measured), tuple(measured.values())))
     return out
 
 
