@@ -194,22 +194,16 @@ def gpus_per_host(hosts: Sequence[Host]) -> int:
     """
     without = [host.name for host in hosts if not host.gpus]
     if without:
-        raise MachineError(
-            f"No GPU was found on {', '.join(without)}.",
-            hint="Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host).",
-        )
+        hint = "Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host)."
+        raise MachineError(f"No GPU was found on {', '.join(without)}.", hint=hint)
     counts = {host.gpus for host in hosts}
     if len(counts) > 1:
         numbers = ", ".join(f"{host.name} has {host.gpus}" for host in hosts)
-        raise RequestError(
-            f"The hosts have different numbers of GPUs: {numbers}.",
-            hint=f"--gpus {min(counts)} uses that many on each.",
-        )
+        hint = f"--gpus {min(counts)} uses that many on each."
+        raise RequestError(f"The hosts have different numbers of GPUs: {numbers}.", hint=hint)
     if len(hosts) * hosts[0].gpus < 2:
-        raise MachineError(
-            f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange data with.",
-            hint="Specify more hosts.",
-        )
+        alone = f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange data with."
+        raise MachineError(alone, hint="Specify more hosts.")
     return hosts[0].gpus
 
 
@@ -253,7 +247,5 @@ def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequenc
     """Raise RequestError for a word among the extra options that fabbench sets itself."""
     for word in extra:
         if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
-            raise RequestError(
-                f"{word} is after --, but fabbench must know its value.",
-                hint="Pass it before --: fabbench's own options have the same letters (see --help).",
-            )
+            hint = "Pass it before --: fabbench's own options have the same letters (see --help)."
+            raise RequestError(f"{word} is after --, but fabbench must know its value.", hint=hint)
