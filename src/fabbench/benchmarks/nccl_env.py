@@ -38,7 +38,7 @@ REASONS = {
 """Variable → why it is set, or unset."""
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
-_NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
+NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
 """Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
 _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
@@ -81,7 +81,7 @@ def environment(
     """
     network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
     # In NCCL_IB_HCA a name without `=` matches as a prefix.
-    variable, sign = _NIC_SELECTORS[fabric] if devices else ("", "")
+    variable, sign = NIC_SELECTORS[fabric] if devices else ("", "")
     selected = {variable: sign + ",".join(devices)} if devices else {}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
@@ -133,15 +133,10 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
     return {}
 
 
-def chooses_nics(fabric: str) -> bool:
-    """Return whether NCCL can be configured to use particular NICs of a fabric."""
-    return fabric in _NIC_SELECTORS
-
-
 def why_no_choice(fabric: str, host: Host, devices: Sequence[str]) -> str:
     """Explain in a sentence why `devices` of a fabric cannot be chosen on `host`; empty if they can."""
-    if not chooses_nics(fabric):
-        return f"--device chooses NICs of {listed(tuple(_NIC_SELECTORS))} alone."
+    if fabric not in NIC_SELECTORS:
+        return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
     linked = host.linked(fabric)
     if host.devices and not linked:
         return why_unsupported(fabric, host)
@@ -157,13 +152,11 @@ def why_unsupported(fabric: str, host: Host) -> str:
     if fabric in _GOOGLE_PROFILES:
         profile = _GOOGLE_PROFILES[fabric]
         return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
-    if fabric in {"ib", "roce"}:
-        return "" if host.linked(fabric) else f"there is no {'InfiniBand' if fabric == 'ib' else 'RoCE'} device."
-    name = provider(fabric)
-    available = any(full.partition(";")[0] == name for full in host.providers)
-    if fabric == "efa":
-        return "" if available or host.linked("efa") else "there is no EFA device."
-    return "" if available else f"libfabric has no provider {name} there."
+    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
+    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
+    if available or (device and host.linked(fabric)):
+        return ""
+    return f"there is no {device} device." if device else f"libfabric has no provider {name} there."
 
 
 def _why_no_link(fabric: str, host: Host) -> str:
@@ -194,22 +187,16 @@ def gpus_per_host(hosts: Sequence[Host]) -> int:
     """
     without = [host.name for host in hosts if not host.gpus]
     if without:
-        raise MachineError(
-            f"No GPU was found on {', '.join(without)}.",
-            hint="Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host).",
-        )
+        hint = "Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host)."
+        raise MachineError(f"No GPU was found on {', '.join(without)}.", hint=hint)
     counts = {host.gpus for host in hosts}
     if len(counts) > 1:
         numbers = ", ".join(f"{host.name} has {host.gpus}" for host in hosts)
-        raise RequestError(
-            f"The hosts have different numbers of GPUs: {numbers}.",
-            hint=f"--gpus {min(counts)} uses that many on each.",
-        )
+        hint = f"--gpus {min(counts)} uses that many on each."
+        raise RequestError(f"The hosts have different numbers of GPUs: {numbers}.", hint=hint)
     if len(hosts) * hosts[0].gpus < 2:
-        raise MachineError(
-            f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange data with.",
-            hint="Specify more hosts.",
-        )
+        alone = f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange data with."
+        raise MachineError(alone, hint="Specify more hosts.")
     return hosts[0].gpus
 
 
@@ -253,7 +240,5 @@ def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequenc
     """Raise RequestError for a word among the extra options that fabbench sets itself."""
     for word in extra:
         if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
-            raise RequestError(
-                f"{word} is after --, but fabbench must know its value.",
-                hint="Pass it before --: fabbench's own options have the same letters (see --help).",
-            )
+            hint = "Pass it before --: fabbench's own options have the same letters (see --help)."
+            raise RequestError(f"{word} is after --, but fabbench must know its value.", hint=hint)

@@ -60,10 +60,8 @@ class FabtestsWork(LibfabricWork):
         if self.program not in PROGRAMS:
             raise RequestError(f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
-            raise RequestError(
-                "Domains are measured concurrently at one size: their programs would not stay in step.",
-                hint="Specify one --size, or add --one-by-one.",
-            )
+            why = "Domains are measured concurrently at one size: their programs would not stay in step."
+            raise RequestError(why, hint="Specify one --size, or add --one-by-one.")
 
     @property
     @override

@@ -35,7 +35,6 @@ LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,
 _LOG_LINE = lazy(r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)")
 _OPENED = lazy(r"Opened fabric: (\S+)")
 _QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
-_FABRIC_PROVIDERS = {"efa": "efa", "efa-direct": "efa", "shm": "shm"}
 
 
 def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
@@ -54,7 +53,7 @@ def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
         if (name, requested) == ("shm", "efa"):
             return
         yield "fabric", name
-        provider = _FABRIC_PROVIDERS.get(name) or ("efa" if name.startswith("EFA-") else "")
+        provider = "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
         if provider or (requested and requested != "efa"):
             yield "provider", provider or requested
     elif line["provider"] == "efa" and (enabled := _QUEUE_PAIR.fullmatch(line["message"])):

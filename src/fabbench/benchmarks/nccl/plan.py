@@ -152,7 +152,7 @@ class NcclWork:
         """Return the NICs of a host that can be measured one by one."""
         if self.nics is not None:
             raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
-        return (self.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
+        return (self.devices or host.linked(fabric)) if fabric in nccl_env.NIC_SELECTORS else ()
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""

@@ -12,7 +12,7 @@ from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
 from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
-from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective, metric_of
+from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -151,10 +151,11 @@ def _another(execution: Execution, row: Row) -> bool:
 @lru_cache(maxsize=64)
 def _misprinted(job: str) -> Sequence[Layout]:
     """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`; empty: no such job."""
-    columns = {column.metric: column for column in (_TIME, _RATE, _MESSAGES)}
-    if collective(job) or metric_of(job) not in columns:
+    signs = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
+    column = next((column for sign, column in signs.items() if re.search(sign, job.lower())), None)
+    if collective(job) or column is None:
         return ()
-    none, end = Column(cell="None"), (columns[metric_of(job)], *(Column(cell=r"1\.000"),) * 2)
+    none, end = Column(cell="None"), (column, *(Column(cell=r"1\.000"),) * 2)
     return (SIZE, none, Column(cell=r"\S+"), *end), (SIZE, none, *end)  # the scope is not initialized
 
 

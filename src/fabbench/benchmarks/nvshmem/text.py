@@ -4,7 +4,6 @@ A title names the job: point-to-point ones are the program's name and the direct
 collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction`).
 """
 
-import re
 from functools import cache
 
 from fabbench.model.patterns import lazy
@@ -52,10 +51,3 @@ def case_of(job: str) -> str:
     if (match := _DEVICE.fullmatch(job)) is not None:
         return f"{collective(job) or match[1] or match[2]}_latency"
     return DIRECTION.sub("", job).removesuffix("_msgrate")
-
-
-@cache
-def metric_of(job: str) -> str:
-    """Return the metric of a point-to-point job; empty: its name does not show it."""
-    signs = {"msgrate|message_rate": "message_rate", "_bw|^bw|bandwidth": "bandwidth", "lat|ping": "latency"}
-    return next((metric for sign, metric in signs.items() if re.search(sign, job.lower())), "")
