@@ -1,10 +1,11 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
+from fabbench.analysis.curve import curve_findings, curve_line
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.causes import causes
 from fabbench.model.compat import override
@@ -244,6 +245,7 @@ def _coarse(log: Log, metric: str, largest: float) -> bool:
 
 def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
+    log = _with_curve(log)
     return {
         "source": log.source,
         "benchmark": log.benchmark,
@@ -256,12 +258,18 @@ def diagnosis_record(log: Log) -> dict[str, object]:
         "causes": [
             {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
         ],
+        "curve": curve_line(log),
         "expectations": [expectation_record(found) for found in expectations_of_log(log)],
     }
 
 
+def _with_curve(log: Log) -> Log:
+    return replace(log, findings=(*log.findings, *curve_findings(log)))
+
+
 def diagnosis(log: Log) -> Iterator[str]:
     """Yield the lines of a diagnosis."""
+    log = _with_curve(log)
     yield _heading(log)
     if log.outcome is not Outcome.OK and log.reason:
         yield f"  {log.reason}"
@@ -274,6 +282,8 @@ def diagnosis(log: Log) -> Iterator[str]:
         yield f"  {name:<10} {log.facts[name]!s:<{width}}  {shown.strip()[:160]}".rstrip()
     for line in expectation_lines(log):
         yield f"  {line}"
+    if line := curve_line(log):
+        yield f"  curve: {line}"
     likely, others = causes(log)
     if len(likely) > 1:
         yield "  Causes, the most likely first:"
