@@ -12,7 +12,7 @@ import click
 
 from fabbench.cli import cli
 from fabbench.config.sections import ABOUT, Config, Defaults
-from fabbench.evidence.known_errors import matching_errors
+from fabbench.evidence.known_errors import BY_CODE, KnownError
 from fabbench.launchers import options_of_launchers
 from fabbench.model.hosts import options_of
 from fabbench.model.options import Option, declared
@@ -20,6 +20,7 @@ from fabbench.model.plan import Variant
 
 TARGET = Path(__file__).with_name("cli.md")
 CONFIGURATION = Path(__file__).with_name("configuration.md")
+LONGEST_HEADING = 116
 TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
 HEAD = """# Command line
 
@@ -281,17 +282,17 @@ def _target_keys() -> str:
 
 
 def troubleshooting(page: str) -> str:
-    """Return docs/troubleshooting.md with what each line in a heading means, and what to do about it."""
+    """Return docs/troubleshooting.md with every known error: lines that show it, what it means, what to do."""
     head, mark, rest = page.partition("<!-- generated: errors -->\n\n")
-    old, end, tail = rest.partition("<!-- end -->")
-    return head + mark + "".join(map(_known_error, re.findall(r"^### (.*)", old, re.MULTILINE))) + end + tail
+    _, end, tail = rest.partition("<!-- end -->")
+    return head + mark + "".join(_known_error(error) for error in BY_CODE.values() if error.examples) + end + tail
 
 
-def _known_error(heading: str) -> str:
-    shown = {each for line in re.findall(r"`(.*?)`", heading) for each in matching_errors(line)}
-    assert len(shown) == 1, heading  # noqa: S101 - a script
-    (error,) = shown
-    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}") + "\n\n"
+def _known_error(error: KnownError) -> str:
+    heading = ", ".join(f"`{line}`" for line in error.examples)
+    heading = heading if len(heading) < LONGEST_HEADING else f"`{error.examples[0]}`"
+    decide = f" To confirm: `{error.decide}`." if error.decide else ""
+    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}{decide}") + "\n\n"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,15 @@ OTHERS = frozenset(
         *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
         *("--seconds", "--server", "--server-side", "--strict", "--tag-output", "--tail", "--upgrade", "--user"),
         *("--verbose", "--password-stdin", "--repository-name", "--tag", "--target", "--username"),
-        *("--nworkers", "--show-algorithm", "--show-input-output-size", "--stats"),
+        *(
+            "--bogus",
+            "--prefix",
+            "--query-gpu",
+            "--nworkers",
+            "--show-algorithm",
+            "--show-input-output-size",
+            "--stats",
+        ),
     }
 )
 """Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""

@@ -14,6 +14,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
+from fabbench.report.predictions import predictions, read_target
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.parse_file import parse_together
 
@@ -24,7 +25,15 @@ from fabbench.runs.parse_file import parse_together
 @options.nodes_of_logs
 @results(("text", "json"), "How to write the diagnoses.")
 @options.store
-def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> None:
+@click.option(
+    "--predict",
+    "wanted",
+    metavar="SIZE[@NODES]",
+    multiple=True,
+    help="Also predict the rate at this size (4G), or at this size and number of nodes (4G@32) from logs of three "
+    "or more numbers of nodes. Where the figures do not carry that far, the reason is given instead.",
+)
+def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any) -> None:
     """Diagnose which network a log or run used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
@@ -38,8 +47,11 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
     proof = options.known_proof(**known)
     status = Exit.FINE
     records: list[dict[str, object]] = []
+    targets = [read_target(text) for text in wanted]
+    measured: list[Log] = []
 
     def write(logs: Sequence[Log]) -> Exit:
+        measured.extend(log for log in logs if targets and log.points)
         if form == "json":
             records.extend(map(diagnosis_record, logs))
         else:
@@ -60,8 +72,12 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
                 status = worst(status, write(logs), terminal.say_unread(unread))
     for names in jobs.values():
         status = worst(status, write(parse_together(names, proof=proof)))
+    predicted = list(predictions(measured, targets))
     if form == "json":
-        click.echo(to_json({"format": 1, "logs": records}), nl=False)
+        click.echo(to_json({"format": 1, "logs": records, "predictions": predicted}), nl=False)
+    else:
+        for each in predicted:
+            terminal.write_line(str(each["text"]))
     click.get_current_context().exit(status)
 
 

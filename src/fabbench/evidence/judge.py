@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.evidence.known_errors import finding
+from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
@@ -203,6 +203,10 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
     if transport == "libfabric-tcp" and fabric != "ofi-tcp":
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
     codes = {each.code for each in record.findings}
+    for each in told(record.failures):
+        if each.code not in codes:
+            codes.add(each.code)
+            yield each
     if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in {"efa", "ib", "gib"}:
         where = "no channel" if facts["gdr"] == "no" else "some channels only"
         yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)

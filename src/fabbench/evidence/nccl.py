@@ -106,8 +106,8 @@ class Evidence:
         """Return whether any line of NCCL's, or a known error, was read."""
         return self.debugging or bool(self.facts or self.known_errors or self.hangs.waits or self.hangs.told)
 
-    def feed(self, message: str, origin: str = "", *, warning: bool = False) -> None:
-        """Read one debug message (the text after `NCCL INFO`); `origin` is the text before it."""
+    def feed(self, message: str, origin: str = "", *, warning: bool = False, place: str = "") -> None:
+        """Read one debug message (the text after `NCCL INFO`); `origin` and `place` are the text before it."""
         self.debugging = True
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in self.endings:
@@ -119,7 +119,7 @@ class Evidence:
             self.failed = self._warned or message
         if warning:
             self._warned = message
-            self._complaint(message)
+            self._complaint(message, place=place)
             if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(message):
                 self.warnings[message] = self.warnings.get(message, 0) + 1
 
@@ -152,12 +152,10 @@ class Evidence:
             self.facts[name] = value
             self.lines[name] = line
 
-    def _complaint(self, message: str, _origin: str = "") -> None:
-        if NOT_THE_NETWORK.search(message):
-            return
-        if PLUGIN_FAILED.search(message) and len(self.trouble) < 100:
+    def _complaint(self, message: str, _origin: str = "", *, place: str = "") -> None:
+        self.other(place + message)
+        if PLUGIN_FAILED.search(message) and len(self.trouble) < 100 and not NOT_THE_NETWORK.search(message):
             self.trouble.append(message)
-        self.other(message)
 
     # -- by the first words of a message
 
@@ -251,6 +249,8 @@ class Evidence:
             self.asked = message.removeprefix(_ASKED).strip(" .")
         elif message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
             self.named_hosts[_process(origin)] = None
+        else:
+            self.other(message)
 
     def _connected(self, message: str, _origin: str) -> None:
         if match := _PXN.search(message):
@@ -278,13 +278,16 @@ CHANNEL = "Channel "
 CHAIN = " -> "
 """Part of a call that returned an error; of few other lines, among them channels."""
 
+_VARIABLES = ("HOSTID", "NET", "IB_DISABLE", "P2P", "SHM", "ALGO", "PROTO", "MAX")
+"""Variables of interest, which NCCL reports as ``NAME set by environment to VALUE``."""
+
 _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._channel: (CHANNEL, *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
     Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
     Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
     Evidence._comm: ("ncclComm", *(f"comm 0x{digit}" for digit in "0123456789abcdef")),  # noqa: SLF001
-    Evidence._variable: ("NCCL_HOS", "NCCL_NET"),  # noqa: SLF001
+    Evidence._variable: tuple(f"NCCL_{name}"[:HEAD] for name in _VARIABLES),  # noqa: SLF001
     Evidence.version: ("NCCL ver", "RCCL ver"),
     Evidence._connected: ("Connecte",),  # noqa: SLF001
     Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001

@@ -22,7 +22,7 @@ from fabbench.logs.learned_prefixes import find_sign
 from fabbench.model.patterns import lazy
 
 _LEVEL = r"(?P<level>INFO|WARN|TRACE|ABORT)\b ?"  # NCCL 2.2 prints no NCCL before it
-_DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:[^\n]{0,400}?NCCL |(?:\S+:\d+ )?)" + _LEVEL)
+_DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:(?P<place>[^\n]{0,400}?)NCCL |(?:\S+:\d+ )?)" + _LEVEL)
 _BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?:\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
 """Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
@@ -49,6 +49,8 @@ class DebugText(NamedTuple):
     """`host:pid:tid`, as far as the line shows it."""
     level: str
     message: str
+    place: str = ""
+    """The file and line of NCCL's source that printed a warning, with a blank."""
 
 
 class HostNames:
@@ -85,7 +87,7 @@ class HostNames:
         if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
         origin = f"{token.removeprefix(glued)}:{match['process']}"
-        return DebugText(before, origin, match["level"], text[match.end() :])
+        return DebugText(before, origin, match["level"], text[match.end() :], match["place"] or "")
 
     def _glued(self, before: str, token: str) -> str:
         """Return the part of `token` that belongs to the split line before the host name.

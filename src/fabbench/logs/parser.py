@@ -213,7 +213,8 @@ class LogParser:
             return self._mark(group, marker)
         if ("NCCL " in text or " INFO " in text or " WARN " in text) and (debug := self._hosts.split(text)) is not None:
             message, row = without_row(debug.message)
-            group.evidence.feed(message, origin=debug.origin, warning=debug.level in {"WARN", "ABORT"})
+            warning = debug.level in {"WARN", "ABORT"}
+            group.evidence.feed(message, origin=debug.origin, warning=warning, place=debug.place)
             if not debug.before and not row:
                 return []
             text = debug.before or row

@@ -1,11 +1,13 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
 
+from fabbench.analysis.curve import curve_findings, curve_line
 from fabbench.benchmarks import benchmark_named
+from fabbench.evidence.causes import causes
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Finding, Labels, Log, Outcome, Point, Severity
@@ -35,7 +37,6 @@ _DIAGNOSED = (
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
 
-_SEVERITIES = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 _UNKNOWN_TRANSPORT = (
     "The log does not show what carried the data. NCCL reports it with NCCL_DEBUG=INFO and "
     "NCCL_DEBUG_SUBSYS=INIT,NET,ENV; libfabric's tools report it with -v."
@@ -244,6 +245,7 @@ def _coarse(log: Log, metric: str, largest: float) -> bool:
 
 def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
+    log = _with_curve(log)
     return {
         "source": log.source,
         "benchmark": log.benchmark,
@@ -253,12 +255,21 @@ def diagnosis_record(log: Log) -> dict[str, object]:
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
         "findings": [json_contract.finding(found) for found in log.findings],
+        "causes": [
+            {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
+        ],
+        "curve": curve_line(log),
         "expectations": [expectation_record(found) for found in expectations_of_log(log)],
     }
 
 
+def _with_curve(log: Log) -> Log:
+    return replace(log, findings=(*log.findings, *curve_findings(log)))
+
+
 def diagnosis(log: Log) -> Iterator[str]:
     """Yield the lines of a diagnosis."""
+    log = _with_curve(log)
     yield _heading(log)
     if log.outcome is not Outcome.OK and log.reason:
         yield f"  {log.reason}"
@@ -271,11 +282,30 @@ def diagnosis(log: Log) -> Iterator[str]:
         yield f"  {name:<10} {log.facts[name]!s:<{width}}  {shown.strip()[:160]}".rstrip()
     for line in expectation_lines(log):
         yield f"  {line}"
-    for found in sorted(log.findings, key=lambda finding: _SEVERITIES[finding.severity]):
-        yield f"  {found.severity.value} ({found.code}): {found.meaning}"
-        if found.line:
-            yield f"    seen: {found.line.strip()[:200]}"
-        if found.advice:
-            yield f"    do:   {found.advice}"
+    if line := curve_line(log):
+        yield f"  curve: {line}"
+    likely, others = causes(log)
+    if len(likely) > 1:
+        yield "  Causes, the most likely first:"
+    for number, cause in enumerate(likely, 1):
+        number_ = f"{number}. " if len(likely) > 1 else ""
+        yield f"  {number_}{_statement(cause.found)}"
+        yield from _details(cause.found, against=cause.against)
+    if decides := [cause.decide for cause in likely[:2] if cause.decide]:
+        yield f"  {'To decide' if len(likely) > 1 else 'To confirm'}: {decides[0]}"
+    for found in others:
+        yield f"  {_statement(found)}"
+        yield from _details(found)
     if not log.findings:
         yield "  Nothing else was found."
+
+
+def _statement(found: Finding) -> str:
+    return f"{found.severity.value} ({found.code}): {found.meaning}"
+
+
+def _details(found: Finding, *, against: str = "") -> Iterator[str]:
+    """Yield what shows a finding, what contradicts it, and what to do."""
+    for name, text in (("seen", found.line.strip()[:200]), ("against", against), ("do", found.advice)):
+        if text:
+            yield f"    {name + ':':<5} {text}"

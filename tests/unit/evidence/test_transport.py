@@ -1,15 +1,13 @@
 """What carried the data: proven by lines, and by nothing else."""
 
-import re
 from collections.abc import Iterable
 
 import pytest
 
-from fabbench.evidence.known_errors import matching_errors
+from fabbench.evidence.known_errors import BY_CODE
 from fabbench.model.log import Ending, Log, Outcome
 from fabbench.model.plan import Proof
 from tests.support.nccl_text import nccl_text
-from tests.support.paths import ROOT
 from tests.support.read_logs import read, read_one
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
@@ -243,17 +241,14 @@ def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(origins: list[
     assert (log.benchmark, log.facts["nodes"], codes(log)) == ("torch", 2, found)
 
 
-HEADINGS = re.findall(r"^### (.*)", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.MULTILINE)
-LINES = [line for heading in HEADINGS for line in re.findall(r"`(.*?)`", heading)]
-SEEN = {error.code: line for line in LINES for error in matching_errors(line)}
-"""Every known error has a heading there (tests/docs), with lines of it."""
+SEEN = {error.code: error.examples[0] for error in BY_CODE.values() if error.words and "told" not in error.marks}
 
 
 @pytest.mark.parametrize("code", SEEN)
 def test_a_known_error_is_a_finding_with_its_line_and_advice(code: str) -> None:
     """As NCCL's warning, and as a plain line of another library."""
     ofi, table = f"node0:101:201 [0] NCCL INFO {OFI}\n", nccl_text(ROWS, ranks=2, hosts=2)
-    for text in (f"node0:101:101 [0] net.cc:52 NCCL WARN {SEEN[code]}", SEEN[code]):
+    for text in (f"node0:101:101 [0] NCCL WARN {SEEN[code]}", SEEN[code]):
         logs = read(f"{ofi}{text}\n{table}")
         (finding,) = (found for log in logs for found in log.findings if found.code == code)
         assert finding.line == SEEN[code]
@@ -324,7 +319,7 @@ def test_a_trace_line_is_no_warning() -> None:
 
 @pytest.mark.parametrize("code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"])
 def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
-    warning = f"node0:101:101 [0] net.cc:52 NCCL WARN {SEEN[code]}\n"
+    warning = f"node0:101:101 [0] NCCL WARN {SEEN[code]}\n"
     for text in (warning, warning + nccl_text(ROWS, ranks=2, hosts=2)):
         (log,) = read(text)
         assert (log.outcome, log.reason) == (Outcome.FAILED, f"{log.findings[0].meaning[:-1]}: {SEEN[code]}")

@@ -1,0 +1,121 @@
+"""Curves of one log: regimes, what stands out, and predictions that refuse where they do not know."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from fabbench.analysis.curve import curve_findings, fit, predict, predict_nodes, series_of
+from fabbench.model.log import Log, Outcome, Point
+
+SIZES = [8 << step for step in range(28)]
+
+
+def log_of(time: Callable[[int], float], sizes: Sequence[int] = SIZES, **facts: str | int) -> Log:
+    """Return a log of an all_reduce, whose busbw is twice size / time."""
+    points = [
+        Point(
+            size=size, labels={"placement": "out-of-place"}, metrics=("time", "busbw"), values=(took, 2 * size / took)
+        )
+        for size in sizes
+        for took in [time(size)]
+    ]
+    known = {"transport": "efa", **facts}
+    return Log(
+        source="a", benchmark="nccl", case="all_reduce", outcome=Outcome.OK, reason=None, facts=known, points=points
+    )
+
+
+def plain(size: int) -> float:
+    """Start in 20 us, then 50 GB/s: busbw 100 GB/s."""
+    return 20e-6 + size / 50e9
+
+
+def codes(log: Log) -> list[str]:
+    return [found.code for found in curve_findings(log)]
+
+
+def test_a_curve_of_one_regime_gives_back_its_start_and_its_rate() -> None:
+    (regime,) = fit(series_of(log_of(plain))[0])
+    assert [regime.start, regime.rate] == pytest.approx([20e-6, 100e9], rel=0.02)
+
+
+def test_regimes_begin_where_the_protocol_changes() -> None:
+    regimes = fit(series_of(log_of(lambda size: plain(size) if size < 1 << 20 else 90e-6 + size / 200e9))[0])
+    assert [regime.first for regime in regimes] == [8, 1 << 20]
+    assert regimes[-1].rate == pytest.approx(400e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("factors", "found"),
+    [
+        ({}, []),
+        ({1 << 26: 3.0}, ["dip"]),
+        ({size: 3.0 for size in SIZES if size >= 1 << 28}, ["cliff"]),
+        ({1 << 26: 1.05}, []),
+        # A start that is slow once is noise.
+        ({16: 2.0}, []),
+    ],
+)
+def test_what_stands_out_is_named(factors: dict[int, float], found: list[str]) -> None:
+    log = log_of(lambda size: plain(size) * factors.get(size, 1.0))
+    assert codes(log) == found
+    for each in curve_findings(log):
+        assert "64 MB" in each.meaning or "256 MB" in each.meaning
+
+
+def test_a_time_that_jumps_is_named_where_no_rate_is_printed() -> None:
+    points = [
+        Point(size=size, labels={}, metrics=("latency",), values=(plain(size) * (5 if size >= 1 << 26 else 1),))
+        for size in SIZES
+    ]
+    log = Log(source="a", benchmark="osu", case="osu_bcast", outcome=Outcome.OK, reason=None, facts={}, points=points)
+    assert codes(log) == ["latency-jump"]
+
+
+def test_a_rate_that_still_grows_is_said_to() -> None:
+    assert codes(log_of(plain, SIZES[:18])) == ["still-grows"]
+
+
+def test_noise_is_rarely_taken_for_a_dip() -> None:
+    dice = random.Random(1)
+    logs = [log_of(lambda size: plain(size) * dice.lognormvariate(0, 0.05)) for _ in range(200)]
+    assert sum("dip" in codes(log) or "cliff" in codes(log) for log in logs) <= 10
+
+
+def test_sides_that_differ_are_named() -> None:
+    log, slow = log_of(plain), log_of(lambda size: plain(size) * (4 if size == 1 << 30 else 1))
+    into = [
+        Point(size=p.size, labels={"placement": "in-place"}, metrics=p.metrics, values=p.values) for p in slow.points
+    ]
+    both = Log(
+        source="a", benchmark="nccl", case="all_reduce", outcome=Outcome.OK, reason=None, facts=log.facts,
+        points=[*log.points, *into],
+    )  # fmt: skip
+    (found,) = (each for each in curve_findings(both) if each.code == "sides-differ")
+    assert "in-place is 4 times slower" in found.meaning
+
+
+def test_a_prediction_has_the_rate_in_its_interval_or_says_why_not() -> None:
+    whole = series_of(log_of(plain, [8 << step for step in range(31)]))[0]
+    series = series_of(log_of(plain))[0]
+    for size in (1 << 20, 1 << 28, 1 << 33):
+        found = predict(series, size)
+        assert (found.refused, found.low < 2 * size / plain(size) < found.high) == ("", True)
+    assert predict(series, 1 << 40).refused
+    assert predict(series, 4).refused
+    assert predict(series_of(log_of(plain, SIZES[:14]))[0], 1 << 18).refused  # it still grows
+    assert predict(series_of(log_of(plain, SIZES[:3]))[0], 64).refused
+    assert not predict(whole, 1 << 33).refused
+
+
+def test_other_numbers_of_nodes_need_three_that_agree() -> None:
+    def between(nodes: int, rate: float) -> Log:
+        return log_of(lambda size: 20e-6 + size / rate, nodes=nodes)
+
+    logs = [between(2, 50e9), between(4, 48e9), between(8, 46e9), between(16, 44.2e9)]
+    found = predict_nodes(logs, 1 << 30, 32)
+    assert (found.refused, found.low < 2 * 42.4e9 < found.high) == ("", True)
+    assert predict_nodes(logs[:2], 1 << 30, 32).refused
+    assert predict_nodes(logs, 1 << 30, 1024).refused
+    assert predict_nodes([logs[0], between(4, 5e9), between(8, 46e9)], 1 << 30, 16).refused

@@ -1,0 +1,59 @@
+"""causes.txt: each entry is shown by its own lines, and by those of no other."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fabbench.evidence.causes import causes
+from fabbench.evidence.known_errors import BY_CODE, told
+from fabbench.model.log import Finding, Log, Outcome, Severity
+from tests.support.corpus import recorded
+
+OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}
+"""What figures show: tests/unit/analysis/test_curve.py."""
+EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
+
+
+@pytest.mark.parametrize(("code", "line"), EXAMPLES)
+def test_a_line_shows_its_cause_and_no_other(code: str, line: str) -> None:
+    """But for what follows from any cause."""
+    found = [each.code for each in told([line])]
+    assert [each for each in found if "effect" not in BY_CODE[each].marks or each == code] == [code]
+
+
+def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> None:
+    for error in BY_CODE.values():
+        assert error.meaning.endswith((".", "}")), error.code
+        assert error.advice or "remark" in error.marks, error.code
+        assert not error.examples or error.pattern.pattern, error.code
+    without = {error.code for error in BY_CODE.values() if error.examples and not error.source}
+    assert without <= {"slingshot-timeouts", "too-much-output", "debug-output-lost"}
+
+
+def test_what_no_line_shows_is_found_in_some_log_and_not_in_all() -> None:
+    found = [{code.split()[0] for log in logs for code in log.get("findings", ())} for logs in recorded().values()]
+    for error in BY_CODE.values():
+        if not error.examples and "remark" not in error.marks and error.code not in OF_CURVES:
+            assert any(error.code in codes for codes in found), error.code
+        assert not all(error.code in codes for codes in found), error.code
+
+
+def log_of(*codes: str, **facts: str) -> Log:
+    findings = [Finding(code=code, severity=BY_CODE[code].severity, meaning="It is.") for code in codes]
+    return Log(
+        source="a.log", benchmark=None, case=None, outcome=Outcome.FAILED, reason="", facts=facts, findings=findings
+    )
+
+
+def ranked(log: Log) -> Iterator[tuple[str, str]]:
+    return ((cause.found.code, cause.against) for cause in causes(log)[0])
+
+
+def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_cause_last() -> None:
+    log = log_of("gdr-limited", "p2p-disabled", "peer-reset", "memlock", "nics-unchecked", gdr="yes")
+    assert [*ranked(log)] == [("memlock", ""), ("peer-reset", ""), ("p2p-disabled", ""), ("gdr-limited", "gdr yes")]
+    assert [found.code for found in causes(log)[1]] == ["nics-unchecked"]
+
+
+def test_a_cause_that_only_a_failure_tells_is_an_error() -> None:
+    assert {BY_CODE[code].severity for code in ("killed", "slots-missing")} == {Severity.ERROR}
