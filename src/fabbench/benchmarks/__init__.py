@@ -103,6 +103,8 @@ class Benchmark(ABC):
     """
     cases_field: str = ""
     """The field of the work that names the cases to run: one, or several. Empty: it has one case."""
+    network_shown: str = ""
+    """What makes its programs print what carries the data, as the end of ``With …``; empty: nothing is known."""
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
     """Metric → the steps in which it may be printed, coarsest first, in base units. Absent: not rounded."""
 
@@ -220,6 +222,8 @@ class _Unknown(Benchmark):
 
 
 _UNKNOWN: Final = _Unknown()
+OF_MPI = "--mca btl_base_verbose 30 --mca opal_common_ofi_verbose 1, UCX_LOG_LEVEL=info or I_MPI_DEBUG=5, MPI prints it"
+OF_NCCL = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, NCCL prints it"
 DEFAULT = "nccl"
 """The benchmark that machines are checked for if none is named."""
 

@@ -89,6 +89,7 @@ class Deepep(ReadBenchmark):
     """The benchmark ``deepep``."""
 
     name = "deepep"
+    network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
     default_metrics = ("bandwidth", "time")
     signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine bandwidth: "),)
     first_words = ("[tuning] Best ", "Dispatch bandwidth", "combine bandwidth")

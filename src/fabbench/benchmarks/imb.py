@@ -6,7 +6,7 @@ Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the b
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature, engine
+from fabbench.benchmarks import OF_MPI, Signature, engine
 from fabbench.benchmarks.consistency import Printed, stopped_early
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
@@ -101,6 +101,7 @@ class Imb(ReadBenchmark):
     """The benchmark ``imb``."""
 
     name = "imb"
+    network_shown = OF_MPI
     versions = ("imb",)
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)})

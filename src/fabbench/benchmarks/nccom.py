@@ -103,6 +103,7 @@ class Nccom(ReadBenchmark):
     """The benchmark ``nccom``."""
 
     name = "nccom"
+    network_shown = "FI_LOG_LEVEL=info and NCCL_DEBUG=INFO, the plugin prints it"
     versions = ()
     resolution = MappingProxyType({"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)})
     signatures = (

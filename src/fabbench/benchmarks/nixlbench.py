@@ -91,6 +91,7 @@ class Nixlbench(ReadBenchmark):
     """The benchmark ``nixlbench``."""
 
     name = "nixlbench"
+    network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
     default_metrics = ("bandwidth", "latency", "time")
     resolution = MappingProxyType({"latency": (1e-7,)})

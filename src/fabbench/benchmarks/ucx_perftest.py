@@ -129,6 +129,7 @@ class UcxPerftest(ReadBenchmark):
     """The benchmark ``ucx_perftest``."""
 
     name = "ucx_perftest"
+    network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
     versions = ()
     default_metrics = ("bandwidth", "latency", "message_rate", "time")

@@ -10,7 +10,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.causes import causes
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, Finding, Labels, Log, Outcome, Point, Severity
+from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Point, Severity
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
@@ -36,11 +36,6 @@ _DIAGNOSED = (
     "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
-
-_UNKNOWN_TRANSPORT = (
-    "The log does not show what carried the data. NCCL reports it with NCCL_DEBUG=INFO and "
-    "NCCL_DEBUG_SUBSYS=INIT,NET,ENV; libfabric's tools report it with -v."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +269,8 @@ def diagnosis(log: Log) -> Iterator[str]:
     if log.outcome is not Outcome.OK and log.reason:
         yield f"  {log.reason}"
     if str(log.facts.get("transport", "unknown")) == "unknown":
-        yield f"  {_UNKNOWN_TRANSPORT}"
+        shown = benchmark_named("nccl" if log.case == NCCL_DEBUG else log.benchmark).network_shown
+        yield "  The log does not show what carried the data." + (f" With {shown}." if shown else "")
     known = [name for name in _DIAGNOSED if name in log.facts and log.facts[name] != "unknown"]
     width = max((len(str(log.facts[name])) for name in known), default=0)
     for name in known:

@@ -13,6 +13,7 @@ class LibfabricBenchmark(RunBenchmark):
     joins_steps = True
     between_two = True
     versions = ("libfabric",)
+    network_shown = "-v, libfabric's programs print it"
 
     @override
     def transports(self, fabric: str) -> frozenset[str]:

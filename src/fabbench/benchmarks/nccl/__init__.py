@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Signature
+from fabbench.benchmarks import OF_NCCL, Signature
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 from fabbench.model.fabrics import AB
@@ -19,6 +19,7 @@ class Nccl(RunBenchmark):
     """The benchmark ``nccl``: the nccl-tests programs."""
 
     name = "nccl"
+    network_shown = OF_NCCL
     program_names = r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
     signatures = (
         Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),

@@ -17,6 +17,7 @@ class Nvshmem(RunBenchmark):
     """The benchmark ``nvshmem``."""
 
     name = "nvshmem"
+    network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
     program_names = r"\bshmem_(?:put|get|p|g)_(?:bw|latency)\b"
     signatures = (
         Signature("size", r"size ?\(B\) [^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)"),

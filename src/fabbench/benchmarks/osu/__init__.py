@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
+from fabbench.benchmarks import OF_MPI, Signature
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
@@ -13,6 +13,7 @@ class Osu(RunBenchmark):
     """The benchmark ``osu``."""
 
     name = "osu"
+    network_shown = OF_MPI
     versions = ("osu",)
     default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"

@@ -26,6 +26,7 @@ class Perftest(RunBenchmark):
     """The benchmark ``perftest``."""
 
     name = "perftest"
+    network_shown = "its heading kept (Transport type, Link type), perftest prints it"
     program_names = r"\bib_(?:write|read|send|atomic)_(?:bw|lat)\b"
     signatures = (
         Signature("#iterations", r" ?#bytes[ \t]+(?:#sl[ \t]+)?#iterations\b"),

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
+from fabbench.benchmarks import OF_NCCL, Signature
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
 
@@ -11,6 +11,7 @@ class Torch(RunBenchmark):
     """The benchmark ``torch``."""
 
     name = "torch"
+    network_shown = OF_NCCL
     signatures = (Signature("The average bandwidth of", r"The average bandwidth of \w+ (?:with a|over) \d"),)
     first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
     one_scale = True
