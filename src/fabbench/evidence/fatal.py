@@ -46,6 +46,8 @@ fabbench: killed, lost
     fabbench: SkyPilot ended job \d+ as (?:CANCELLED|FAILED_DRIVER|gone)\b
 fabbench: died
     fabbench: (?:The script was stopped by |SkyPilot ended job )
+The benchmark: died
+    This test requires exactly two processes
 Open MPI: timeout, 2 lines
     The user-provided time limit for job execution has been reached
 Open MPI: died, lost, 9 lines
@@ -236,7 +238,7 @@ _SIGN = lazy(
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
     "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
-    "|operation|NCCL: |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
+    "|exactly|operation|NCCL: |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.

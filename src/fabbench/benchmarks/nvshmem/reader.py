@@ -245,7 +245,7 @@ _SHOWN = lazy(
     r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric (?P<fabric>\S+), nic \S+, hmem"
 )
 _FATAL = lazy(
-    r"This test requires exactly two processes|.*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
+    r".*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
     rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
     rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAM}: (?:command not found|not found|No such file)"
 )
