@@ -209,6 +209,7 @@ _ANYWHERE = (
     r"|Connect the HCA's through the link|perform rdma_(?:client|server) function)|Couldn't get context for the device"
     r"|Failed to (?:complete run_iter_\w+ function successfully|exchange data between server and clients)"
     r"|ethernet_read_keys: Couldn't read remote address|Unexpected CM event bl blka -?\d+"
+    r"|Event: RDMA_CM_EVENT_[A-Z_]+; error: -?\d+\.?"
     r"|DC not supported, mlx5dv\.h is needed|Parser function exited with Error|Invalid Connection type\. Please .*"
     r"|Error: (?:BW result|Msg rate) +is below \w+ limit|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
     rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
