@@ -9,7 +9,7 @@ from fabbench.model.compat import override
 
 
 class ReadBenchmark(Benchmark):
-    """Its reader is `NAMEReader`, or reads `TABLE`: in its own module, or in the module `reader` of its package."""
+    """One whose class name begins that of its reader, in its module or the package's module `reader`; or TABLE is."""
 
     @override
     def reader(self) -> Reader:
@@ -22,7 +22,7 @@ class ReadBenchmark(Benchmark):
 
 
 class RunBenchmark(ReadBenchmark):
-    """One that can be run: its work is the class `NAMEWork`, in the module `plan` of its package."""
+    """One that can be run: the package's module `plan` has its work, which is named after it, too."""
 
     @override
     def work_type(self) -> type[Any] | None:
