@@ -21,10 +21,7 @@ from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
-_MIRRORED = (
-    *("Connection reset by peer", "Connection refused", "Broken pipe", "remote connection closed"),
-    "failed to connect",
-)
+_MIRRORED = lazy(r"Connection re(?:set by peer|fused)|Broken pipe|remote connection closed|failed to connect")
 """Parts of error messages that the other side causes: its own message comes first."""
 # The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
@@ -230,7 +227,7 @@ class PairReader(TableReader):
         record.points = [point for _, row in sorted(points, key=lambda each: each[0].line.number) for point in row]
         record.damaged.sort()
         self.judge(pair)
-        record.failures.sort(key=lambda sentence: any(part in sentence for part in _MIRRORED))
+        record.failures.sort(key=lambda sentence: _MIRRORED.search(sentence) is not None)
         pair.finish()
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)

@@ -107,10 +107,6 @@ class PingpongReader(PairReader):
                 if latency is not None and setup > SETUP_SHARE * latency.value * 2 * fewest:
                     early[row.size] = None
         if early:
-            record.findings.append(
-                warning(
-                    "setup-time",
-                    f"Connection set-up may be more than 1 % of the figure at {', '.join(map(format_size, early))}.",
-                    "Use more iterations, or -e msg where the provider has it.",
-                )
-            )
+            meaning = f"Connection set-up may be more than 1 % of the figure at {', '.join(map(format_size, early))}."
+            advice = "Use more iterations, or -e msg where the provider has it."
+            record.findings.append(warning("setup-time", meaning, advice))
