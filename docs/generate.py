@@ -388,7 +388,7 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
     """Yield what the NICs of nodes with GPUs can carry; types that are alike share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in systems().values():
-        if each.gpus and each.rate and each.fabric:
+        if each.gpus > 1 and each.rate and each.fabric:
             most = [_ceiling(each, "all_reduce", nodes, each.fabric) for nodes in _NODES]
             most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric))
             row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
