@@ -182,7 +182,7 @@ def test_a_file_in_which_nothing_is_recognized_is_an_error() -> None:
     assert UNKNOWN in parse(UNKNOWN).stderr
     found = document(UNKNOWN)
     assert (found["format"], found["logs"], [each["source"] for each in found["errors"]]) == (1, [], [UNKNOWN])
-    assert "no output of a benchmark" in found["errors"][0]["reason"]
+    assert "No recognized output" in found["errors"][0]["reason"]
 
 
 def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class KnownError:
 _TABLE = r"""
 peer-unreachable, error: security group on either this instance or the peer | Unreachable remote | Unresponsive receiver
   = EFA packets do not reach the peer.
-  > The security group must allow all traffic from and to itself (both directions, by its own name), and all nodes
+  > The security group must allow all traffic from and to itself (self-referencing rules, in and out), and all nodes
   > must be in one subnet and of one instance family.
 libfabric-too-old: requires at least libfabric version
   = The plugin refuses this libfabric: it is too old for EFA.

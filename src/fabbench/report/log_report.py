@@ -278,4 +278,4 @@ def diagnosis(log: Log) -> Iterator[str]:
         if found.advice:
             yield f"    do:   {found.advice}"
     if not log.findings:
-        yield "  Nothing else was found."
+        yield "  No further findings."

@@ -358,7 +358,7 @@ def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, pr
     done = runner().invoke(program, ["compare", str(tmp_path / "job.out")])
     assert done.exit_code == 0, done.output
     assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(done.stdout.split())
-    for said in ("ofi-tcp+a: libfabric-tcp carried", "tcp+a: socket carried", "2 repeats (n = 2)"):
+    for said in ("ofi-tcp+a = libfabric-tcp", "tcp+a = socket", "2 repeats (n = 2)"):
         assert said in done.stdout
 
 
