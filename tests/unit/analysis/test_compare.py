@@ -186,7 +186,7 @@ def test_a_metric_that_is_named_counts_for_every_section() -> None:
     assert [cells(comparison, table) for table in (0, 1)] == [["-|-"], ["1 KB|20", "1 MB|200"]]
 
 
-def test_what_a_section_lacks_is_said_by_its_own_metric() -> None:
+def test_what_a_section_lacks_is_reported_by_its_own_metric() -> None:
     less = two_kinds("a", 1)
     less = replace(less, logs=(less.logs[0], replace(less.logs[1], points=less.logs[1].points[:1])))
     comparison = compare([less, two_kinds("b", 1)])
@@ -355,7 +355,7 @@ def test_a_label_is_the_users_word() -> None:
     assert ("transport unknown" in first, "EFA, non-EFA are labels" in first) == (True, True)
 
 
-def test_what_carried_the_data_is_said() -> None:
+def test_what_carried_the_data_is_reported() -> None:
     efa = rates("a", [(8, 1)], network="efa", transport="efa", nics=4)
     first = footnotes(compare([efa, rates("b", [(8, 1)], network="socket", transport="unknown")]))[0]
     assert "a = efa (4 NICs per rank); b = " in first

@@ -191,7 +191,7 @@ def test_a_gate_holds_or_says_what_breached_it(gate: str, new: Column, base: Col
     assert not breach or re.match(f"{re.escape(gate)}: .*{breach}", found.breaches[0])
 
 
-def test_a_tolerance_without_a_base_makes_no_sense() -> None:
+def test_a_tolerance_needs_a_baseline() -> None:
     with pytest.raises(RequestError, match="tolerance"):
         verdict("busbw:5%", OLD, None)
 
@@ -205,7 +205,7 @@ def test_a_tolerance_without_a_base_makes_no_sense() -> None:
         ("latency:5%", "latency in new and old."),
     ],
 )
-def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
+def test_a_gate_that_matched_no_data_is_breached(gate: str, why: str) -> None:
     found = verdict(gate, rates("new", [(KB, 0.05), (MB, 10), (GB, 80)]), OLD)
     (breach,) = found.breaches
     assert (breach.startswith(f"{gate} matched no data: "), why in breach, found.status) == (

@@ -45,7 +45,7 @@ def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     assert render_sweep(report(Cluster(named(2))), "markdown").startswith("No test failed; two nodes ")
 
 
-def test_what_was_not_tested_is_said_and_not_called_good() -> None:
+def test_what_was_not_tested_is_reported_and_not_called_good() -> None:
     healthy = report(Cluster(named(4)))
     left = "2 tests of round 3 (all pairs, round 3 of 3) and any later ones"
     cut = replace(healthy, unfinished=left, left_out=[("a.log", "No result.")])
