@@ -1,27 +1,32 @@
-"""Writes docs/cli.md and parts of other pages (configuration, troubleshooting) from the program itself."""  # noqa: INP001 - a script
+"""Writes docs/cli.md and parts of other pages (configuration, troubleshooting, normal-busbw) from the program."""  # noqa: INP001 - a script
 
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from fabbench.analysis.setting import Setting
+from fabbench.catalog.expectations import Published, Role, System, published, require_system, systems
 from fabbench.cli import cli
 from fabbench.config.sections import ABOUT, Config, Defaults
 from fabbench.evidence.known_errors import BY_CODE, KnownError
 from fabbench.launchers import options_of_launchers
 from fabbench.model.hosts import options_of
+from fabbench.model.log import METRICS
 from fabbench.model.options import Option, declared
 from fabbench.model.plan import Variant
+from fabbench.model.units import format_size
 
 TARGET = Path(__file__).with_name("cli.md")
 CONFIGURATION = Path(__file__).with_name("configuration.md")
 LONGEST_HEADING = 116
 TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
+NORMAL = Path(__file__).with_name("normal-busbw.md")
 HEAD = """# Command line
 
 <!-- Written by docs/generate.py from the program (`make reference`). Do not edit. -->
@@ -242,9 +247,14 @@ def configuration(page: str) -> str:
         "variant": _keys(declared(Variant).values()),
         "target": _target_keys(),
     }
-    for name, rows in lists.items():
+    return _filled(page, lists)
+
+
+def _filled(page: str, parts: Mapping[str, str]) -> str:
+    """Return a page with its generated parts replaced."""
+    for name, text in parts.items():
         pattern = rf"(<!-- generated: {name} -->\n\n)(?:.*\n)*?(\n<!-- end -->)"
-        page, count = re.subn(pattern, lambda match, rows=rows: match[1] + rows + match[2], page)  # type: ignore[misc]
+        page, count = re.subn(pattern, lambda match, text=text: match[1] + text + match[2], page)  # type: ignore[misc]
         assert count == 1, name  # noqa: S101 - a script
     return page
 
@@ -278,6 +288,122 @@ def _target_keys() -> str:
     return text
 
 
+# ---------------------------------------------------------------- published figures
+
+
+def normal(page: str) -> str:
+    """Return docs/normal-busbw.md with the catalog's figures and ceilings."""
+    groups: dict[tuple[str, str, int, str, int], list[Published]] = {}
+    others = []
+    for each in published():
+        if each.system and each.role in {Role.REFERENCE, Role.CONFLICT}:
+            if each.metric != "busbw":
+                others.append(each)
+                continue
+            key = each.case, require_system(each.system).name, each.nodes or 0, each.fabric, each.nics or 0
+            best = groups.setdefault(key, [])
+            if not best or _large(each) > _large(best[0]):
+                best.clear()
+            if not best or _large(each) == _large(best[0]):
+                best.append(each)
+    used = [*(each for figures in groups.values() for each in figures), *others]
+    sources = list(dict.fromkeys((each.source, each.date) for each in used))
+    head = ("instance type", "nodes", "fabric", "size", "busbw (GB/s)", "of ceiling", "conditions", "source")
+    tables = [
+        f"### {case}\n\n"
+        + _table(head, (_normal_row(key, groups[key], sources) for key in sorted(groups) if key[0] == case))
+        for case in dict.fromkeys(key[0] for key in groups)
+    ]
+    parts = {
+        "collectives": "\n".join(tables),
+        "others": _table(
+            ("instance type", "test", "size", "figure", "conditions", "source"),
+            (_other_row(each, sources) for each in others),
+        ),
+        "ceilings": _table(("instance type", "rate", *(f"{k} nodes" for k in _NODES), "alltoall"), _ceilings()),
+        "sources": "".join(
+            f"{number}. {f'<{source}>' if source.startswith('http') else source}, {date}\n"
+            for number, (source, date) in enumerate(sources, 1)
+        ),
+    }
+    return _filled(page, parts)
+
+
+_NODES = (2, 8)
+
+
+def _large(figure: Published) -> int:
+    """Return the size of a figure; one that is not stated counts as 1 GB, as in `fabbench.analysis.expectations`."""
+    return figure.size or 1 << 30
+
+
+def _normal_row(
+    key: tuple[str, str, int, str, int], figures: list[Published], sources: list[tuple[str, str]]
+) -> tuple[str, ...]:
+    case, name, nodes, fabric, nics = key
+    values = sorted(each.value for each in figures)
+    ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
+    size = format_size(_large(figures[0])) if any(each.size for each in figures) else "large"
+    share = f"{100 * values[-1] / ceiling:.0f} %" if ceiling and fabric != "tcp" else "–"
+    return (name, str(nodes), fabric or "–", size, _range(values), share, *_origin(figures, sources))
+
+
+def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) -> float | None:
+    setting = Setting(
+        system=system,
+        benchmark="nccl",
+        case=case,
+        nodes=nodes,
+        gpus=system.gpus,
+        nics=nics or None,
+        fabric=fabric,
+        is_stated=True,
+        bidirectional=False,
+        facts={},
+        findings=frozenset(),
+    )
+    return setting.ceiling(METRICS["busbw"])
+
+
+def _other_row(figure: Published, sources: list[tuple[str, str]]) -> tuple[str, ...]:
+    rate = METRICS[figure.metric].unit == "B/s"
+    shown = f"{figure.value / 1e9:.4g} GB/s" if rate else f"{figure.value * 1e6:.4g} us"
+    size = format_size(figure.size) if figure.size else "large"
+    name = require_system(figure.system).name
+    return (name, figure.case, size, shown, *_origin([figure], sources))
+
+
+def _origin(figures: list[Published], sources: list[tuple[str, str]]) -> tuple[str, str]:
+    """Return the conditions of figures, and the numbers of their sources."""
+    conditions = [each.conditions for each in figures if each.conditions]
+    conditions += ["disputed" for each in figures[:1] if all(figure.role is Role.CONFLICT for figure in figures)]
+    numbers = sorted({sources.index((each.source, each.date)) + 1 for each in figures})
+    return "; ".join(dict.fromkeys(conditions)), ", ".join(map(str, numbers))
+
+
+def _range(rates: list[float]) -> str:
+    return "–".join(dict.fromkeys(f"{each / 1e9:.4g}" for each in (rates[0], rates[-1])))
+
+
+def _ceilings() -> Iterator[tuple[str, ...]]:
+    """Yield what the NICs of nodes with GPUs can carry; types that are alike share a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for each in systems().values():
+        if each.gpus > 1 and each.rate and each.fabric:
+            most = [_ceiling(each, "all_reduce", nodes, each.fabric) for nodes in _NODES]
+            most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric))
+            row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
+            alike.setdefault(row, []).append(each.name)
+    for row, names in alike.items():
+        yield from ((", ".join(names[first : first + 4]), *row) for first in range(0, len(names), 4))
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [[*head], *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(each)} |\n" for each in lines)
+
+
 # ---------------------------------------------------------------- known errors
 
 
@@ -299,3 +425,4 @@ if __name__ == "__main__":
     TARGET.write_text(reference(), "utf-8")
     CONFIGURATION.write_text(configuration(CONFIGURATION.read_text("utf-8")), "utf-8")
     TROUBLESHOOTING.write_text(troubleshooting(TROUBLESHOOTING.read_text("utf-8")), "utf-8")
+    NORMAL.write_text(normal(NORMAL.read_text("utf-8")), "utf-8")

@@ -4,8 +4,10 @@ The links stay as they are in the repository, where people read the same pages.
 """  # noqa: INP001 - mkdocs loads it by its path
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -13,8 +15,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
-FENCE = re.compile(r"^```(\w+) (?:no-run: (.*)|(\S+))$", re.MULTILINE)
-"""A block with the reason why the tests do not run it, or with the name of its file."""
+FENCE = re.compile(r"^```(\w+) (?:no-run: .*|(\S+))$", re.MULTILINE)
+"""A block with the reason why the tests do not run it, which readers do not see, or with the name of its file."""
+BEGINS = re.compile(r"# .*\n\n(?:<!--.*\n\n)?([\w`](?s:.+?))(?:[.:]\s|\n\n)")
+"""The title of a page, and the first sentence below it."""
 ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 README = "overview.md"
 """The README's name in the site, where a README would be an index, and there is one."""
@@ -22,6 +26,7 @@ README = "overview.md"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is linked to, and what that links to."""
+    files.append(File.generated(config, "llms.txt", content=llms(config.nav or [])))
     waiting = [*ALWAYS, *(f"docs/{each.src_uri}" for each in files.documentation_pages())]
     seen = set(waiting)
     for path in waiting:
@@ -34,8 +39,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def llms(nav: Iterable[Mapping[str, Any]]) -> str:
+    """Return a map of the site for language models (llmstxt.org): the navigation, and how each page begins."""
+    lines = ["# fabbench", "", "> Benchmark a cluster's interconnect, verify which network carried the traffic.", ""]
+    for entry in nav:
+        for title, below in entry.items():
+            if isinstance(below, str):
+                lines.append(_described(title, below))
+            else:
+                lines += ["", f"## {title}", "", *(_described(*page) for each in below for page in each.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _described(title: str, page: str) -> str:
+    path = ROOT / "docs" / page
+    if not path.is_file():
+        path = ROOT / (page if page != README else "README.md")
+    begins = BEGINS.match(path.read_text("utf-8"))
+    about = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", " ".join(begins[1].split())) if begins else ""
+    return f"- [{title}]({page.removesuffix('.md')}.html){f': {about}' if about else ''}"
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links between files of the repository into links of the site, and say what is not tested."""
+    """Turn links between files of the repository into links of the site."""
     del config, files
     uri = page.file.src_uri
     path = str(Path(page.file.abs_src_path or uri).relative_to(ROOT))
@@ -47,8 +73,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def _fence(match: re.Match[str]) -> str:
-    language, reason, name = match.groups()
-    return f'```{language} title="{name}"' if name else f"*Not run by the tests: {reason}.*\n\n```{language}"
+    language, name = match.groups()
+    return f'```{language} title="{name}"' if name else f"```{language}"
 
 
 def _target(path: str, link: str) -> str:

@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
-[ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
+[ "${#hosts[@]}" -ge 2 ] || { echo "usage: bash $0 HOST… (2 hosts)" >&2; exit 3; }
 ranks=$((8 * ${#hosts[@]})) where=$(printf ',%s:8' "${hosts[@]}") where=${where:1} # 8 per node
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output --bind-to none -H "${where}" -N 8

@@ -74,7 +74,7 @@ def test_a_name_means_one_thing() -> None:
     assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
 
 
-def test_folders_of_tests_hold_tests() -> None:
+def test_directories_of_tests_hold_tests() -> None:
     """What tests share is in tests/support."""
     elsewhere = {"support", "performance", "data"}
     strays = [

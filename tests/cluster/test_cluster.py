@@ -120,7 +120,7 @@ def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods
     assert all(node.ready() for node in cluster.nodes)
 
 
-def test_what_is_left_in_the_cluster_is_told(cluster: Cluster, pods: Pods) -> None:
+def test_what_is_left_in_the_cluster_is_reported(cluster: Cluster, pods: Pods) -> None:
     before = cluster.traces()
     assert cluster.left_since(before, seconds=0) == []
     pods.make("a", *SLEEP)

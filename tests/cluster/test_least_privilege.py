@@ -57,7 +57,7 @@ def test_runs_use_every_right_of_the_example_and_lack_none(client: Client) -> No
     assert refused == {("list", "", "pods", ""), ("list", "kubeflow.org", "mpijobs", own)}
 
 
-def test_pods_of_other_namespaces_are_not_seen_and_that_is_said(client: Client) -> None:
+def test_pods_of_other_namespaces_are_not_seen_and_that_is_reported(client: Client) -> None:
     one, two = (node.name for node in client.cluster.nodes)
     other = Client(client.cluster, f"{client.namespace}-other", client.folder)
     client.cluster.make_namespace(other.namespace)

@@ -118,20 +118,20 @@ def test_pods_end_after_the_last_beat(run: Run) -> None:
     assert processes.eventually(lambda: run.items("jobs,pods") == [], 60), run.kubectl("get", "jobs,pods")
 
 
-def test_devices_that_others_have_are_told(run: Run) -> None:
+def test_devices_that_others_have_are_reported(run: Run) -> None:
     devices = run.nodes[0].fabric.allocatable
     run.make(resources=dataclasses.replace(run.run_spec.resources, devices=devices + 1))
     found = run.explained("no-node")
     assert ("Insufficient vpc.amazonaws.com/efa" in found.text, found.final) == (True, False)
 
 
-def test_pod_security_is_told(run: Run) -> None:
+def test_pod_security_is_reported(run: Run) -> None:
     run.cluster.kubectl("label", "namespace", run.namespace, "pod-security.kubernetes.io/enforce=baseline")
     run.make()
     assert "IPC_LOCK" in run.explained("pod-security").text
 
 
-def test_a_program_that_takes_too_much_memory_is_told(run: Run) -> None:
+def test_a_program_that_takes_too_much_memory_is_reported(run: Run) -> None:
     run.make(resources=dataclasses.replace(run.run_spec.resources, memory=64 << 20, shm=32 << 20))
     run.ready()
     name = run.pods()[0]["metadata"]["name"]

@@ -115,7 +115,7 @@ def test_nodes_are_chosen_alike_and_close(mixed: tuple[Node, ...], criteria: dic
         ({"instance_type": "hpc7g.16xlarge", "needs_gpu": True}, "hpc-0, hpc-1, hpc-2: no GPU"),
     ],
 )
-def test_why_nodes_are_left_out_is_told(mixed: tuple[Node, ...], criteria: dict[str, Any], why: str) -> None:
+def test_why_nodes_are_left_out_is_reported(mixed: tuple[Node, ...], criteria: dict[str, Any], why: str) -> None:
     with pytest.raises(MachineError) as raised:
         choose(mixed, NodeCriteria(tolerations=(Toleration(TAINT),), **criteria))
     assert why in str(raised.value)

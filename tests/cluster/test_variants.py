@@ -19,7 +19,7 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
-def test_a_folder_of_the_image_is_found_by_every_rank(
+def test_a_directory_of_the_image_is_found_by_every_rank(
     client: Client, launcher: str, request: pytest.FixtureRequest
 ) -> None:
     client.launcher = launcher
@@ -80,7 +80,7 @@ def test_an_interrupt_while_pods_change_leaves_nothing(client: Client) -> None:
     assert log.outcome is Outcome.OK
 
 
-def test_what_an_image_lacks_is_said_before_anything_starts(client: Client) -> None:
+def test_what_an_image_lacks_is_reported_before_anything_starts(client: Client) -> None:
     variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL},path=/opt/nccl-2.21.5")
     with client.nothing_left():
         done = client.call(client.nccl(*variants))

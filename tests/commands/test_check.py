@@ -158,7 +158,7 @@ def test_the_interface_that_was_asked_for(lab: Labs) -> None:
 
 
 @pytest.mark.lab
-def test_what_a_login_prints_is_told(lab: Labs) -> None:
+def test_what_a_login_prints_is_reported(lab: Labs) -> None:
     hosts = lab(2, fresh=True, homes="own")
     hosts[1].path(HOME / ".bashrc").write_text("echo Welcome\n")
     found = check(hosts, status=0)

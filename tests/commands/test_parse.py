@@ -182,7 +182,7 @@ def test_a_file_in_which_nothing_is_recognized_is_an_error() -> None:
     assert UNKNOWN in parse(UNKNOWN).stderr
     found = document(UNKNOWN)
     assert (found["format"], found["logs"], [each["source"] for each in found["errors"]]) == (1, [], [UNKNOWN])
-    assert "no output of a benchmark" in found["errors"][0]["reason"]
+    assert "No recognized output" in found["errors"][0]["reason"]
 
 
 def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     assert "notes" not in result.stderr
 
 
-def test_mpi_lines_alone_are_a_log_unless_others_of_their_folder_are(tmp_path: Path) -> None:
+def test_mpi_lines_alone_are_a_log_unless_others_of_their_directory_are(tmp_path: Path) -> None:
     mpi = tmp_path / "rank.1"
     mpi.write_text("[1] MPI startup(): libfabric provider: efa\nstep 1\n")
     found = json.loads(parse("--format", "json", "--fabric", "efa", str(mpi)).stdout)["logs"]
@@ -306,7 +306,7 @@ P4D = ROOT / "examples/logs/published-p4d-efa.txt"
 NODES = ("--instance-type", "ml.p4d.24xlarge", "--nodes", "2")
 
 
-def test_what_is_normal_is_said_where_the_instance_type_is_known() -> None:
+def test_what_is_normal_is_reported_where_the_instance_type_is_known() -> None:
     line = "expectation: normal: 77.35 GB/s at 2 GB, 83 % of the ceiling of the NICs (93.75 GB/s)."
     for command in ("parse", "explain"):
         assert line in runner().invoke(cli, [command, str(P4D), *NODES]).stdout

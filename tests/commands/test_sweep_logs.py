@@ -34,7 +34,7 @@ def pair_logs(folder: Path, slow: Mapping[str, float], *, own_names: bool = True
 
 
 @pytest.mark.parametrize("own_names", [True, False])
-def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> None:
+def test_a_bad_node_is_found_in_a_directory(tmp_path: Path, own_names: bool) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-5": 0.4}, own_names=own_names)
     (folder / "README.txt").write_text("Logs of last night.\n")
     done = sweep("--from", str(folder), "--format", "json")
@@ -44,7 +44,7 @@ def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> Non
     assert (suspect["kind"], suspect["name"]) == ("node", "node-5")
     assert suspect["evidence"] == "node-5 is slow in 7 of 7 pairs (31 GB/s; others 77–78)."
     assert [Path(each["source"]).name for each in document["left_out"]] == ["README.txt"]
-    assert "README.txt: It has no output" in done.stderr
+    assert "README.txt: No recognized output" in done.stderr
 
 
 @pytest.mark.parametrize("own_names", [True, False])
@@ -141,7 +141,7 @@ def test_a_group_whose_nodes_are_all_bad_is_named(tmp_path: Path) -> None:
     assert "node-3, node-4" in missing.stderr
 
 
-def test_what_cannot_be_judged_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_judged_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "all.log").write_text("nothing\n")

@@ -160,16 +160,13 @@ def test_the_figure_shows_the_numbers_as_they_are_read() -> None:
     assert text_of("docs/efa-against-tcp.svg") == written, "run `make reference`"
 
 
-def test_the_tables_of_the_configuration_are_current() -> None:
-    page = text_of("docs/configuration.md")
-    written = runpy.run_path(str(ROOT / "docs/generate.py"))["configuration"](page)
-    assert page == written, "run `make reference`"
-
-
-def test_the_troubleshooting_has_the_known_errors_as_the_program_has_them() -> None:
-    page = text_of("docs/troubleshooting.md")
-    written = runpy.run_path(str(ROOT / "docs/generate.py"))["troubleshooting"](page)
-    assert page == written, "run `make reference`"
+@pytest.mark.parametrize(
+    ("page", "function"),
+    [("configuration", "configuration"), ("troubleshooting", "troubleshooting"), ("normal-busbw", "normal")],
+)
+def test_generated_parts_are_current(page: str, function: str) -> None:
+    text = text_of(f"docs/{page}.md")
+    assert text == runpy.run_path(str(ROOT / "docs/generate.py"))[function](text), "run `make reference`"
 
 
 def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:

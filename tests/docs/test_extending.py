@@ -187,7 +187,7 @@ def test_a_job_is_handed_over(fabbench: Fabbench, tmp_path: Path, words: tuple[s
 
 
 @pytest.mark.slow
-def test_a_job_that_cannot_be_handed_over_is_said(fabbench: Fabbench, tmp_path: Path) -> None:
+def test_a_job_that_cannot_be_handed_over_is_reported(fabbench: Fabbench, tmp_path: Path) -> None:
     done = fabbench("run", "iperf3", "--on", "lsf", "--nodes", "1", "--bin-dir", "/nowhere")
     assert done.returncode == 4
     assert "/nowhere/iperf3" in output(the_run(tmp_path))

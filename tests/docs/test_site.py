@@ -1,5 +1,6 @@
 """Man pages and the navigation of the site. `make site` builds the site itself."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -31,16 +32,12 @@ def test_every_command_has_a_man_page_that_man_can_read(tmp_path: Path) -> None:
     assert "\n\\fB\\-e,\\fP \\-\\-max\\-bytes SIZE\n" in page
 
 
-def test_the_navigation_has_every_page_once() -> None:
-    def pages(entries: list[object]) -> list[str]:
-        found: list[str] = []
-        for entry in entries:
-            assert isinstance(entry, dict)
-            for value in entry.values():
-                found += [value] if isinstance(value, str) else pages(value)
-        return found
-
-    shown = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
-    added = ["overview.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+def test_the_navigation_has_every_page_once_and_so_has_the_map_for_language_models() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    lines = runpy.run_path(str(ROOT / "docs/site_files.py"))["llms"](nav).splitlines()
+    pages = [line for line in lines if line.startswith("- ")]
+    assert [line for line in pages if not re.fullmatch(r"- \[[^]]+\]\([\w/-]+\.html\): .{20,}", line)] == []
+    added = ["overview", "CHANGELOG", "CONTRIBUTING", "SECURITY"]
     docs = ROOT / "docs"
-    assert sorted(shown) == sorted([*(str(path.relative_to(docs)) for path in docs.rglob("*.md")), *added])
+    written = [str(path.relative_to(docs).with_suffix("")) for path in docs.rglob("*.md")]
+    assert sorted(re.findall(r"\]\((.*?)\.html\)", "\n".join(pages))) == sorted([*written, *added])

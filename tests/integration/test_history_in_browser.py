@@ -69,7 +69,7 @@ def test_plots_have_names_and_descriptions(shown: Browser) -> None:
         ]
 
     eventually(lambda: len(images()) == 2)  # the tree follows the page, a little later
-    assert all("run after run" in each["name"] and "with run" in each["description"] for each in images())
+    assert all(" by run" in each["name"] and "with run" in each["description"] for each in images())
     fetched = [
         each["params"]["request"]["url"].rpartition("/")[2]
         for each in shown.events

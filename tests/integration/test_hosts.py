@@ -94,7 +94,7 @@ def test_faults(lab: Labs) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_left_behind_is_told(lab: Labs) -> None:
+def test_what_is_left_behind_is_reported(lab: Labs) -> None:
     hosts = lab(2, fresh=True)
     before = hosts.traces()
     assert hosts.left_since(before, seconds=0) == []

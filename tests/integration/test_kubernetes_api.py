@@ -237,7 +237,7 @@ def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> N
             server.api.create("Job", job)
 
 
-def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_stays_broken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "time", Clock())
     jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
     with serving(tmp_path, {jobs: [BROKEN]}) as server:

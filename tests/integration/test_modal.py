@@ -110,7 +110,7 @@ def test_torch_comes_from_the_registry_of_packages_or_with_the_image() -> None:
         (("--efa", "--instance-type", "p5.4xlarge"), "p5.4xlarge has 1 H100"),
     ],
 )
-def test_what_modal_does_not_have_is_said(words: Sequence[str], expected: str) -> None:
+def test_what_modal_does_not_have_is_reported(words: Sequence[str], expected: str) -> None:
     done = render("nccl", *words)
     assert done.exit_code == 2
     assert expected in done.stderr

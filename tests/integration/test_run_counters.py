@@ -270,7 +270,7 @@ def test_executions_add_up() -> None:
 # ---------------------------------------------------------------- live
 
 
-def test_while_an_execution_runs_the_nics_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_an_execution_runs_the_nics_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a thread: looking takes a round trip."""
     monkeypatch.setattr(execute, "EVERY_S", 0.01)
     monkeypatch.setattr(execute, "_MAX_SHARE", 0)

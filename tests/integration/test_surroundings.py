@@ -23,7 +23,7 @@ pytestmark = pytest.mark.local
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_full_disk_is_said(command: list[str]) -> None:
+def test_a_full_disk_is_reported(command: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "fabbench", *command, str(LOG)],

@@ -100,7 +100,7 @@ def test_a_cluster_that_cannot_be_had_in_time_is_given_up(skypilot: SkyLab) -> N
     assert skypilot.settled() == NOTHING
 
 
-def test_a_place_that_skypilot_cannot_use_is_said_so(skypilot: SkyLab) -> None:
+def test_a_place_that_skypilot_cannot_use_is_reported(skypilot: SkyLab) -> None:
     done = skypilot.run(*ONE, "--infra", "k8s", name="other")
     assert done.returncode == 3, done.stderr
     assert "cannot be launched" in done.stderr

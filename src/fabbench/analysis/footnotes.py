@@ -96,9 +96,9 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             f"The {'logs' if many else 'log'}{of_names} {'do' if many else 'does'} not state which network "
             f"carried the data (transport unknown){word}."
         )
-    transports = [f"{column.label}: {_transport(column)}" for column in columns if _transport(column)]
+    transports = [f"{column.label} = {_transport(column)}" for column in columns if _transport(column)]
     if transports:
-        yield f"As the logs show, {'; '.join(transports)}."
+        yield f"Transport per the logs: {'; '.join(transports)}."
 
 
 def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -118,9 +118,9 @@ def _transport(column: ColumnSummary) -> str:
     if carried:
         nics = column.facts.get("nics", ())
         detail = f" ({_or(nics)} {'NIC' if nics == (1,) else 'NICs'} per rank)" if nics else ""
-        return f"{_or(carried)} {'carried the data' if column.measured else 'was chosen'}{detail}"
+        return f"{_or(carried)}{'' if column.measured else ' (chosen)'}{detail}"
     networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
-    return f"the library chose {_or(networks)}, and what carried the data is not shown" if networks else ""
+    return f"not shown ({_or(networks)} chosen)" if networks else ""
 
 
 def _conditions(comparison: Comparison) -> str:
@@ -138,7 +138,7 @@ def _conditions(comparison: Comparison) -> str:
         values = {value for column in comparison.columns for value in column.facts.get(name, ())}
         if name not in _QUIET and len(values) == 1 and all(name in column.facts for column in comparison.columns):
             parts.append(f"{name} {_cut(str(values.pop()))}")
-    every = "Every column" if len(comparison.columns) > 1 else "The column"
+    every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
 
 
@@ -172,7 +172,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         if len({frozenset(column.fields[name]) for column in known}) > 1:
             values = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
             refused = name in MUST_MATCH
-            yield f"{name} differs{', as allowed' if refused else '; such rows are not paired'}: {values}."
+            yield f"{name} differs{' (allowed)' if refused else '; such rows are not paired'}: {values}."
     names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
     for name in names:
         known = [column for column in comparison.columns if column.facts.get(name)]
@@ -217,9 +217,9 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         if wide:
             size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))
             yield (
-                f"The repeats of {column.label} differ by more than {SPREAD:.0%} of their median at "
-                f"{format_sizes([each for each, *_ in wide])}; most at {format_size(size)}: "
-                f"{scale.text(cell.low)} to {scale.quantity(cell.high)}."
+                f"{column.label} is noisy: repeats differ by more than {SPREAD:.0%} at "
+                f"{format_sizes([each for each, *_ in wide])} (worst "
+                f"{scale.text(cell.low)} to {scale.quantity(cell.high)} at {format_size(size)})."
             )
 
 

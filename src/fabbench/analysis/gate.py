@@ -61,7 +61,7 @@ def check(
         remarks = list(_untrusted(gate, columns))
         if lacking:
             why = f"there is no {metric} in {' and '.join(lacking)}"
-            remarks.append(_Remark(breach=True, compared=False, text=f"{gate.text} compared nothing: {why}."))
+            remarks.append(_Remark(breach=True, compared=False, text=f"{gate.text} matched no data: {why}."))
         else:
             remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
         checked.append((gate, remarks))
@@ -154,7 +154,7 @@ class _Check:
         yield from remarks
         if not any(each.compared or each.breach for each in remarks):
             what = f"no {self._gate.metric.name} {self._gate.range} could be checked"
-            yield _Remark(breach=True, compared=False, text=f"{self._gate.text} compared nothing: {what}.")
+            yield _Remark(breach=True, compared=False, text=f"{self._gate.text} matched no data: {what}.")
 
     def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
         skipped: dict[str, list[int]] = {}

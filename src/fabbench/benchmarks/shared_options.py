@@ -45,9 +45,7 @@ def warmup(default: str | None, more: str = "") -> Any:
 
 def nics() -> Any:
     """Declare how many NICs each rank must have used."""
-    return option(
-        Whole(0), "NICs that each rank must have used; 0: any. Default: all of the fabric that the hosts have."
-    )
+    return option(Whole(0), "Required NICs per rank (0: any). Default: all of the fabric that the hosts have.")
 
 
 def timeout(default: str, help_: str = "Abort a program that takes longer.") -> Any:

@@ -165,7 +165,7 @@ def _search_note(entry: System | None, resources: PodResources, amounts: Sequenc
     if amounts:
         return f"Pods request {has}"
     if entry is None:
-        return "Without --instance-type there is no RDMA device; --fabric ib and roce can have --nics or --device."
+        return "RDMA devices are unknown without --instance-type; --fabric ib and roce can have --nics or --device."
     if not entry.is_ec2:
         has = f"{entry.nics[0]} NICs of {entry.fabric}, {entry.gpus} GPUs."
     return f"According to the catalog, {entry.name} has {has}"

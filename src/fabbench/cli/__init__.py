@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "render": "Print a script or manifests that run the benchmark elsewhere.",
     "check": "Check hosts or clusters before a run, and suggest fixes.",
     "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
-    "instances": "List the EC2 instance types with EFA that fabbench knows.",
+    "instances": "List EC2 instance types with EFA.",
     "parse": "Read benchmark logs and print their results.",
     "explain": "Diagnose which network a log or run used, and why.",
     "compare": "Compare runs and log files, and gate on the result.",
@@ -167,9 +167,9 @@ def _notices() -> Iterator[None]:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
 def cli() -> None:
-    """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
+    """Benchmark cluster networks, verify the transport, compare runs, gate CI.
 
     Exit statuses: 0 success; 1 measured, but a gate failed; 2 usage error;
-    3 environment error (a machine, a job, a disk or a file); 4 the benchmark cannot be trusted;
+    3 environment error (a machine, a job, a disk or a file); 4 result not trustworthy;
     70 a bug in fabbench itself; 130 interrupted.
     """

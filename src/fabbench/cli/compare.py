@@ -53,7 +53,7 @@ from fabbench.model.errors import Exit, worst
     help="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
     "busbw@1G>=70GB/s. Can be given several times.",
 )
-@click.option("--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded.")
+@click.option("--strict", is_flag=True, help="Also fail inconclusive gates.")
 @options.nodes_of_logs
 @results(COMPARED)
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)

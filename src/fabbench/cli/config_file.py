@@ -71,7 +71,7 @@ class RunOptions:
         "--gate",
         many=tuple,
     )
-    strict: bool = option(Flag(), "Also fail a gate if its loss can be neither shown nor excluded.")
+    strict: bool = option(Flag(), "Also fail inconclusive gates.")
     baseline: str | None = option(
         Text("a run or a file", "NAME|RUN|FILE"),
         "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
 
 
-@click.command(short_help="List the EC2 instance types with EFA that fabbench knows.")
+@click.command(short_help="List EC2 instance types with EFA.")
 @click.argument("type_", metavar="[TYPE]", default="", shell_complete=complete)
 @results(LISTED, "How to write the list.")
 def command(type_: str, form: str) -> None:
-    """List the EC2 instance types with EFA that fabbench knows: GPUs, EFA interfaces, network bandwidth.
+    """List EC2 instance types with EFA: GPUs, EFA interfaces, network bandwidth.
 
     TYPE is an instance type (p5.48xlarge), a family (p5) or a prefix of either.
     """

@@ -63,7 +63,7 @@ _NODES_OF_LOGS = (
     click.option(
         "--nics",
         type=click.IntRange(0, 1024),
-        help="NICs that each rank must have used; 0: any. Default: those of the instance type.",
+        help="Required NICs per rank (0: any). Default: those of the instance type.",
     ),
 )
 

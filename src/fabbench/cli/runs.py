@@ -136,7 +136,7 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     from fabbench.runs.sweep_store import require_executions
 
     if refs and any(filters.values()):
-        raise RequestError("Name runs or choose them, not both.", hint="Leave one of them out.")
+        raise RequestError("Give run ids or filters, not both.", hint="Leave one of them out.")
     found = [require_executions(run) for run in open_runs(refs, store)] or [
         StoredRun(store / run.path) for run in _chosen(store, **filters)
     ]

@@ -89,10 +89,10 @@ class SweepProgress(SweepWatcher):
         bad = f", {self._bad} not ok" if self._bad else ""
         spent = self._clock() - self._started
         left = self._left(spent)
-        tests = f"{self._in_round} of {counted(len(planned.tests), 'test')} ({planned.purpose})"
+        tests = f"{self._in_round}/{counted(len(planned.tests), 'test')} ({planned.purpose})"
         parts = [
             f"[round {planned.number}{of}] {tests}",
-            f"{self._done} in all{bad}",
+            f"{self._done} total{bad}",
             format_duration(spent),
             *([f"about {format_duration(left)} left"] if left else []),
         ]

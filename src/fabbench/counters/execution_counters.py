@@ -274,9 +274,7 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
         if len(counters.among) < 2 and kind_of(counters.expected.fabric):
-            notes[
-                "All data stayed inside one host, where it need not pass the NICs: their counters are not judged."
-            ] = None
+            notes["All data stayed inside one host: NIC counters ignored."] = None
         for host, pair in counters.hosts.items():
             for taken in pair:
                 notes |= dict.fromkeys(f"{host}: {sentence}" for sentence in (taken.unread if taken else ()))

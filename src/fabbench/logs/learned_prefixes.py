@@ -306,7 +306,7 @@ def _paths(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         yield keys
 
 
-NO_KNOWN_OUTPUT = "It has no output of a benchmark or launcher that fabbench knows."
+NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
 # What other programs print, from their sources and from public logs.
 _FOREIGN: tuple[tuple[str, str], ...] = (

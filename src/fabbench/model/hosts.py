@@ -167,7 +167,7 @@ class Target:
     launcher: str
     hosts: tuple[str, ...] = option(
         Hosts(),
-        "A host, as ssh knows it (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
+        "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),
         many=flattened,

@@ -87,7 +87,7 @@ def parse_gate(text: str) -> Gate:
     name = re.match(r"(\w*)\s*", text)
     metric = {**METRICS, RATIO.name: RATIO}.get(name[1] if name else "")
     if name is None or metric is None:
-        raise _misread(text, 0, f"a metric is expected, one of {', '.join(METRICS)}, {RATIO.name}")
+        raise _misread(text, 0, f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
     position = name.end()
     low = high = None
     if text.startswith("@", position):
@@ -97,7 +97,7 @@ def parse_gate(text: str) -> Gate:
         position += 1 + len(sizes)
     kind = next((kind for kind in GateKind if text.startswith(kind, position)), None)
     if kind is None:
-        raise _misread(text, position, "one of :TOLERANCE, >=LIMIT, <=LIMIT is expected")
+        raise _misread(text, position, "expected :TOLERANCE, >=LIMIT or <=LIMIT")
     if metric is RATIO and kind is not GateKind.AT_LEAST:
         raise _misread(text, position, "ratio takes >= and how many times better, such as ratio@1G>=10")
     position += len(kind)
@@ -113,9 +113,8 @@ def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ..
 
 
 def _misread(text: str, position: int, expected: str) -> RequestError:
-    rest = f" before {text[position:]!r}" if position < len(text) else ", at its end"
     return RequestError(
-        f"Invalid gate {text!r} at character {position + 1}{rest}: {expected}.",
+        f"Invalid gate {text!r} at column {position + 1}: {expected}.",
         hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
     )
 

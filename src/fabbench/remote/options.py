@@ -23,17 +23,14 @@ class SshOptions(LauncherOptions):
     ssh_config: Path | None = option(File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True)
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
-        "What connects to hosts: your ssh program (openssh), through a connection that you have open "
-        "(ControlMaster) if there is one, or fabbench itself with paramiko. auto: openssh if there is an ssh program.",
+        "ssh implementation: openssh (your ssh program; uses an open ControlMaster), or paramiko. auto: openssh if "
+        "there is an ssh program.",
         default="auto",
         only="run",
         reaches=True,
     )
     accept_new_host_keys: bool = option(
-        Flag(),
-        "Trust hosts that known_hosts does not have yet. A changed key is refused anyway.",
-        only="run",
-        reaches=True,
+        Flag(), "Accept unknown host keys; changed keys are still rejected.", only="run", reaches=True
     )
     lost_after: float = option(
         Seconds(1), "Abort the run if a host has not answered for SECONDS.", default="60", only="run"

@@ -19,7 +19,7 @@ MAX_SVG_ROWS = 64
 _FINE = 0.9
 _LONGEST = 28
 _FEW = 4
-_KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns are in the order of rows."
+_KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
 
 
 def heat_map_text(matrix: "Matrix") -> str:

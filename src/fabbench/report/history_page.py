@@ -72,7 +72,7 @@ def _figure(history: History, series: Series, sentences: Sequence[str], number: 
     unit_scale, points = _scale(history, series), series.points
     span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
     description = " ".join((span, f"The level is {unit_scale.quantity(series.level)}.", *sentences))
-    title = f"{history.metric.name} run after run"
+    title = f"{history.metric.name} by run"
     marks = [(label, mark) for label, mark in _MARKS.items() if series.changes or "change," not in label]
     legend = [(svg.sample_of(mark), label) for label, mark in marks]
     drawn = _drawn(series, f"{history.metric.name} ({unit_scale.unit})", unit_scale.factor)
@@ -112,7 +112,7 @@ _SMALLEST = 2.5
 _MARKS = {
     "one run": '<path class="dots" stroke-width="6" d="M17 6h0"/>',
     "level: median between changes": '<path class="level" d="M2 6h30"/>',
-    "change, by its number in the list": '<path class="changed" d="M17 0v12"/>',
+    "numbered change (see list)": '<path class="changed" d="M17 0v12"/>',
 }
 """The entries of a legend: label → mark, 34 wide and 12 high."""
 

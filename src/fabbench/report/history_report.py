@@ -67,7 +67,7 @@ def headline(history: History) -> str:
     changes = sum(len(each.changes) for each in history.series)
     where = f" at {format_size(history.size)}" if history.size is not None else ", best of each run"
     points = sum(len(each.points) for each in history.series)
-    found = counted(changes, "change") if changes else "no change is shown"
+    found = counted(changes, "change") if changes else "no change detected"
     return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {found}."
 
 

@@ -293,7 +293,7 @@ def diagnosis(log: Log) -> Iterator[str]:
         yield f"  {_statement(found)}"
         yield from _details(found)
     if not log.findings:
-        yield "  Nothing else was found."
+        yield "  No further findings."
 
 
 def _statement(found: Finding) -> str:

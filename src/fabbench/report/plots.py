@@ -49,7 +49,7 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
     tested = list(_ratios(comparison, section)) if ratios else []
     if tested:
         yield Plot(
-            title=_titled(f"Times better than {comparison.base.label}", title),
+            title=_titled(f"Speed-up over {comparison.base.label}", title),
             axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
             lines=tested,
             description=description,
@@ -139,5 +139,5 @@ def left_out(comparison: Comparison, index: int) -> Sequence[str]:
         figures = (row.figures[number] for row in section.rows)
         zeros = sum(figure is not None and figure.low <= 0 for figure in figures)
         if zeros:
-            sentences.append(f"{column.label} has {counted(zeros, 'value')} of 0, which the plot leaves out.")
+            sentences.append(f"{counted(zeros, 'zero value')} of {column.label} not plotted.")
     return sentences

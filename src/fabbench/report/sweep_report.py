@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import counted, one_line
+from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.heat_map import heat_map_svg, heat_map_text
 from fabbench.report.svg import cut
@@ -65,7 +65,7 @@ def headline(report: SweepReport) -> str:
             for kind, figure in diagnosis.typicals.items()
         ]
         spread = f"± {format_decimal(100 * diagnosis.spread, 0)}%"
-        measured += f", typically {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
+        measured += f", typical {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
     left_out = f"{counted(len(report.left_out), 'file')} left out" if report.left_out else ""
     gaps = "; ".join(filter(None, (report.unfinished, left_out)))
     return f"{_verdict(diagnosis, gaps)} {f'Not tested: {gaps}. ' if gaps else ''}{measured}."
@@ -76,7 +76,7 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     if diagnosis.contradiction:
         return f"No node is called bad. {diagnosis.contradiction}"
     if bad := diagnosis.suspects[diagnosis.slow_path :]:
-        return f"{path}Bad: {_counts(bad)}."
+        return f"{path}{_counts(bad, 'bad ')}: {listed([each.name for each in bad])}."
     if diagnosis.undecided:
         return f"{path}No bad nodes found, but undecided: {_counts(diagnosis.undecided)}."
     if len(diagnosis.nodes) == 2:
@@ -84,9 +84,9 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     return f"{path}{'No bad nodes found so far.' if gaps else 'No bad nodes found.'}"
 
 
-def _counts(suspects: Sequence[Suspect]) -> str:
+def _counts(suspects: Sequence[Suspect], which: str = "") -> str:
     kinds = [each.kind for each in suspects]
-    return ", ".join(counted(kinds.count(kind), noun) for kind, noun in _NOUNS.items() if kind in kinds)
+    return ", ".join(counted(kinds.count(kind), which + noun) for kind, noun in _NOUNS.items() if kind in kinds)
 
 
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}

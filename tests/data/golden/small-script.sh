@@ -3,7 +3,7 @@
 # shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
 set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
-[ "${#hosts[@]}" -ge 2 ] || { echo "Name 2 hosts: bash $0 HOST…" >&2; exit 3; }
+[ "${#hosts[@]}" -ge 2 ] || { echo "usage: bash $0 HOST… (2 hosts)" >&2; exit 3; }
 [ "${#hosts[@]}" = 2 ] || { echo "This measures 2 nodes, and there are ${#hosts[@]}. Render it again with --nodes." && exit 3; }
 
 trap '{ kill $(jobs -p); wait; } 2>/dev/null' EXIT

@@ -153,7 +153,7 @@ def test_why_a_host_is_not_reached(sshd: Sshd, client: type[SshTransport], line:
 
 @slow
 @pytest.mark.parametrize("text", [b"HTTP/1.1 400 Bad Request\r\n" * 101, b""], ids=["another protocol", "hangs up"])
-def test_what_is_no_sshd_is_told(
+def test_what_is_no_sshd_is_reported(
     sshd: Sshd, client: type[SshTransport], text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabbench.remote.ssh_transport._MAX_BACK_OFF_S", 0.001)

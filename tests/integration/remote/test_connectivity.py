@@ -84,7 +84,7 @@ def test_they_reach_each_other() -> None:
 
 @pytest.mark.local
 @pytest.mark.slow
-def test_what_is_not_reached_is_told_why() -> None:
+def test_what_is_not_reached_is_reported_why() -> None:
     with ExitStack() as stack:
         mute, free = (stack.enter_context(socket.socket()) for _ in range(2))
         for one in (mute, free):
@@ -109,7 +109,7 @@ def test_many_connections_at_once() -> None:
 
 
 @pytest.mark.local
-def test_an_address_of_nobody_is_told() -> None:
+def test_an_address_of_nobody_is_reported() -> None:
     with contact("w", "192.0.2.77") as one:
         assert one.stdout
         assert one.stdout.read() == "error Cannot assign requested address\n"

@@ -134,7 +134,7 @@ def test_more_programs_than_a_connection_of_the_users_takes(tmp_path: Path, plac
 
 @lab
 @slow
-def test_what_a_proxy_command_says_is_told(sshd: Sshd) -> None:
+def test_what_a_proxy_command_says_is_reported(sshd: Sshd) -> None:
     with pytest.raises(MachineError, match="no tunnel"):
         OpenSsh(sshd.host("ProxyCommand sh -c 'echo no tunnel >&2; exit 1'")).connect()
 
@@ -213,7 +213,7 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         ([], "ssh -v node1"),
     ],
 )
-def test_a_failure_is_told_with_ssh_s_words_and_advice(said: list[str], advice: str) -> None:
+def test_a_failure_is_reported_with_ssh_s_words_and_advice(said: list[str], advice: str) -> None:
     error = failure("node1", said)
     assert isinstance(error, MachineError)
     assert "node1" in str(error)

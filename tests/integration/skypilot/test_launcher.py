@@ -165,7 +165,7 @@ def test_machines_that_are_not_to_be_had(sky: Sky) -> None:
 @local
 @slow
 @pytest.mark.parametrize(("times", "status"), [(2, 0), (3, 3)])
-def test_tearing_down_is_tried_again_and_what_is_left_is_said(sky: Sky, times: int, status: int) -> None:
+def test_tearing_down_is_tried_again_and_what_is_left_is_reported(sky: Sky, times: int, status: int) -> None:
     sky.let("down", str(times))
     done = sky.run()
     assert done.returncode == status, done.stderr
@@ -229,7 +229,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
         pytest.param(("--fabric", "efa"), 3, "Without --instance-type", marks=slow),
     ],
 )
-def test_what_makes_no_sense_launches_nothing(sky: Sky, words: tuple[str, ...], status: int, expected: str) -> None:
+def test_an_invalid_request_launches_nothing(sky: Sky, words: tuple[str, ...], status: int, expected: str) -> None:
     done = sky.run(*words)
     assert done.returncode == status
     assert expected in done.stderr
@@ -243,7 +243,7 @@ def test_what_makes_no_sense_launches_nothing(sky: Sky, words: tuple[str, ...], 
         pytest.param({"SKY_VERSION": "0.9.3"}, "SkyPilot 0.9.3 is installed", marks=slow),
     ],
 )
-def test_without_skypilot_it_is_said_what_to_install(sky: Sky, changes: Mapping[str, str], said: str) -> None:
+def test_without_skypilot_the_error_says_what_to_install(sky: Sky, changes: Mapping[str, str], said: str) -> None:
     argv = sky.argv("run", "pingpong", *ONE)
     done = subprocess.run(argv, env={**sky.env, **changes}, capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -41,7 +41,7 @@ def test_a_job_that_is_out_of_time(lab: Labs) -> None:
 
 
 @pytest.mark.parametrize("taken_kib", [24, 0])
-def test_a_disk_that_is_full_is_told(lab: Labs, tmp_path: Path, taken_kib: int) -> None:
+def test_a_disk_that_is_full_is_reported(lab: Labs, tmp_path: Path, taken_kib: int) -> None:
     """From the start, or soon. Nobody can write, and so nothing goes on."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -90,7 +90,7 @@ def test_connections_that_break_do_not_matter(lab: Labs) -> None:
     assert (queued(hosts[0]), files(hosts[0])) == ([], [])
 
 
-def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
+def test_a_login_node_that_is_gone_at_the_end_is_reported(lab: Labs) -> None:
     hosts = lab(3, fresh=True, slurm=True)
     words = [*nccl(*SLOW), "--lost-after", "3"]
     with standin(*hosts.hosts, **ENDLESS), running(hosts, words) as run:

@@ -185,7 +185,7 @@ def test_a_program_that_is_not_there_is_named(lab: Labs) -> None:
 
 
 @pytest.mark.slow
-def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
+def test_an_output_that_only_the_nodes_see_is_reported(lab: Labs) -> None:
     hosts = lab(3, slurm=True, homes="own")
     done = run(hosts, nccl("--no-efa", "--partition", "rest"))
     assert (done.returncode, done.stdout) == (3, "")

@@ -36,7 +36,7 @@ def test_every_rank_finds_its_variants_library(site: Lab, mpi: tuple[str, ...]) 
     assert found == {"new": {"2.30.4"}, "old": {"2.21.5"}, "plain": {"2.28.9"}}
 
 
-def test_a_folder_that_a_node_lacks(site: Lab) -> None:
+def test_a_directory_that_a_node_lacks(site: Lab) -> None:
     site[0].path("/tmp/half").mkdir(exist_ok=True)
     with nothing_left(site):
         done = run(site, nccl("--no-efa", *words("half=/tmp/half", "plain=")))

@@ -92,7 +92,7 @@ def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
         ("five=mpirun=/opt/none/bin/mpirun", "/opt/none/bin/mpirun not found on node0"),
     ],
 )
-def test_what_a_host_lacks_is_said_before_anything_starts(site: Lab, variant: str, expected: str) -> None:
+def test_what_a_host_lacks_is_reported_before_anything_starts(site: Lab, variant: str, expected: str) -> None:
     site[0].path("/tmp/half").mkdir(exist_ok=True)
     with nothing_left(site):
         done = run(site, nccl(site, *FAST, *words("plain=", variant)))

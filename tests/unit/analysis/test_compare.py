@@ -112,7 +112,7 @@ def test_repeats_pool_to_the_median_and_say_how_many() -> None:
     assert figure is not None
     assert (figure.value, figure.n, figure.low, figure.high) == (2e9, 3, 1e9, 5e9)
     assert "n = 3" in notes(comparison)
-    assert "more than 10% of their median at 8 B" in notes(comparison)
+    assert "repeats differ by more than 10% at 8 B" in notes(comparison)
 
 
 def test_placement() -> None:
@@ -186,7 +186,7 @@ def test_a_metric_that_is_named_counts_for_every_section() -> None:
     assert [cells(comparison, table) for table in (0, 1)] == [["-|-"], ["1 KB|20", "1 MB|200"]]
 
 
-def test_what_a_section_lacks_is_said_by_its_own_metric() -> None:
+def test_what_a_section_lacks_is_reported_by_its_own_metric() -> None:
     less = two_kinds("a", 1)
     less = replace(less, logs=(less.logs[0], replace(less.logs[1], points=less.logs[1].points[:1])))
     comparison = compare([less, two_kinds("b", 1)])
@@ -231,7 +231,7 @@ def test_columns_that_differ_are_refused_unless_allowed(name: str) -> None:
     assert f"--allow {name}" in str(caught.value.hint)
     comparison = compare(columns, allow=[name.replace("_", "-")])
     assert cells(comparison) == ["8 B|1|1|1 x"]
-    assert f"{name} differs, as allowed" in notes(comparison)
+    assert f"{name} differs (allowed)" in notes(comparison)
 
 
 @pytest.mark.parametrize("name", ["dtype", "redop", "direction", "way"])
@@ -355,11 +355,11 @@ def test_a_label_is_the_users_word() -> None:
     assert ("transport unknown" in first, "EFA, non-EFA are labels" in first) == (True, True)
 
 
-def test_what_carried_the_data_is_said() -> None:
+def test_what_carried_the_data_is_reported() -> None:
     efa = rates("a", [(8, 1)], network="efa", transport="efa", nics=4)
     first = footnotes(compare([efa, rates("b", [(8, 1)], network="socket", transport="unknown")]))[0]
-    assert "a: efa carried the data (4 NICs per rank); b: " in first
-    assert "chose socket" in first
+    assert "a = efa (4 NICs per rank); b = " in first
+    assert "socket chosen" in first
 
 
 def test_a_figure_travels_with_its_conditions() -> None:

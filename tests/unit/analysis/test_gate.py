@@ -51,11 +51,11 @@ def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
 @pytest.mark.parametrize(
     ("text", "position", "wanted"),
     [
-        ("", 1, "a metric is expected, one of time"),
-        ("speed:5%", 1, "a metric is expected"),
-        ("BUSBW:5%", 1, "a metric is expected"),
-        ("busbw", 6, "one of :TOLERANCE, >=LIMIT, <=LIMIT"),
-        ("busbw>70GB/s", 6, "one of :TOLERANCE"),
+        ("", 1, "expected a metric, one of time"),
+        ("speed:5%", 1, "expected a metric"),
+        ("BUSBW:5%", 1, "expected a metric"),
+        ("busbw", 6, "expected :TOLERANCE, >=LIMIT or <=LIMIT"),
+        ("busbw>70GB/s", 6, "expected :TOLERANCE"),
         ("busbw@:5%", 7, "is not a valid size"),
         ("busbw@1Q:5%", 7, "'1Q' is not a valid size"),
         ("busbw@1M..:5%", 7, "is not a valid size"),
@@ -74,10 +74,10 @@ def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
         ("busbw@1G>=many%ceiling", 11, "is not a share such as 80%ceiling"),
     ],
 )
-def test_what_makes_no_sense_says_where_and_what_belongs_there(text: str, position: int, wanted: str) -> None:
+def test_an_invalid_gate_says_where_and_what_was_expected(text: str, position: int, wanted: str) -> None:
     with pytest.raises(RequestError, match=re.escape(wanted)) as caught:
         parse_gate(text)
-    assert f"at character {position}" in str(caught.value)
+    assert f"at column {position}" in str(caught.value)
     assert "busbw:5%" in str(caught.value.hint)
 
 
@@ -191,7 +191,7 @@ def test_a_gate_holds_or_says_what_breached_it(gate: str, new: Column, base: Col
     assert not breach or re.match(f"{re.escape(gate)}: .*{breach}", found.breaches[0])
 
 
-def test_a_tolerance_without_a_base_makes_no_sense() -> None:
+def test_a_tolerance_needs_a_baseline() -> None:
     with pytest.raises(RequestError, match="tolerance"):
         verdict("busbw:5%", OLD, None)
 
@@ -205,10 +205,10 @@ def test_a_tolerance_without_a_base_makes_no_sense() -> None:
         ("latency:5%", "latency in new and old."),
     ],
 )
-def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
+def test_a_gate_that_matched_no_data_is_breached(gate: str, why: str) -> None:
     found = verdict(gate, rates("new", [(KB, 0.05), (MB, 10), (GB, 80)]), OLD)
     (breach,) = found.breaches
-    assert (breach.startswith(f"{gate} compared nothing: "), why in breach, found.status) == (
+    assert (breach.startswith(f"{gate} matched no data: "), why in breach, found.status) == (
         True,
         True,
         Exit.BAD_ANSWER,
@@ -217,7 +217,7 @@ def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
 
 def test_zero_in_the_base_is_not_compared() -> None:
     found = verdict("busbw:5%", rates("new", [(8, 1)]), rates("old", [(8, 0)]))
-    assert found.breaches[0].startswith("busbw:5% compared nothing: no busbw ")
+    assert found.breaches[0].startswith("busbw:5% matched no data: no busbw ")
     assert found.notes[0].startswith("busbw:5%: busbw was not compared at 8 B: ")
 
 
@@ -247,7 +247,7 @@ def test_a_column_that_is_not_ok_passes_no_gate(outcome: Outcome) -> None:
 def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> None:
     base = column("old", log([(GB, 80e9)], outcome=outcome, reason="Because."))
     found = verdict("busbw:5%", rates("new", [(GB, 99)]), base)
-    assert found.breaches == ("busbw:5% compared nothing: there is no busbw in old.",)
+    assert found.breaches == ("busbw:5% matched no data: there is no busbw in old.",)
     assert found.notes == (f"busbw:5%: old is {outcome}: Because.",)
     assert found.status is Exit.UNTRUSTED
 

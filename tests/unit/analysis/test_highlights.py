@@ -15,7 +15,7 @@ def test_sizes_that_one_lacks_are_not_spoken_of() -> None:
     assert (remark.span, remark.low, remark.high) == ("1 KB – 1 MB", KB, MB)
 
 
-def test_every_column_is_held_against_the_base() -> None:
+def test_every_column_is_compared_with_the_baseline() -> None:
     remarks = highlights(compare([rates("a", [(8, 4)]), rates("b", [(8, 2)]), rates("c", [(8, 1)])]))
     assert [(remark.label, remark.base, remark.best) for remark in remarks] == [("a", "c", 4), ("b", "c", 2)]
 

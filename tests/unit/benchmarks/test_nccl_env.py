@@ -180,7 +180,7 @@ def test_parts_of_one_machine_are_hosts_of_their_own_for_networks_alone() -> Non
         ("cxi", Host(name="a"), "libfabric has no provider cxi there."),
     ],
 )
-def test_what_a_host_lacks_is_said_in_a_sentence(fabric: str, host: Host, expected: str) -> None:
+def test_what_a_host_lacks_is_reported_in_a_sentence(fabric: str, host: Host, expected: str) -> None:
     assert why_unsupported(fabric, host) == expected
 
 

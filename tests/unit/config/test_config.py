@@ -195,7 +195,7 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
     assert_golden(DOCUMENTS, f"[\n{lines}\n]\n")
 
 
-def test_all_mistakes_are_said_at_once_in_the_order_of_the_file() -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = target("prot: 1\n    port: x") + "stroe: x\n"
     assert [each.partition(": ")[0] for each in mistakes(text)] == ["5:5", "6:11", "7:1"]
     many = mistakes("".join(f"x{number}: 1\n" for number in range(MAX_MISTAKES + 5)))

@@ -107,7 +107,7 @@ def of_lines(lines: list[str]) -> ExecutionCounters:
         (lambda _: "", ""),
     ],
 )
-def test_what_is_damaged_is_told_and_not_guessed(tmp_path: Path, spoilt: object, said: str) -> None:
+def test_what_is_damaged_is_reported_and_not_guessed(tmp_path: Path, spoilt: object, said: str) -> None:
     assert callable(spoilt)
     made = place(tmp_path)
     before, *rest = made.nics(executions(made)[0], "before")

@@ -180,7 +180,7 @@ def test_what_was_cut_may_be_off_its_fabric_besides() -> None:
 @pytest.mark.parametrize(
     ("flags", "gdr"), [(["/GDRDMA"], "yes"), ([""], "no"), (["/GDRDMA", ""], "partly"), (["/GDRDMA(PCI)"], "yes")]
 )
-def test_gpudirect_is_told_by_the_channels(flags: list[str], gdr: str) -> None:
+def test_gpudirect_is_read_from_the_channels(flags: list[str], gdr: str) -> None:
     channels = [
         f"Channel 0{number}/0 : 0[0] -> 1[0] [send] via NET/Libfabric/{number}{flag}"
         for number, flag in enumerate(flags)

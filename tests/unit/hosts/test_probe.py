@@ -53,7 +53,7 @@ def test_the_script_is_clean() -> None:
     subprocess.run(["shellcheck", "-s", "sh", "-"], input=script(), text=True, check=True)
 
 
-def test_this_machine_is_told_as_it_is() -> None:
+def test_this_machine_is_reported_as_it_is() -> None:
     found = read_probe(ask("sh", "no-such-program"))
     assert found.whole
     assert found.unread == ()
@@ -68,7 +68,7 @@ def test_this_machine_is_told_as_it_is() -> None:
     assert found.missing == ("no-such-program",)
 
 
-def test_named_folders_come_before_the_path(tmp_path: Path) -> None:
+def test_named_directories_come_before_the_path(tmp_path: Path) -> None:
     fake(tmp_path / "my tools", "mpirun", "echo 'mpirun (Open MPI) 5.0.8'")
     fake(tmp_path / "path", "mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
     path = {"PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
@@ -85,14 +85,14 @@ def test_named_folders_come_before_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_may_be_a_pattern_or_in_the_home_folder(tmp_path: Path) -> None:
+def test_a_directory_may_be_a_pattern_or_in_the_home_directory(tmp_path: Path) -> None:
     fake(tmp_path / "cuda-12.8" / "bin", "some_perf", "")
     home = {"HOME": str(tmp_path)}
     found = read_probe(ask("some_perf", folders=("~/cuda-*/bin",), env=home))
     assert found.programs["some_perf"].path == f"{tmp_path}/cuda-12.8/bin/some_perf"
 
 
-def test_settings_are_told_and_nothing_else_of_the_environment() -> None:
+def test_settings_are_reported_and_nothing_else_of_the_environment() -> None:
     env = {
         "NCCL_NET": "AWS Libfabric",
         "NCCL_API_TOKEN": "s3cret",
@@ -118,14 +118,14 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_providers_are_told_although_a_variable_hides_them(tmp_path: Path) -> None:
+def test_providers_are_reported_although_a_variable_hides_them(tmp_path: Path) -> None:
     fake(tmp_path, "fi_info", 'echo "provider: tcp"; echo "    domain: ${FI_PROVIDER-all}"')
     probed = ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "FI_PROVIDER": "efa"})
     assert [domain.name for domain in read_probe(probed).domains] == ["all"]
     assert read_probe(probed).settings["FI_PROVIDER"] == "efa"
 
 
-def test_programs_that_hang_are_stopped_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_programs_that_hang_are_stopped_and_the_rest_is_reported(tmp_path: Path) -> None:
     # The first question is whether it works at all, with `true`, which may take longer on a busy machine.
     fake(tmp_path, "timeout", 'shift 3; [ "$1" != true ] || exec true; exec /usr/bin/timeout 0.2 "$@"')
     fake(tmp_path, "nvidia-smi", "exec sleep 60")
@@ -245,7 +245,7 @@ def test_a_clock_of_whole_seconds_is_too_imprecise(date: str, time: float | None
     assert read_probe([f"date\t{date}"]).time_s == time
 
 
-def test_what_is_not_from_the_probe_is_told() -> None:
+def test_what_is_not_from_the_probe_is_reported() -> None:
     found = read_probe(["Welcome to cluster one", *lines("debian"), "a\tb"])
     assert found.whole
     assert found.unread == ("not from the probe: Welcome to cluster one", "not from the probe: a\tb")
@@ -263,7 +263,7 @@ def test_what_is_not_from_the_probe_is_told() -> None:
         ("gpu\t0, H100\ngpu.status\t0", "GPU: 0, H100"),
     ],
 )
-def test_what_cannot_be_read_is_told(line: str, unread: str) -> None:
+def test_what_cannot_be_read_is_reported(line: str, unread: str) -> None:
     assert unread in read_probe(line.split("\n")).unread
 
 

@@ -47,7 +47,7 @@ ALONE = Host(name="a", gpus=3)
         ("nvshmem", NvshmemWork(), "time<=1ms", r"nvshmem \(shmem_put_bw\) measures bandwidth"),
     ],
 )
-def test_a_gate_that_would_compare_nothing_is_refused(benchmark: str, work: Any, gate: str, measures: str) -> None:
+def test_a_gate_that_can_match_no_data_is_refused(benchmark: str, work: Any, gate: str, measures: str) -> None:
     with pytest.raises(RequestError, match=f"The gate .* would compare nothing: .*{measures}"):
         require_measurable(request(benchmark, work, gates=(gate,)), (A, B))
 

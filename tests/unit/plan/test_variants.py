@@ -137,7 +137,7 @@ def test_the_fabric_that_all_variants_have() -> None:
         planned(AB, variants=(ONE, TWO), two=without)
 
 
-def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> None:
+def test_a_launcher_that_does_not_look_for_directories_takes_variables_only() -> None:
     def made(variant: Variant) -> Plan:
         where = Target(name="t", launcher="own", variants=(variant,))
         work = PingpongWork(sizes=(64,))
@@ -187,7 +187,7 @@ def test_what_is_unset_can_be_set_by_a_variant() -> None:
 # ---------------------------------------------------------------- the words that start a program
 
 
-def test_a_program_gets_the_folders_before_those_it_inherits(tmp_path: Path) -> None:
+def test_a_program_gets_the_directories_before_those_it_inherits(tmp_path: Path) -> None:
     folder = tmp_path / "it's $HOME"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin/show").write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH"\necho "$PATH"\necho "$*"\n')
@@ -358,7 +358,7 @@ def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, pr
     done = runner().invoke(program, ["compare", str(tmp_path / "job.out")])
     assert done.exit_code == 0, done.output
     assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(done.stdout.split())
-    for said in ("ofi-tcp+a: libfabric-tcp carried", "tcp+a: socket carried", "2 repeats (n = 2)"):
+    for said in ("ofi-tcp+a = libfabric-tcp", "tcp+a = socket", "2 repeats (n = 2)"):
         assert said in done.stdout
 
 

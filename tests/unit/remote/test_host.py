@@ -71,7 +71,7 @@ def test_a_connection_that_breaks_twice_is_made_anew() -> None:
     assert remote.lost is None
 
 
-def test_a_host_that_stays_lost_is_told() -> None:
+def test_a_host_that_stays_lost_is_reported() -> None:
     remote, left = cleaned(Breaking([BROKE], [None]))
     assert len(left) == 1
     assert left[0].startswith("a could not be cleaned up. ")

@@ -41,7 +41,7 @@ def test_every_plot_has_a_name_and_a_table() -> None:
     assert len(found.ids) == len(set(found.ids))
     assert {"run-1-0-0-0-title", "run-1-0-0-0-about", "run-2-1-0-0-about"} <= {*found.ids}
     assert found.text.count("Values as a table") == 2  # of the second metric of each run
-    assert "TCP has 1 value of 0, which the plot leaves out." in found.text
+    assert "1 zero value of TCP not plotted." in found.text
 
 
 def test_several_runs_begin_with_an_overview() -> None:
@@ -93,7 +93,7 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
     comparison = compare([EFA, TCP])
     (plot,) = plots(comparison)
     assert [len(line.points) for line in plot.lines] == [2, 1]
-    assert left_out(comparison, 0) == ["TCP has 1 value of 0, which the plot leaves out."]
+    assert left_out(comparison, 0) == ["1 zero value of TCP not plotted."]
 
 
 def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:

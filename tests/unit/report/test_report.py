@@ -107,6 +107,6 @@ def test_colour_for_a_terminal_unless_it_is_forbidden(monkeypatch: pytest.Monkey
 
 
 def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> None:
-    note = "Every column: nccl, all_reduce, 4 ranks, 1 host, dtype float."
+    note = "Conditions: nccl, all_reduce, 4 ranks, 1 host, dtype float."
     lines = to_terminal([Table(header=(), rows=(), notes=[note])], width=30).splitlines()
-    assert lines == ["- Every column: nccl,", "  all_reduce, 4 ranks, 1 host,", "  dtype float."]
+    assert lines == ["- Conditions: nccl,", "  all_reduce, 4 ranks, 1 host,", "  dtype float."]

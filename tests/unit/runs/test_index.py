@@ -136,7 +136,7 @@ def test_a_run_that_is_gone_is_forgotten(store: Path) -> None:
     assert indexed(store) == (runs[1:], 0)
 
 
-def test_stores_of_several_machines_in_one_folder(store: Path, tmp_path: Path) -> None:
+def test_stores_of_several_machines_in_one_directory(store: Path, tmp_path: Path) -> None:
     own, _ = indexed(store)
     together = tmp_path / "together"
     shutil.copytree(store, together / "a")

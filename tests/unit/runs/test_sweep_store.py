@@ -96,7 +96,7 @@ def test_what_went_on_is_forgotten(sweep: Path) -> None:
     assert list((sweep / "counters").iterdir()) == []
 
 
-def test_a_damaged_line_is_told_and_the_others_count(sweep: Path) -> None:
+def test_a_damaged_line_is_reported_and_the_others_count(sweep: Path) -> None:
     SweepWriter(sweep).add(measured(0, "a", "b"))
     with (sweep / "tests.jsonl").open("a") as file:
         file.write('{"number": "one"}\n')
@@ -121,7 +121,7 @@ def test_another_format_is_refused(sweep: Path) -> None:
         ({"outcome": "off-fabric"}, SweepOutcome.FAILED, None, "off-fabric"),
     ],
 )
-def test_what_planners_are_told(
+def test_what_planners_are_reported(
     given: dict[str, str], outcome: SweepOutcome, figure: float | None, reason: str
 ) -> None:
     result = measured(0, "a", "b", rail="mlx5_1", **given).result

@@ -74,7 +74,7 @@ def test_groups_that_the_user_names_are_checked() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 8, 33, 64])
-def test_of_a_healthy_cluster_nothing_is_bad(count: int) -> None:
+def test_no_bad_nodes_are_found_in_a_healthy_cluster(count: int) -> None:
     for seed in range(5):
         said = Cluster(named(count), noise=0.08, seed=seed).diagnosed(all_pairs(named(count)))
         assert not said.suspects
@@ -131,7 +131,7 @@ def test_single_tests_compare_nodes_by_themselves() -> None:
     assert said.suspects[0].evidence.startswith("node-4 is slow alone (")
 
 
-def test_a_nic_is_told_from_its_node() -> None:
+def test_a_nic_is_distinguished_from_its_node() -> None:
     nics = [f"efa{number}" for number in range(4)]
     plan = list(rails(named(16), nics, rounds=3))
     nic = Cluster(named(16), bad_nics={("node-03", "efa2"): 0.6}).diagnosed(plan)

@@ -25,7 +25,7 @@ def test_lines_of_nodes_and_their_group() -> None:
         ("node[2-1] r1", "line 1: 2-1 in"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
+def test_what_is_wrong_is_reported(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=r"\w") as caught:
         read_groups(text)
     assert str(caught.value).startswith(wrong)

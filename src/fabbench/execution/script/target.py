@@ -7,7 +7,7 @@ from fabbench.model.hosts import Inventory
 
 READ_NAMED = """\
 read -ra hosts <<<"${*:-${HOSTS:-}}"
-[ "${#hosts[@]}" -ge @HOSTS@ ] || { echo "Name @HOSTS@ hosts: bash $0 HOST…" >&2; exit 3; }
+[ "${#hosts[@]}" -ge @HOSTS@ ] || { echo "usage: bash $0 HOST… (@HOSTS@ hosts)" >&2; exit 3; }
 """
 READ_SLURM = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\n'
 READ_SKYPILOT = 'mapfile -t hosts <<<"$SKYPILOT_NODE_IPS"\n'

@@ -1,6 +1,6 @@
 """The Kubernetes API, through the client library. Only this module translates its errors to fabbench's.
 
-Answers stay JSON as sent by the cluster, with fields that the library does not know: docs/adr/kubernetes-client.md.
+Answers stay JSON as sent by the cluster, with fields that the library does not know: docs/architecture.md.
 """
 
 import functools

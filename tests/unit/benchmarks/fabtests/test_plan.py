@@ -126,7 +126,7 @@ def test_refused(work: FabtestsWork, fabric: str, host: Host, expected: str) -> 
 
 
 @pytest.mark.parametrize("options", [{"program": "fi_info"}, {"sizes": (1, 2)}, {"all_sizes": True}])
-def test_options_that_make_no_sense(options: dict[str, object]) -> None:
+def test_invalid_options(options: dict[str, object]) -> None:
     with pytest.raises(RequestError):
         FabtestsWork(**options)  # type: ignore[arg-type]
 

@@ -64,7 +64,7 @@ def test_every_step_has_its_time_limit() -> None:
 @pytest.mark.parametrize(
     ("program", "option"), [("mpirun", "--mca plm"), ("/opt/openmpi/bin/mpirun", "-x PATH"), ("mpiexec.hydra", "")]
 )
-def test_the_kind_of_mpirun_is_told_by_its_name(program: str, option: str) -> None:
+def test_the_kind_of_mpirun_is_recognized_by_its_name(program: str, option: str) -> None:
     text = joined(script(nccl("tcp"), replace(WAY, mpirun=program)))
     assert ("-genvlist PATH,LD_LIBRARY_PATH" in text) == (program == "mpiexec.hydra")
     assert ("-x PATH -x LD_LIBRARY_PATH" in text) == (program != "mpiexec.hydra"), option

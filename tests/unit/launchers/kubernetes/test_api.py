@@ -45,7 +45,7 @@ def test_a_context_that_is_not_there_is_refused(kubeconfig: Path) -> None:
         open_api(kubeconfig, "three", None)
 
 
-def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_kubeconfig_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="No usable kubeconfig found"):
         open_api(tmp_path / "none", None, None)
 

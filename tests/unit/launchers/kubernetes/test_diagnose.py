@@ -72,7 +72,7 @@ NODES = read_nodes(
 
 
 @pytest.mark.parametrize(("said", "code", "advice"), SAID["scheduling"])
-def test_nodes_that_keep_pods_away_are_told(said: str, code: str, advice: str) -> None:
+def test_nodes_that_keep_pods_away_are_reported(said: str, code: str, advice: str) -> None:
     found = sound(explain_pod(unschedulable(said)))
     assert (found.code, advice in found.advice) == (code, True), found
 
@@ -89,7 +89,7 @@ def test_events_of_other_pods_do_not_count() -> None:
 
 @pytest.mark.parametrize(("said", "code", "text", "final"), SAID["pulls"])
 @pytest.mark.parametrize("backed_off", [False, True])
-def test_an_image_that_cannot_be_pulled_is_told_with_the_registrys_words(
+def test_an_image_that_cannot_be_pulled_is_reported_with_the_registrys_words(
     said: str, code: str, text: str, *, final: bool, backed_off: bool
 ) -> None:
     if backed_off:
@@ -105,25 +105,25 @@ def test_an_image_that_cannot_be_pulled_is_told_with_the_registrys_words(
 
 
 @pytest.mark.parametrize(("reason", "said", "code"), SAID["waiting"])
-def test_a_container_that_cannot_be_made_is_told(reason: str, said: str, code: str) -> None:
+def test_a_container_that_cannot_be_made_is_reported(reason: str, said: str, code: str) -> None:
     pod = placed(containerStatuses=container("waiting", reason=reason, message=said))
     assert sound(explain_pod(pod)).code == code
 
 
 @pytest.mark.parametrize(("reason", "said", "code"), SAID["setup"])
-def test_a_pod_that_is_not_set_up_is_told(reason: str, said: str, code: str) -> None:
+def test_a_pod_that_is_not_set_up_is_reported(reason: str, said: str, code: str) -> None:
     scheduled = event("Scheduled", "Successfully assigned", at="2026-05-04T08:59:00Z")
     pod = placed(containerStatuses=container("waiting", reason="ContainerCreating"))
     assert sound(explain_pod(pod, [event(reason, said), scheduled], NODES)).code == code
 
 
 @pytest.mark.parametrize(("status", "code", "text"), SAID["ended"])
-def test_what_ended_a_pod_is_told(status: dict[str, Any], code: str, text: str) -> None:
+def test_what_ended_a_pod_is_reported(status: dict[str, Any], code: str, text: str) -> None:
     found = sound(explain_pod(placed(phase="Failed", **status)))
     assert (found.code, text in found.text, found.final) == (code, True, True), found
 
 
-def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
+def test_an_eviction_is_reported_before_the_pods_status_says_so() -> None:
     """The container is killed first."""
     killed = placed(phase="Failed", containerStatuses=container("terminated", exitCode=137, reason="Error"))
     assert sound(explain_pod(killed)).code == "killed"
@@ -136,7 +136,7 @@ def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
     assert sound(explain_pod(killed, [back])).code == "killed"
 
 
-def test_a_program_that_was_killed_for_its_memory_is_told() -> None:
+def test_a_program_that_was_killed_for_its_memory_is_reported() -> None:
     v2, v1 = "low 0\nhigh 0\nmax 31\noom 2\noom_kill {}\n", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
     for form in (v1, v2):
         assert explain_killed(placed(), form.format(1), form.format(1)) is None
@@ -145,7 +145,7 @@ def test_a_program_that_was_killed_for_its_memory_is_told() -> None:
     assert explain_killed(placed(), "", "") is None
 
 
-def test_a_lost_node_is_told_before_the_pod_knows() -> None:
+def test_a_lost_node_is_reported_before_the_pod_knows() -> None:
     nodes = read_nodes([node_object("p5", "p5-1", not_ready="Kubelet stopped posting node status.")])
     running = placed(phase="Running", containerStatuses=container("running"))
     assert "Kubelet stopped posting node status" in sound(explain_pod(running, nodes=nodes)).text
@@ -153,7 +153,7 @@ def test_a_lost_node_is_told_before_the_pod_knows() -> None:
     assert explain_pod(running, nodes=NODES) is None
 
 
-def test_a_pod_that_somebody_deletes_is_told() -> None:
+def test_a_pod_that_somebody_deletes_is_reported() -> None:
     pod = placed(phase="Running")
     pod["metadata"]["deletionTimestamp"] = "2026-05-04T09:00:00Z"
     assert sound(explain_pod(pod, nodes=NODES)).code == "deleted"
@@ -169,7 +169,7 @@ def test_a_pod_that_somebody_deletes_is_told() -> None:
         {},
     ],
 )
-def test_where_nothing_is_the_matter_nothing_is_said(pod: dict[str, Any]) -> None:
+def test_where_nothing_is_wrong_nothing_is_reported(pod: dict[str, Any]) -> None:
     assert explain_pod(pod) is None
 
 
@@ -177,18 +177,18 @@ JOB = {"metadata": {"name": "fabbench-a", "uid": "u-1"}, "status": {}}
 
 
 @pytest.mark.parametrize(("said", "code", "text"), SAID["refused"])
-def test_what_is_forbidden_is_told(said: str, code: str, text: str) -> None:
+def test_what_is_forbidden_is_reported(said: str, code: str, text: str) -> None:
     found = sound(explain_owner(JOB, "Job", [event("FailedCreate", f"Error creating: {said}")]))
     # The Job controller's own rights are missing only while an API server starts.
     assert (found.code, text in found.text, found.final) == (code, True, code != "rights")
 
 
-def test_what_is_not_known_is_told_and_may_pass() -> None:
+def test_what_is_not_known_is_reported_and_may_pass() -> None:
     found = sound(explain_owner(JOB, "Job", [event("FailedCreate", "etcd leader changed")]))
     assert (found.code, "leader changed" in found.text, found.final) == ("create", True, False)
 
 
-def test_a_failed_job_is_told() -> None:
+def test_a_failed_job_is_reported() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
     assert sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).code == "ended"
     failed = {**failed, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}

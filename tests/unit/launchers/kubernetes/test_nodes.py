@@ -165,7 +165,7 @@ def test_checks_of_one_node(name: str, status: Status, node: dict[str, Any], see
     assert (check.status, seen in check.seen) == (status, True), check.seen
 
 
-def test_a_missing_device_plugin_is_told() -> None:
+def test_a_missing_device_plugin_is_reported() -> None:
     node = node_object("p5")
     del node["status"]["allocatable"][EFA]
     check = one("fabric devices", node)
@@ -174,12 +174,12 @@ def test_a_missing_device_plugin_is_told() -> None:
     assert "aws-efa-k8s-device-plugin" in check.advice
 
 
-def test_a_busy_node_is_told() -> None:
+def test_a_busy_node_is_reported() -> None:
     check = one("free", node_object("p5"), pods=(pod_object(NAMED, {GPU: "8", EFA: "32"}),))
     assert (check.status, check.seen) == (WARN, "0 of 8 GPUs free; 0 of 32 vpc.amazonaws.com/efa free.")
 
 
-def test_mixed_types_and_zones_are_told() -> None:
+def test_mixed_types_and_zones_are_reported() -> None:
     nodes = [node_object("p5", "a"), node_object("p5", "b"), node_object("hyperpod-p4d", "c")]
     checks = {(c.host, c.name): c for c in check_nodes(read_nodes(nodes))}
     assert [checks[host, "instance type"].status for host in "abc"] == [PASS, PASS, WARN]

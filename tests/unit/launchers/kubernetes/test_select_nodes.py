@@ -147,7 +147,7 @@ def test_what_a_benchmark_needs_is_looked_for() -> None:
     assert "c7gn-1, c7gn-2: no GPU" in refused(mixed, needs_gpu=True, count=3)
 
 
-def test_too_few_is_told_with_everything_there_is() -> None:
+def test_too_few_is_reported_with_everything_there_is() -> None:
     many = nodes("p5", 6) + nodes("c7gn", 1)
     pods = [pod_object(f"p5-{number}", {GPU: "8", EFA: "32"}) for number in range(1, 6)]
     assert refused(many, pods, needs_gpu=True).splitlines() == [

@@ -86,7 +86,7 @@ def test_a_job_that_slurm_has_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("state", "code", "said"), SAID["ended"])
-def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
+def test_what_ended_a_job_is_reported(state: str, code: str, said: str) -> None:
     why = explain_end(job_state(job(JobState=state, ExitCode=code)), "last words")
     assert why is not None
     assert said in why.text
@@ -234,7 +234,7 @@ def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
     assert fatal_message(f"{said}Job/step already completing or completed") is None
 
 
-def test_a_slurm_without_pyxis_is_told() -> None:
+def test_a_slurm_without_pyxis_is_reported() -> None:
     assert fatal_message("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
 
 

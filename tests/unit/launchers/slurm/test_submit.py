@@ -41,13 +41,13 @@ def test_a_connection_that_breaks_makes_no_second_job(after: bool) -> None:
     assert (job.job.id, len(login.queue)) == ("7", 1)
 
 
-def test_a_connection_that_keeps_breaking_is_told() -> None:
+def test_a_connection_that_keeps_breaking_is_reported() -> None:
     login = BreakingLogin(after=False, breaks=9)
     with pytest.raises(MachineError, match="keeps breaking"):
         SubmittedJob(login, None).submit("#!/bin/sh\n")
     assert login.queue == []
 
 
-def test_what_srun_labels_is_told_by_node() -> None:
+def test_what_srun_labels_is_reported_by_node() -> None:
     lines = ["1: fabbench node n2", "0: fabbench node n1", "0: proc/uptime:1", " 1: a: b", "srun: error: x", "2: y"]
     assert by_node(lines) == {"n2": ["a: b"], "n1": ["proc/uptime:1"]}
