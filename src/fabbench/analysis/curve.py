@@ -42,7 +42,7 @@ OF_TIME = "size/time"
 _SIDES = ("out-of-place", "in-place")
 
 
-class Series(NamedTuple):
+class Curve(NamedTuple):
     """The figures of one kind in a log, by growing size; of several at one size the median."""
 
     labels: str
@@ -61,12 +61,12 @@ class Regime(NamedTuple):
     last: int
     start: float
     rate: float
-    """Of `Series.rates`; infinite where the time does not grow."""
+    """Of `Curve.rates`; infinite where the time does not grow."""
     error: float
     """The standard deviation of relative errors."""
 
 
-def series_of(log: Log) -> list[Series]:
+def series_of(log: Log) -> list[Curve]:
     """Return the series of a log that have a rate, the longest first."""
     found: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
     for point in log.points:
@@ -82,14 +82,14 @@ def series_of(log: Log) -> list[Series]:
     for (labels, metric), by_size in found.items():
         sizes = tuple(sorted(by_size))
         times, rates = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
-        made.append(Series(labels, metric, sizes, times, rates))
+        made.append(Curve(labels, metric, sizes, times, rates))
     return sorted(made, key=lambda series: -len(series.sizes))
 
 
 # ---------------------------------------------------------------- the model
 
 
-def fit(series: Series) -> tuple[Regime, ...]:
+def fit(series: Curve) -> tuple[Regime, ...]:
     """Return the regimes of a series; none where no model fits, or too few sizes were measured."""
     count = len(series.sizes)
     best: dict[tuple[int, int], tuple[float, tuple[Regime, ...]]] = {(0, 0): (0.0, ())}
@@ -110,7 +110,7 @@ def fit(series: Series) -> tuple[Regime, ...]:
     return fitted if all(regime.error <= _WORST for regime in fitted) else ()
 
 
-def _segment(series: Series, i: int, j: int) -> tuple[float, Regime]:
+def _segment(series: Curve, i: int, j: int) -> tuple[float, Regime]:
     """Return the sum of squared relative errors of one regime over points i to j - 1, and the regime."""
     times, sizes = series.times[i:j], series.sizes[i:j]
     u, v = [1 / time for time in times], [size / time for size, time in zip(sizes, times, strict=True)]
@@ -137,7 +137,7 @@ class Prediction(NamedTuple):
     refused: str = ""
 
 
-def predict(series: Series, size: int) -> Prediction:
+def predict(series: Curve, size: int) -> Prediction:
     """Return the rate at a size: beyond the largest one what the curve has leveled off at, else its regime's."""
     regimes = fit(series)
     if refused := _refusal(series, size, regimes):
@@ -150,7 +150,7 @@ def predict(series: Series, size: int) -> Prediction:
     return _between(factor * size / (regime.start + factor * size / regime.rate), regime.error)
 
 
-def _refusal(series: Series, size: int, regimes: Sequence[Regime]) -> str:
+def _refusal(series: Curve, size: int, regimes: Sequence[Regime]) -> str:
     """Return why nothing is predicted; empty if something is."""
     smallest, largest, last = series.sizes[0], series.sizes[-1], series.rates[-_STEADY:]
     if not regimes:
@@ -210,7 +210,7 @@ class Fall(NamedTuple):
     recovers: bool
 
 
-def fall(series: Series, noise: Callable[[int], float] | None = None) -> Fall | None:
+def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | None:
     """Return the deepest fall of the rate that noise does not explain, at sizes that matter."""
     best, found = 0.0, None
     for at, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True)):
@@ -247,12 +247,12 @@ def curve_findings(log: Log) -> Iterator[Finding]:
     yield from _sides(every, noise)
 
 
-def _still_grows(series: Series) -> bool:
+def _still_grows(series: Curve) -> bool:
     (small, slow), (large, fast) = list(zip(series.sizes, series.rates, strict=True))[-2:]
     return fast == max(series.rates) and fast > slow * (1 + 0.2 * min(math.log2(large / small), 1.0))
 
 
-def _sides(every: Sequence[Series], noise: Callable[[int], float]) -> Iterator[Finding]:
+def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:
     by_side = {side: each for each in every for side in _SIDES if f"placement {side}" in each.labels}
     if len(by_side) < 2:
         return

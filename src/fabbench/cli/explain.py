@@ -14,7 +14,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
-from fabbench.report.predictions import predictions, read_target
+from fabbench.report.predictions import predictions, read_wanted
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.parse_file import parse_together
 
@@ -47,7 +47,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     proof = options.known_proof(**known)
     status = Exit.FINE
     records: list[dict[str, object]] = []
-    targets = [read_target(text) for text in wanted]
+    targets = [read_wanted(text) for text in wanted]
     measured: list[Log] = []
 
     def write(logs: Sequence[Log]) -> Exit:

@@ -9,26 +9,26 @@ from fabbench.model.log import Log
 from fabbench.model.units import format_size, parse_size, scale
 
 
-class Target(NamedTuple):
+class Wanted(NamedTuple):
     """What is to be predicted; 0 nodes: those of each log."""
 
     size: int
     nodes: int
 
 
-def read_target(text: str) -> Target:
+def read_wanted(text: str) -> Wanted:
     """Read ``4G`` or ``4G@32``. Raise RequestError."""
     size, at, nodes = text.partition("@")
     try:
-        target = Target(parse_size(size), int(nodes) if at else 0)
+        target = Wanted(parse_size(size), int(nodes) if at else 0)
     except ValueError:
-        target = Target(0, -1)
+        target = Wanted(0, -1)
     if target.size < 1 or target.nodes < bool(at):
         raise RequestError(f"--predict {text!r} is no size.", hint="Such as 4G, or 4G@32 for 32 nodes.")
     return target
 
 
-def predictions(logs: Sequence[Log], targets: Sequence[Target]) -> Iterator[Mapping[str, object]]:
+def predictions(logs: Sequence[Log], targets: Sequence[Wanted]) -> Iterator[Mapping[str, object]]:
     """Yield each prediction as plain data, with its sentence as `text`."""
     for target in targets:
         if target.nodes:
@@ -43,7 +43,7 @@ def predictions(logs: Sequence[Log], targets: Sequence[Target]) -> Iterator[Mapp
                     yield _record(f"{log.source}: {log.case or log.benchmark}", target, predict(series, target.size))
 
 
-def _record(where: str, target: Target, found: Prediction) -> Mapping[str, object]:
+def _record(where: str, target: Wanted, found: Prediction) -> Mapping[str, object]:
     at, rates = format_size(target.size), scale("B/s", found.rate)
     figures = f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to {rates.quantity(found.high)})"
     said = f"predicted at {at}: {figures}." if not found.refused else f"no prediction at {at}: {found.refused}."
