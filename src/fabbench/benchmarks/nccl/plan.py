@@ -98,14 +98,9 @@ class NcclWork:
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
         programs = tuple(f"{name}_perf" for name in self.collectives)
+        folders, devices, nics = dict.fromkeys(programs, FOLDER), self.devices, self.nics or 0
         return Needs(
-            programs=programs,
-            install=INSTALL,
-            mpi=True,
-            gpus=True,
-            folders=dict.fromkeys(programs, FOLDER),
-            devices=self.devices,
-            nics=self.nics or 0,
+            programs=programs, install=INSTALL, mpi=True, gpus=True, folders=folders, devices=devices, nics=nics
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
