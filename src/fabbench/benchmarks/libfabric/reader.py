@@ -132,11 +132,11 @@ class Pair:
     def at(self, stream: Stream, *, another: bool = False) -> Process:
         """Return the process that prints to a stream."""
         if another or stream not in self.current:
-            self.current[stream] = Process(self.record, step=self.step, stream=stream, side=stream.side)
-            self.processes.append(self.current[stream])
-            if self.step is not None:
-                facts = self.step.facts
-                self.current[stream].size, self.current[stream].end = _whole(facts, "size"), _whole(facts, "iterations")
+            given = {} if self.step is None else self.step.facts
+            process = Process(self.record, step=self.step, stream=stream, side=stream.side)
+            process.size, process.end = _whole(given, "size"), _whole(given, "iterations")
+            self.processes.append(process)
+            self.current[stream] = process
         return self.current[stream]
 
     def report(self, fact: str, value: str, side: str) -> None:
@@ -209,11 +209,10 @@ class PairReader(TableReader):
         if ours:
             pair.is_open, pair.name, pair.record.case = True, marker.execution, pair.record.case or facts.get("program")
             pair.record.facts |= {name: facts[name] for name in ("together",) if name in facts}
+            pair.report("endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), "")
         if ours or pair.name == marker.execution:
             pair.step = marker if ours else None
             pair.current.clear()
-        if ours:
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), "")
         return before
 
     @override

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env, shared_options
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
+from fabbench.benchmarks.nccl.table import COLLECTIVES
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
@@ -12,20 +13,12 @@ from fabbench.model.options import option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
-COLLECTIVES = (
-    *("all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce"),
-    *("gather", "scatter", "sendrecv", "hypercube"),
-)
-"""The programs of nccl-tests, without their `_perf`."""
 FOLDER = "/opt/nccl-tests/build"  # the folder of the programs in AWS's images
 INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
 )
-TYPES = (
-    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16"),
-    *("f8e4m3", "f8e5m2"),
-)
+TYPES = tuple(name for name in DTYPE_BYTES if name not in {"char", "int", "fp8_e4m3", "fp8_e5m2"})  # that -d takes
 ALL = "all"  # stands for every type
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
@@ -56,7 +49,7 @@ class NcclWork:
         f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
         "--collective",
         many=unique,
-        default=COLLECTIVES[:1],
+        default=("all_reduce",),
     )
     min_bytes: int = shared_options.min_bytes("8")
     max_bytes: int = shared_options.max_bytes("2G")
@@ -105,14 +98,9 @@ class NcclWork:
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
         programs = tuple(f"{name}_perf" for name in self.collectives)
+        folders, devices, nics = dict.fromkeys(programs, FOLDER), self.devices, self.nics or 0
         return Needs(
-            programs=programs,
-            install=INSTALL,
-            mpi=True,
-            gpus=True,
-            folders=dict.fromkeys(programs, FOLDER),
-            devices=self.devices,
-            nics=self.nics or 0,
+            programs=programs, install=INSTALL, mpi=True, gpus=True, folders=folders, devices=devices, nics=nics
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:

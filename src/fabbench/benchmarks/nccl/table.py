@@ -32,14 +32,14 @@ COLLECTIVES: Mapping[str, Collective] = {
     "all_gather": Collective((GATHERING, _OLD)),
     "reduce_scatter": Collective((GATHERING, _OLD), reduces=True),
     "alltoall": Collective((GATHERING,), in_place_checked=False),
-    "scatter": Collective((GATHERING,), rooted=True),
-    "gather": Collective((GATHERING,), rooted=True),
-    "broadcast": Collective((SAME,), rooted=True),
-    "reduce": Collective((SAME,), reduces=True, rooted=True),
-    "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
-    "hypercube": Collective((_OLD,)),
     # The bytes are those of the rank with the most data: the size does not determine them.
     "alltoallv": Collective((_UNSIZED,)),
+    "broadcast": Collective((SAME,), rooted=True),
+    "reduce": Collective((SAME,), reduces=True, rooted=True),
+    "gather": Collective((GATHERING,), rooted=True),
+    "scatter": Collective((GATHERING,), rooted=True),
+    "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
+    "hypercube": Collective((_OLD,)),
 }
 """The programs, with the source lines that define their formulas: docs/formats.md."""
 _ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))

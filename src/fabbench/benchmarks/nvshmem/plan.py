@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nvshmem.text import PROGRAM, PROVIDER, TRANSPORT, collective
+from fabbench.benchmarks.nvshmem.text import PROGRAM, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
@@ -14,6 +14,7 @@ from fabbench.model.options import option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
+TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "

@@ -8,8 +8,6 @@ from functools import cache
 
 from fabbench.model.patterns import lazy
 
-TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
-
 _COLLECTIVE = lazy(r"alltoall|fcollect|reducescatter|reduction|broadcast|bcast|barrier|sync")
 GATHERING = frozenset({"alltoall", "fcollect", "reducescatter"})
 """Collectives whose printed size is one PE's block or the total, depending on the version."""
