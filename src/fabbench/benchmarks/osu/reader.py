@@ -75,10 +75,12 @@ _COLUMNS: Mapping[str, Column] = {
     r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
     "validation": CHECK,
-    r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
+    r"overlap\(%\)": Column("overlap", 0.01),
+    r"iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
-_RATES = (Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
+_PROFILES = {"irectional Bandwidth (MB": _RATE, "Message Rate Profile": _MESSAGES}
+"""What stands above the window sizes of osu_mbw_mr -V → their columns, which stand alone until the sizes are read."""
 _INIT = (
     *(Column(cell=r"nprocs: \d+, min:"), Column("time", _MS, "min", COUNT), Column(cell="ms, max:")),
     *(Column("time", _MS, "max", COUNT), Column(cell="ms, avg:"), Column("time", _MS, cell=COUNT), Column(cell="ms")),
@@ -121,7 +123,7 @@ def _header(text: str, execution: Execution) -> Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
-        kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
+        kind = next((kind for kind in _PROFILES.values() if execution.layouts == ((kind,),)), Column(cell="(?!)"))
         return Statement(layouts=((SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
     layout = read_columns(names, _COLUMNS)
     if layout[0] is UNKNOWN or layout[0] is IGNORED:
@@ -200,8 +202,8 @@ def _comment(text: str, execution: Execution) -> Statement:
         facts = {"pairs": int(match[1]), "window_size": int(match[2])}
     elif match := _BUFFERS.fullmatch(text):
         facts = {"buffers": f"{match[1].lower()}-{match[2].lower()}"}
-    elif "Message Rate Profile" in text:
-        return Statement(layouts=(_RATES,))
+    elif kind := next((column for words, column in _PROFILES.items() if words in text), None):
+        return Statement(layouts=((kind,),))
     return Statement(facts=facts) if facts else _header(text, execution) or NO_MEANING
 
 
@@ -216,6 +218,13 @@ def _fits(row: Row) -> bool:
     bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
     if bandwidth is not None and rate is not None and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
         return False
+    shares, figures = row.read("overlap"), row.figures
+    if shares is not None and {"", "compute", "pure-comm"} <= figures.keys():
+        spent, computed, alone = (next(iter(figures[stat].values())) for stat in ("", "compute", "pure-comm"))
+        if spent.high - computed.low < alone.low * (1 - shares.high) or (
+            shares.value and spent.low - computed.high > alone.high * (1 - shares.low)
+        ):
+            return False  # overlap = 1 - (overall - compute) / pure communication, at least 0
     return is_ascending(row)
 
 
