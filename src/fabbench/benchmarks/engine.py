@@ -133,7 +133,7 @@ class Row(NamedTuple):
 
     def read(self, name: str) -> Printed | None:
         """Return the figure in a column; None if there is none."""
-        return next((at.read(cell) for at, cell in zip(self.layout, self.cells, strict=True) if at.metric == name), None)
+        return next((c.read(cell) for c, cell in zip(self.layout, self.cells, strict=True) if c.metric == name), None)
 
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
