@@ -15,6 +15,7 @@ from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
 from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.load_columns import slow_nics
 from fabbench.runs.parse_file import parse_together
 
 
@@ -52,7 +53,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
     for source in sources_of(inputs, store, proof):
         for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
             found = list(entries)
-            logs = [entry for entry in found if isinstance(entry, Log)]
+            logs = slow_nics([entry for entry in found if isinstance(entry, Log)])
             unread = [entry for entry in found if not isinstance(entry, Log)]
             if not unread and not source.run and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)

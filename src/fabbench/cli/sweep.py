@@ -115,6 +115,8 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
         terminal.notify(f"Left out: {source}: {reason}")
     if len(logs.left_out) > _MAX_NAMED:
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
+    for source, meaning in logs.slow_nics:
+        terminal.notify(f"Slow NIC: {source}: {meaning}")
     groups = None if how.groups else logs.group_of
     known = (logs.results, logs.metric, logs.nodes, how)
     status = print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=groups)
