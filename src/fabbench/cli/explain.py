@@ -46,8 +46,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, **known: Any) -> No
         else:
             for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
                 terminal.write_line(line)
-        good = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
-        return Exit.FINE if good else Exit.UNTRUSTED
+        return Exit.FINE if all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs) else Exit.UNTRUSTED
 
     jobs: dict[str, list[str]] = {}
     for source in sources_of(inputs, store, proof):

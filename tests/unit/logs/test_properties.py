@@ -416,15 +416,6 @@ def test_numbers_of_any_length_are_no_exception(digits: int, texts: list[bytes])
 
 
 HEAD = b"\n".join((LOGS / "nccl/alltoall-mpi.txt").read_bytes().split(b"\n")[:30])
-TINY = [b"\n", b"#\n", b"8\n", b"x\n", b"[1,0]<stdout>: \n", b"\x00\xff\n", b"vm:1:1 [0] NCCL INFO x\n", b"0: \n"]
-
-
-@pytest.mark.parametrize("times", [500, pytest.param(30_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("line", TINY)
-def test_very_many_tiny_lines_are_read(line: bytes, times: int) -> None:
-    (log,) = read(HEAD + b"\n" + line * times)
-    assert log.points == read(HEAD)[0].points
-    assert len(log.damaged) <= times + 1
 
 
 def test_a_line_of_50_mb_without_a_newline_takes_little_memory() -> None:
