@@ -158,3 +158,16 @@ def test_the_nics_of_a_loop_are_columns_and_no_repeats() -> None:
     done = fabbench("compare", str(CORPUS / "perftest/a-loop-over-devices.txt"), "--format", "json")
     labels = [each["label"] for each in json.loads(done.stdout)["columns"]]
     assert labels == ["a-loop-over-devices mlx5_2", "a-loop-over-devices mlx5_3"]
+
+
+def test_a_slow_nic_of_a_loop_is_named(tmp_path: Path) -> None:
+    one, _, _ = (CORPUS / "perftest/a-loop-over-devices.txt").read_text().partition("+ ib_write_bw -d mlx5_3")
+    log = tmp_path / "node-01_node-02.log"
+    slow = one.replace("mlx5_2", "mlx5_9").replace("389.30", "195.10").replace("388.70", "194.40")
+    log.write_text(one + one.replace("mlx5_2", "mlx5_1") + slow.replace("0.741386", "0.370789"))
+    codes = [
+        [each["code"] for each in found["findings"]]
+        for found in json.loads(fabbench("explain", str(log), "--format", "json").stdout)["logs"]
+    ]
+    assert codes == [[], [], ["slow-nic"]]
+    assert "mlx5_9 is at 50%" in fabbench("sweep", "--from", str(log)).stderr

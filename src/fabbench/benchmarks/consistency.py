@@ -8,6 +8,7 @@ the remains of a row.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -22,6 +23,7 @@ _ROWS_TO_SETTLE = 64
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
 _NUMBER = lazy(r"(\d+(?:\.(\d+))?)(?:[eE]([+-]?\d+))?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
+_CELL = lazy(r"\S+")
 
 
 @lru_cache
@@ -102,6 +104,43 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
         else:
             again = again or size < before
             before = size
+
+
+def odd_rows(texts: Sequence[str]) -> set[int]:
+    """Return the positions of rows that lost or gained characters: a cell is not below those of most others, or none.
+
+    A figure wider than its column shifts the cells behind it: the blanks between are then as few as in no other row.
+    Nor is a cell without decimals whole where most have some.
+    """
+    rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
+    (cells_of_most, alike), most = Counter(map(len, rows)).most_common(1)[0], max(len(rows) // 2, 2)
+    found = {at for at, row in enumerate(rows) if len(row) != cells_of_most and alike > most}
+    wide, shifted = set[int](), False
+    for column in range(1, min(map(len, rows))):
+        cells = [row[column] for row in rows]
+        (start, left), (end, right) = (Counter(each).most_common(1)[0] for each in zip(*cells, strict=True))
+        usual = {at for at, cell in enumerate(cells) if cell[1] == end}
+        blanks = [cell[0] - row[column - 1][1] for cell, row in zip(cells, rows, strict=True)]
+        tight = {at for at, few in enumerate(blanks) if few == min(blanks) < max(2, *blanks)}
+        wide, shifted = wide | tight, shifted or usual <= tight
+        by_end = right > most and len({cells[at][0] for at in usual}) > 1
+        if max(left, right) > most:
+            odd = {at for at, cell in enumerate(cells) if cell[1] != end and (by_end or cell[0] != start)}
+            found |= {at for at in odd if not (at in wide if cells[at][1] > end else shifted)}
+        whole = {at for at, cell in enumerate(cells) if "." not in texts[at][slice(*cell)]}
+        found |= whole if len(rows) - len(whole) > most else set()
+    return found
+
+
+def gap(sizes: Sequence[int]) -> str:
+    """Return the sentence that a sweep by one factor lacks sizes, or has one twice; empty if it does not."""
+    steps = [(before, after) for before, after in pairwise(sizes) if 0 < before <= after]
+    usual, count = Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
+    odd = [(before, after) for before, after in steps if after != before * usual]
+    odd = [step for step in odd if step != steps[0] or step[0] == step[1]]  # the first one may be below a round size
+    if not odd or usual <= 1 or count < max(4, 0.75 * len(steps)):
+        return ""
+    return f"The sizes of the table do not go on from {format_size(odd[0][0])} to {format_size(odd[0][1])}."
 
 
 def rows_after_restart(sizes: Sequence[int]) -> Iterator[int]:

@@ -5,7 +5,7 @@ row are consistent. A line that looks like a row and is not a whole, consistent 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -16,8 +16,11 @@ from typing import Final, NamedTuple, TypeAlias
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import (
     Printed,
+    gap,
     is_ordered,
     is_remains,
+    note,
+    odd_rows,
     out_of_order,
     printed,
     stopped_early,
@@ -25,10 +28,10 @@ from fabbench.benchmarks.consistency import (
 )
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
-from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
+from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 
-COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
+COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 
@@ -130,8 +133,7 @@ class Row(NamedTuple):
 
     def read(self, name: str) -> Printed | None:
         """Return the figure in a column; None if there is none."""
-        columns = zip(self.layout, self.cells, strict=True)
-        return next((column.read(cell) for column, cell in columns if column.metric == name), None)
+        return next((c.read(cell) for c, cell in zip(self.layout, self.cells, strict=True) if c.metric == name), None)
 
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
@@ -327,11 +329,17 @@ class TableReader(Reader):
 
     def _points(self, execution: Execution) -> Sequence[list[Point]]:
         """Return the points of each row that counts, once the table has ended."""
-        settle = self._table.settle
-        for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
+        strays, gaps = list[int](), list[str]()
+        for _, table in groupby(enumerate(execution.rows), key=lambda each: each[1].table):
+            places, sizes, texts = zip(*((at, row.size, row.line.text) for at, row in table), strict=True)
+            odd = odd_rows(texts).union(out_of_order(sizes) if self._table.ascending else ())
+            strays += (places[at] for at in odd)
+            gaps.append(gap([size for at, size in enumerate(sizes) if at not in odd]))
+        for at in sorted(strays, reverse=True):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]
-        return execution.points if settle is None else [row.points() for row in settle(execution)]
+        execution.record.incomplete = max(gaps, default="")
+        return [row.points() for row in settle(execution)] if (settle := self._table.settle) else execution.points
 
     def _failure(self, text: str) -> Statement:
         return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
@@ -457,13 +465,6 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
     return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
 
 
-def _strays(rows: Sequence[Row]) -> Iterator[int]:
-    """Yield the positions of rows whose size breaks the order of their table."""
-    for _, group in groupby(enumerate(rows), key=lambda each: each[1].table):
-        places, sizes = zip(*((at, row.size) for at, row in group), strict=True)
-        yield from (places[at] for at in out_of_order(sizes))
-
-
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
     """Return the layout of a line of column names; names are compared in lower case and without blanks.
 
@@ -480,8 +481,7 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 def unknown_columns(layout: Layout, text: str) -> Finding | None:
     """Return a finding if a line of column names has one that is not read."""
     meaning, line = "The table has a column that is not read.", text.strip()[:LONGEST_QUOTE]
-    unknown = Finding(code="unknown-column", severity=Severity.NOTE, meaning=meaning, line=line)
-    return unknown if UNKNOWN in layout else None
+    return note("unknown-column", meaning, line=line) if UNKNOWN in layout else None
 
 
 _ASCENDING = (

@@ -37,7 +37,7 @@ _MESSAGES = {"PingPong": 1, "PingPing": 1, "Sendrecv": 2, "Exchange": 4}  # of a
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     # What stands above the first table is about all.
     kept = {name: fact for name, fact in execution.record.facts.items() if name in _ABOVE} if execution else {}
-    if "#repetitions" in text and "#repetitions" in text.split()[:2]:
+    if "#repetitions" in text and text.partition("#repetitions")[0].strip() in {"", "#bytes"}:
         layout = engine.read_columns(text.split(), _COLUMNS)
         begins, finding = execution is None or bool(execution.layouts), engine.unknown_columns(layout, text)
         return engine.Statement(begins=begins, layouts=(layout,), facts=kept, finding=finding)
@@ -90,7 +90,7 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
         figures = {**row.figures, "": main}
         rows.append(row._replace(figures={stat: each for stat, each in figures.items() if each}))
     end = max((row.size for row in rows), default=0)
-    record.incomplete = stopped_early(end, largest) if 0 < end < largest else ""
+    record.incomplete = stopped_early(end, largest) if 0 < end < largest else record.incomplete
     return rows
 
 

@@ -16,6 +16,7 @@ from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import diagnosis, diagnosis_record
 from fabbench.report.predictions import predictions, read_wanted
 from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.load_columns import slow_nics
 from fabbench.runs.parse_file import parse_together
 
 
@@ -57,14 +58,13 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
         else:
             for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
                 terminal.write_line(line)
-        good = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
-        return Exit.FINE if good else Exit.UNTRUSTED
+        return Exit.FINE if all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs) else Exit.UNTRUSTED
 
     jobs: dict[str, list[str]] = {}
     for source in sources_of(inputs, store, proof):
         for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
             found = list(entries)
-            logs = [entry for entry in found if isinstance(entry, Log)]
+            logs = slow_nics([entry for entry in found if isinstance(entry, Log)])
             unread = [entry for entry in found if not isinstance(entry, Log)]
             if not unread and not source.run and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)

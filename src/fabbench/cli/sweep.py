@@ -115,10 +115,10 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
         terminal.notify(f"Left out: {source}: {reason}")
     if len(logs.left_out) > _MAX_NAMED:
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
-    groups = None if how.groups else logs.group_of
-    known = (logs.results, logs.metric, logs.nodes, how)
-    status = print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=groups)
-    raise click.exceptions.Exit(status)
+    for source, meaning in logs.slow_nics:
+        terminal.notify(f"Slow NIC: {source}: {meaning}")
+    known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
+    raise click.exceptions.Exit(print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of))
 
 
 def _resume(ctx: click.Context, ref: str, store: Path) -> None:

@@ -7,7 +7,7 @@ the line stands. The texts come from the programs' sources and from public logs.
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
@@ -246,6 +246,7 @@ _PREFIX = lazy(r"(?:.*(?:[]>:)|*#%=}-]|\dZ?|\b[A-Z]+|\bstd(?:err|out)))?\s*", re
 _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
 _RULE = lazy(r"[-=*+~]{10,}")
+_searched = lru_cache(maxsize=1024)(lambda text: _SIGN.search(text))  # noqa: PLW0108 - not compiled at import; banners recur
 _LONGEST = 500
 """Characters of a message that are quoted."""
 
@@ -283,7 +284,7 @@ class Message:
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
-    if not _SIGN.search(text) or "\t" in text or _CELLS.fullmatch(text):
+    if not (_searched if len(text) < 400 else _SIGN.search)(text) or "\t" in text or _CELLS.fullmatch(text):
         return None
     entries, texts = _table()
     match = texts.search(text)

@@ -165,8 +165,7 @@ class Evidence:
             return
         if len(self.endings) < _MAX_ENTRIES:
             self.endings.add(ending)
-        match = _VIA.match(ending)
-        if match is None:
+        if (match := _VIA.match(ending)) is None:
             ring = message.partition(" : ")[2].split()
             self.ranks = max(self.ranks, len(ring) if all(map(str.isdecimal, ring)) else 0)
             return

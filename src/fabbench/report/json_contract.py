@@ -13,6 +13,7 @@ from fabbench.model.log import METRICS, Finding, Labels, Log, Point
 from fabbench.model.messages import printable
 from fabbench.report.expectations import expectation_record, expectations_of_log
 
+HEAD = "\udfff"  # in no text that was decoded
 ROWS_A_PIECE = 512
 """Points per written piece."""
 _MAX_TEXTS = 1 << 17
@@ -35,19 +36,14 @@ class SampleText(ABC):
     """The text between the samples of two points."""
 
     def __init__(self) -> None:
-        self.head: object = None
-        """The text that all samples of the log begin with."""
+        self.head = ""
+        """The text of the log that all its samples have, in place of `HEAD`."""
         self._texts = _Texts()
         self._known: dict[int, tuple[Labels, tuple[str, ...], dict[int, tuple[str, ...]]]] = {}
 
     @abstractmethod
     def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
         """Return the text before the first value, between the values, and after the last."""
-
-    def begin(self, head: object) -> None:
-        """Start another log, whose samples all begin with `head`."""
-        if head != self.head:
-            self.head, self._known = head, {}
 
     def write(self, points: Iterable[Point]) -> str:
         """Write the samples of points."""
@@ -73,7 +69,7 @@ class SampleText(ABC):
             out.append(text)
         if sum(len(sizes) for _, _, sizes in known.values()) > _MAX_TEXTS:
             self._known = {}
-        return self.between.join(out)
+        return self.between.join(out).replace(HEAD, self.head)
 
 
 # 1  first version
@@ -85,7 +81,7 @@ class _Samples(SampleText):
 
     @override
     def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        shared = f'"case":{self.head},"size":{size},"labels":{_text(dict(labels))}'
+        shared = f'"case":{HEAD},"size":{size},"labels":{_text(dict(labels))}'
         pieces, end = [], ""
         for metric in metrics:
             pieces.append(f'{end}{{{shared},"metric":"{metric}","value":')
@@ -127,7 +123,7 @@ def _log(log: Log, samples: _Samples) -> Iterator[str]:
         "damaged": [{"line": row.line, "text": row.text} for row in log.damaged],
     }
     yield _text(head)[:-1] + ',"samples":['
-    samples.begin(_text(log.case))
+    samples.head = _text(log.case)
     separator = "\n"
     for start in range(0, len(log.points), ROWS_A_PIECE):
         piece = samples.write(log.points[start : start + ROWS_A_PIECE])

@@ -14,7 +14,7 @@ from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcom
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
-from fabbench.report.json_contract import ROWS_A_PIECE, SampleText
+from fabbench.report.json_contract import HEAD, ROWS_A_PIECE, SampleText
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
 
 FORMATS = ("table", "json", "csv", "markdown")
@@ -49,6 +49,7 @@ class LogWriter:
     """Takes the sources that could not be read, with the reasons."""
 
 
+@lru_cache(maxsize=8)  # what it keeps of one log's texts serves for the next
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
     if form == "json":
@@ -72,7 +73,7 @@ class _CsvSamples(SampleText):
 
     @override
     def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        left = f"{self.head},{size},{_joined(tuple(labels.get(name, '') for name in LABELS), raw=self._raw)}"
+        left = f"{HEAD},{size},{_joined(tuple(labels.get(name, '') for name in LABELS), raw=self._raw)}"
         pieces, end = [], ""
         for metric in metrics:
             pieces.append(f"{end}{left},{metric},")
@@ -81,7 +82,7 @@ class _CsvSamples(SampleText):
 
     def log(self, log: Log) -> Iterator[str]:
         head = (log.source, log.benchmark or "", log.case or "", log.outcome.value)
-        self.begin(_joined(head, raw=self._raw))
+        self.head = _joined(head, raw=self._raw)
         for start in range(0, len(log.points), ROWS_A_PIECE):
             yield self.write(log.points[start : start + ROWS_A_PIECE])
 

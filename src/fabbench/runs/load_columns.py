@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import Column
+from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.consistency import warning
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import MPI_DEBUG, Log, Outcome, Proof
+from fabbench.model.log import METRICS, MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import counted
-from fabbench.model.units import format_sizes
+from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import require_logs, sources_of
 from fabbench.runs.log_files import Source, listed, stem
@@ -117,6 +120,32 @@ def _by_device(logs: Sequence[Log]) -> dict[str, list[Log]]:
     for log in logs:
         devices.setdefault(str(log.facts.get("device", "")), []).append(log)
     return devices if len(devices) > 1 and "" not in devices else {"": [*logs]}
+
+
+def slow_nics(logs: Sequence[Log]) -> list[Log]:
+    """Return the logs of a file: in a loop over NICs, one below 80 % of the median is a finding of its log."""
+    found, figures = list(logs), dict[tuple[str | None, int, str], dict[str, tuple[int, float]]]()
+    loop = len(_by_device(logs)) > 2
+    for at, log in enumerate(logs):
+        main = [point for point in log.points if "stat" not in point.labels]
+        for point in [max(main, key=lambda each: each.size)] if loop and main else ():
+            of = dict(zip(point.metrics, point.values, strict=True))
+            metrics = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+            for name in [name for name in metrics if of.get(name)][:1]:
+                figures.setdefault((log.case, point.size, name), {})[str(log.facts["device"])] = (at, of[name])
+    for (_, size, name), nics in figures.items():
+        middle = median(value for _, value in nics.values())
+        for device, (at, value) in nics.items():
+            share = middle / value if METRICS[name].lower_is_better else value / middle
+            if share < 0.8:
+                meaning = (
+                    f"{device} is at {share:.0%} of the median of {len(nics)} NICs ({name} at {format_size(size)})."
+                )
+                seen = warning(
+                    "slow-nic", meaning, "Compare its link, firmware and PCIe slot with those of the others."
+                )
+                found[at] = replace(found[at], findings=(*found[at].findings, seen))
+    return found
 
 
 def _unrecognized(name: str) -> MachineError:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.load_columns import slow_nics
 from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
@@ -44,6 +45,8 @@ class SweepLogs:
     group_of: Mapping[str, str]
     """Node → its group, as sweeps know it."""
     unfinished: str
+    slow_nics: Sequence[tuple[str, str]]
+    """Files with a loop over NICs, and a NIC far below the others."""
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
@@ -74,7 +77,11 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
     groups = groups if groups.keys() >= {*nodes} else {}
     left = "; ".join(filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())))
-    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left)
+    files = (slow_nics([*each]) for _, each in groupby(logs, key=lambda log: log.source))
+    slow = [(log.source, each.meaning) for log in chain(*files) for each in log.findings if each.code == "slow-nic"]
+    return SweepLogs(
+        results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left, slow_nics=slow
+    )
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:

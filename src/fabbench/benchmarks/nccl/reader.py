@@ -43,6 +43,12 @@ class NcclExecution:
     def _of(self, rank: str) -> set[str]:
         return self._seen.setdefault(rank, set())
 
+    def is_told(self, text: str) -> bool:
+        """Return whether a line can only be a statement: it is neither a row nor part of one."""
+        if self.table is None:
+            return text[:1] == "#" or not _MAY_BE_ROW.match(text)
+        return text[:1] == "#" and self.table.held is None and _COMMENT.match(text) is not None
+
     def row(self, line: Line) -> tuple[Sequence[Point], bool]:
         """Read a line as a row: return the points it completes, and whether it was part of a table.
 
@@ -53,8 +59,6 @@ class NcclExecution:
         if known is not None and rank != self._printer:
             self.copies = self.copies or may_be_row
             return (), may_be_row
-        if (known is None and not may_be_row) or (known and known.held is None and _COMMENT.match(text)):
-            return (), False
         table, seen = known or Table(Layout(), self.context), self._of(rank)
         table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
         points, mine = table.feed(line.number, text)
@@ -189,9 +193,9 @@ class NcclReader(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        if self._current is None and not _MAY_BE_ROW.match(line.text):
-            return self._state(line)
         current = self._current or NcclExecution(self._hint)
+        if current.is_told(line.text):
+            return self._state(line)
         before: list[Reading] = []
         if current.begins_again(line):
             before, current = self._end(), NcclExecution(self._hint)

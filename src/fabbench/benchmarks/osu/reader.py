@@ -57,10 +57,12 @@ _COLUMNS: Mapping[str, engine.Column] = {
     r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
     "validation": engine.CHECK,
-    r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": engine.IGNORED,
+    r"overlap\(%\)": engine.Column("overlap", 0.01),
+    r"iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": engine.IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
-_RATES = (engine.Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
+_PROFILES = {"irectional Bandwidth (MB": _RATE, "Message Rate Profile": _MESSAGES}
+"""What stands above the window sizes of osu_mbw_mr -V → their columns, which stand alone until the sizes are read."""
 _MS = engine.Column("time", 1e-3, cell=engine.COUNT)
 _INIT = (
     *(engine.Column(cell=r"nprocs: \d+, min:"), _MS._replace(stat="min"), engine.Column(cell="ms, max:")),
@@ -87,7 +89,8 @@ def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
-        kind = _MESSAGES if execution.layouts == (_RATES,) else _RATE
+        known = (kind for kind in _PROFILES.values() if execution.layouts == ((kind,),))
+        kind = next(known, engine.Column(cell="(?!)"))
         return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
     layout = engine.read_columns(names, _COLUMNS)
     if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
@@ -157,8 +160,8 @@ def _comment(text: str, execution: engine.Execution) -> engine.Statement:
         # -T prints a table per type below one title.
         labels, before = {"dtype": str(facts["datatype"])}, execution.record.facts.get("datatype", "")
         return engine.Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
-    if "Message Rate Profile" in text:
-        return engine.Statement(layouts=(_RATES,))
+    if kind := next((column for words, column in _PROFILES.items() if words in text), None):
+        return engine.Statement(layouts=((kind,),))
     return engine.Statement(facts=facts) if facts else _header(text, execution) or engine.NO_MEANING
 
 
@@ -166,6 +169,13 @@ def _fits(row: engine.Row) -> bool:
     bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
     if bandwidth is not None and rate is not None and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
         return False
+    shares, figures = row.read("overlap"), row.figures
+    if shares is not None and {"", "compute", "pure-comm"} <= figures.keys():
+        spent, computed, alone = (next(iter(figures[stat].values())) for stat in ("", "compute", "pure-comm"))
+        if spent.high - computed.low < alone.low * (1 - shares.high) or (
+            shares.value and spent.low - computed.high > alone.high * (1 - shares.low)
+        ):
+            return False  # overlap = 1 - (overall - compute) / pure communication, at least 0
     return engine.is_ascending(row)
 
 

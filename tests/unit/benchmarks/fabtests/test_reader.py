@@ -5,19 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.benchmarks.libfabric.figures import count_range, size_range
-from tests.support.libfabric_text import (
-    PINGPONG_HEADER,
-    Measured,
-    cnt_str,
-    fabtests_row,
-    fabtests_table,
-    pingpong_row,
-    size_str,
-)
+from tests.support.libfabric_text import PINGPONG_HEADER, Measured, cnt_str, fabtests_table, pingpong_row, size_str
 from tests.support.read_logs import read_one
-from tests.support.tiers import EVERY_CUT
-
-ROWS = (Measured(64, 20000, 29947), Measured(1024, 20000, 34340))
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
@@ -43,14 +32,3 @@ def test_the_size_on_the_command_line_is_exact(command: str, size: int, us: obje
     (point,) = log.points
     assert size_str(point.size) == size_str(size)
     assert not command or (point.size == size and "size-truncated" not in {each.code for each in log.findings})
-
-
-@EVERY_CUT
-def test_pieces_of_two_rows_never_become_one(every: int) -> None:
-    header, *_ = fabtests_table(ROWS)
-    first, second = (fabtests_row(row, 1) for row in ROWS)
-    for at in range(1, len(first), every):
-        for other in range(1, len(second)):
-            log = read_one([header, first[:at], second[other:]])
-            assert all(point.size in {64, 1024} for point in log.points)
-            assert not log.points or at == other or {first[:at].strip(), second[other:].strip()} & {first, second}
