@@ -7,10 +7,12 @@ or be a command of a CI system, no matter what code wrote it and how. `workflow_
 import codecs
 import contextlib
 import io
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -21,7 +23,8 @@ from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
@@ -119,15 +122,27 @@ def write_drawn(text: str) -> None:
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
     """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
-    columns = width()
-    return render(*what, color=columns is not None, width=columns, **more)
+    return render(*what, color=in_color(sys.stdout), width=width(), **more)
 
 
 def console() -> "Console":
-    """Return rich's console on standard error."""
-    from fabbench.report import table
+    """Return rich's console on standard error: all that it prints is made printable, whatever its source."""
+    from rich.console import Console
 
-    return table.console(_letting_pass(sys.stderr, _MOVE))
+    class TextConsole(Console):
+        @override
+        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
+            for segment in super().render(renderable, options):
+                plain = segment.text if segment.control else printable(segment.text)
+                yield segment if plain == segment.text else segment._replace(text=plain)
+
+    return TextConsole(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
+
+
+def in_color(stream: IO[str]) -> bool:
+    """Return whether a stream is a terminal that shows colors, and nobody asked for none (https://no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
 
 
 def width() -> int | None:
@@ -159,8 +174,19 @@ def is_quiet() -> bool:
 
 
 def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line, whatever names are in it."""
-    click.echo(unbroken(text), err=err)
+    """Write one line, whatever names are in it; on a terminal in its width, with verdicts in color."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        click.echo(unbroken(text), err=err)
+        return
+    import shutil
+
+    from fabbench.report.table import folded, toned
+
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    lines = "".join(f"{line}\n" for line in folded(text, shutil.get_terminal_size().columns, indent=indent))
+    _letting_pass(stream, _STYLE).write(toned(lines) if in_color(stream) else lines)
+    stream.flush()
 
 
 def say(sentence: str) -> None:
@@ -183,10 +209,10 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
 
 
 def write_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write rows of cells as columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        write_line("  ".join(map(str.ljust, row, widths)).rstrip())
+    """Write a header and rows as columns."""
+    from fabbench.report.table import Table, to_terminal
+
+    write_drawn(drawn(to_terminal, [Table(header=rows[0], rows=rows[1:], ruled=False)]))
 
 
 def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is written
@@ -198,12 +224,13 @@ def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is wri
     empty: str,
 ) -> None:
     """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
-    if form == "table":
-        write_table([header, *rows]) if rows else say(empty)
-        return
     from fabbench.report.table import Overview, Table, render_overview
 
-    write_drawn(render_overview(Overview(name=name, table=Table(header=header, rows=rows), records=records), form))
+    if form == "table" and not rows:
+        say(empty)
+        return
+    overview = Overview(name=name, table=Table(header=header, rows=rows, ruled=False), records=records)
+    write_drawn(drawn(render_overview, overview, form))
 
 
 def confirm_removal(count: int, hint: str) -> bool:
@@ -262,32 +289,46 @@ def print_notes(error: BaseException) -> None:
             say(note)
 
 
+def is_live() -> bool:
+    """Return whether standard error can show what changes."""
+    return not _quiet and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+
+
+@contextmanager
+def changing_line() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a line in place of the one before."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(), auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+@contextmanager
+def _bar(what: str, total: int | None, **settings: Any) -> Iterator[Callable[..., None]]:
+    """Show a bar on standard error while something goes on; yield what changes it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True, **settings) as progress:
+        yield partial(progress.update, progress.add_task(what, total=total))
+
+
 @contextmanager
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
-    if count < _MANY or _quiet or not sys.stderr.isatty():
+    if count < _MANY or not is_live():
         yield lambda: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True) as progress:
-        task = progress.add_task("reading", total=count)
-        yield lambda: progress.advance(task)
+    with _bar("reading", count) as update:
+        yield partial(update, advance=1)
 
 
 @contextmanager
 def hosts_progress() -> Iterator["Progress"]:
     """Show what is being done, on a terminal."""
-    if _quiet or not sys.stderr.isatty():
+    if not is_live():
         yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    # No refresh thread: `progress` draws.
-    with Progress(*columns, console=console(), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("connecting", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total, refresh=True
-        )
+    with _bar("connecting", None, auto_refresh=False) as update:  # no refresh thread: this draws
+        yield lambda what, done, total: update(description=what, completed=done, total=total, refresh=True)
