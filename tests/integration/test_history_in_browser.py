@@ -1,4 +1,4 @@
-"""The page of `fabbench history` in a browser: widths, colors, paper, names of plots, no network."""
+"""The page of `fabbench history` in a browser: widths, colors, names of plots, no network."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.log import METRICS
-from fabbench.report.history_page import history_page
+from fabbench.report.history_report import history_page
 from tests.support.browser import Browser, browser
 from tests.support.local_runs import eventually
 
@@ -50,13 +50,6 @@ def test_what_is_drawn_differs_from_its_background(shown: Browser, scheme: str) 
     assert len({back, *colors}) == 4
 
 
-def test_paper_shows_the_runs_too(shown: Browser) -> None:
-    shown.look(media="print", scheme="dark")
-    heights = shown.value("[...document.querySelectorAll('details table')].map(each => each.offsetHeight)")
-    assert len(heights) == 2
-    assert all(height > 0 for height in heights)
-
-
 def test_plots_have_names_and_descriptions(shown: Browser) -> None:
     shown.look()
 
@@ -69,7 +62,7 @@ def test_plots_have_names_and_descriptions(shown: Browser) -> None:
         ]
 
     eventually(lambda: len(images()) == 2)  # the tree follows the page, a little later
-    assert all("run after run" in each["name"] and "with run" in each["description"] for each in images())
+    assert all("by run" in each["name"] and "with run" in each["description"] for each in images())
     fetched = [
         each["params"]["request"]["url"].rpartition("/")[2]
         for each in shown.events

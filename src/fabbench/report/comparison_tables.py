@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
-from fabbench.analysis.headline import headline
+from fabbench.analysis.headline import headline, row_of
 from fabbench.analysis.highlights import bounds, confidence, highlights
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
@@ -33,6 +33,8 @@ def tables_of_comparison(
     for section in comparison.sections:
         groups.setdefault((title_of(section, (RAIL,)), section.metric.name), []).append(section)
     tables = [_table(comparison, title, sections, terminal=terminal) for (title, _), sections in groups.items()]
+    if len(groups) >= SEVERAL:
+        tables.insert(0, replace(summary_table(comparison, terminal=terminal), title=SUMMARY))
     notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
     tables.append(Table(header=(), rows=(), notes=notes))
     tables += _stands_out(comparison)
@@ -42,6 +44,24 @@ def tables_of_comparison(
         results = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
         tables.append(Table(title="Gates", header=(), rows=(), notes=results))
     return tables
+
+
+SUMMARY, SEVERAL = "Summary", 3
+"""The title of the table that stands before so many others or more."""
+
+
+def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
+    """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
+    rows = []
+    for section in comparison.sections:
+        if (row := row_of(section)) is not None:
+            texts = [figure and section.scale.quantity(figure.value) for figure in row.figures]
+            name = " ".join(filter(None, (*section.key.values(), section.metric.name)))
+            ratios = (_ratio(each, "" if terminal else " ") for each in row.ratios[:-1])
+            rows.append([name, format_size(row.size), *_cells(section, texts), *ratios])
+    labels = [column.label for column in comparison.columns]
+    speedups = [f"Speed-up{f' {label}' * (len(labels) > 2)}" for label in labels[:-1]]
+    return Table(header=["Table", "Size", *labels, *speedups], align="lr" + "r" * len(labels + speedups), rows=rows)
 
 
 def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSection], *, terminal: bool) -> Table:

@@ -10,10 +10,9 @@ from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import confidence
 from fabbench.model.messages import counted
-from fabbench.model.units import format_size
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of
-from fabbench.report.plot import Ceiling, Plot, PlotLine, PublishedRange
+from fabbench.report.svg import Ceiling, Plot, PlotLine, PublishedRange
 
 if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
@@ -42,6 +41,7 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
             title=_titled(f"{section.metric.name} by message size", title),
             axis=f"{axis}{more}",
             lines=values,
+            headline=description,
             ceilings=list(_ceilings(expected, section, values)),
             published=list(_published(expected, section, values)),
             description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
@@ -49,7 +49,7 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
     tested = list(_ratios(comparison, section)) if ratios else []
     if tested:
         yield Plot(
-            title=_titled(f"Times better than {comparison.base.label}", title),
+            title=_titled(f"Speed-up over {comparison.base.label}", title),
             axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
             lines=tested,
             description=description,
@@ -65,7 +65,7 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
         figures = [(row.size, row.figures[index]) for row in section.rows]
-        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.low > 0]
+        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.value > 0]
         several = any(figure.n > 1 for _, figure in drawn)
         if drawn:
             yield PlotLine(
@@ -99,11 +99,8 @@ def _ceilings(
         if each.ceiling and each.column in kinds:
             labels.setdefault(each.ceiling, []).append(each.column)
     for value, names in labels.items():
-        prefix = "" if len(names) == len(lines) else f"{', '.join(names)}: "
         yield Ceiling(
-            label=f"{prefix}ceiling of the NICs, {section.scale.quantity(value)}",
-            value=value / section.scale.factor,
-            kind=kinds[names[0]] if len(names) == 1 < len(lines) else None,
+            value=value / section.scale.factor, kind=kinds[names[0]] if len(names) == 1 < len(lines) else None
         )
 
 
@@ -119,14 +116,10 @@ def _published(
             sizes.setdefault(figure.size or each.size, []).append(figure.value)
         for size, values in sizes.items():
             if each.column in kinds and size <= largest * _BEYOND:
-                low, high = min(values), max(values)
-                text = section.scale.quantity(high)
-                text = text if low == high else f"{section.scale.text(low)} to {text}"
                 yield PublishedRange(
-                    label=f"{each.column}: published, {text} at {format_size(size)}",
                     size=size,
-                    low=low / section.scale.factor,
-                    high=high / section.scale.factor,
+                    low=min(values) / section.scale.factor,
+                    high=max(values) / section.scale.factor,
                     kind=kinds[each.column],
                 )
 
@@ -137,7 +130,7 @@ def left_out(comparison: Comparison, index: int) -> Sequence[str]:
     sentences = []
     for number, column in enumerate(comparison.columns):
         figures = (row.figures[number] for row in section.rows)
-        zeros = sum(figure is not None and figure.low <= 0 for figure in figures)
+        zeros = sum(figure is not None and figure.value <= 0 for figure in figures)
         if zeros:
-            sentences.append(f"{column.label} has {counted(zeros, 'value')} of 0, which the plot leaves out.")
+            sentences.append(f"{counted(zeros, 'zero value')} of {column.label} not plotted: the axis is logarithmic.")
     return sentences

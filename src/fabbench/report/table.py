@@ -183,17 +183,23 @@ _LEAST = 8
 """A column is not folded to less than this width."""
 _QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
 
-BOLD, DIM = "1", "2"
-_GREEN, _RED, _YELLOW = "32", "31", "33"
+BOLD = "1"
 _TONES = {
-    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good"), _GREEN),
-    **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), _RED),
-    **dict.fromkeys(("error", "Error", "behind", "damaged", "above-ceiling"), _RED),
-    **dict.fromkeys(("warn", "warning", "Warning", "truncated", "unproven", "undecided", "Hint", "untrusted"), _YELLOW),
+    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good"), "good"),
+    **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
+    **dict.fromkeys(("error", "Error", "behind", "damaged", "above-ceiling"), "bad"),
+    **dict.fromkeys(("warn", "warning", "Warning", "truncated", "unproven", "undecided", "Hint", "untrusted"), "doubt"),
 }
+_COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _VERDICT = lazy(rf"(?<![\w./-])({'|'.join(_TONES)})(?![\w/-])")
 _STATED = lazy(rf"(?<![\w./-])({'|'.join(_TONES)})(?=: |,|:?$|\.$| \()")
 """A verdict where one is stated: before a colon, a bracket, or at the end."""
+
+
+def tone_of(text: str) -> str:
+    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`; empty: it is none."""
+    found = _VERDICT.match(text)
+    return _TONES[found[1]] if found else ""
 
 
 def painted(text: str, style: str) -> str:
@@ -203,7 +209,9 @@ def painted(text: str, style: str) -> str:
 
 def toned(text: str, *, everywhere: bool = False) -> str:
     """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow."""
-    return (_VERDICT if everywhere else _STATED).sub(lambda found: f"\x1b[{_TONES[found[1]]}m{found[1]}\x1b[39m", text)
+    return (_VERDICT if everywhere else _STATED).sub(
+        lambda found: f"\x1b[{_COLORS[_TONES[found[1]]]}m{found[1]}\x1b[39m", text
+    )
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
