@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.progress import RunProgress, summary
 from fabbench.model.log import Log, Outcome, Point
-from fabbench.model.messages import printable, unbroken
+from fabbench.model.messages import unbroken
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import live_table
+from fabbench.report.svg import cut
 from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class LiveScreen:
         from rich.console import Group
 
         below: list[RenderableType] = [
-            *map(_line, [*self._failures(), *filter(None, [self._undecided])]),
+            *(_lines([line]) for line in [*self._failures(), *filter(None, [self._undecided])]),
             self._status(),
         ]
         return Group(*self._measured(self._live.console.height - len(below)), *below)
@@ -132,7 +133,7 @@ class LiveScreen:
 
         progress, now = self._progress, self._clock()
         execution, total = progress.current, len(progress.plan.executions)
-        what = [] if execution is None else [_cut(execution.configuration.label), f"repeat {execution.repeat}"]
+        what = [] if execution is None else [cut(execution.configuration.label, _LABEL), f"repeat {execution.repeat}"]
         what += [format_size(progress.newest)] if progress.newest is not None else []
         remaining, spent = progress.remaining(now), now - self._started
         left = f", about {format_duration(remaining)} left" if remaining else ""
@@ -157,7 +158,7 @@ class LiveScreen:
         width = self._live.console.width
         head = len(_drawn(replace(table, rows=table.rows[:1]), width)) - 1
         room -= 1 + head
-        title = _line(table.title)
+        title = _lines([table.title])
         if not self._nics:
             return [title, _lines(_drawn(_window(table, newest, room), width))]
         drawn = _drawn(_window(table, newest, room), width)
@@ -197,16 +198,8 @@ def _drawn(table: Table, width: int) -> list[str]:
     return "".join(grid_pieces(table, width=width)).splitlines()
 
 
-def _cut(label: str) -> str:
-    return label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
-
-
 def _lines(lines: Sequence[str]) -> "Text":
     """Return lines that are truncated at the width of the terminal."""
     from rich.text import Text
 
-    return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="ellipsis")
-
-
-def _line(text: str) -> "Text":
-    return _lines([unbroken(text)])
+    return Text("\n".join(map(unbroken, lines)), no_wrap=True, overflow="ellipsis")

@@ -89,8 +89,5 @@ class SweepProgress(SweepWatcher):
     def _left(self, spent: float) -> float | None:
         if not self._most_rounds or not self._rounds_done or self._round is None:
             return None
-        rounds = max(0, self._most_rounds - self._round.number + (not self._over()))
+        rounds = max(0, self._most_rounds - self._round.number + (self._in_round < len(self._round.tests)))
         return spent / self._rounds_done * rounds
-
-    def _over(self) -> bool:
-        return self._round is not None and self._in_round >= len(self._round.tests)

@@ -10,9 +10,12 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from shlex import quote
+from shutil import get_terminal_size
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -21,10 +24,10 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
+from fabbench.plan import STORE
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
+    from rich.console import Console
 
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
@@ -82,10 +85,6 @@ class SafeStream:
         for line in lines:
             self.write(line)
 
-    def letting_pass(self, let_pass: re.Pattern[str]) -> "SafeStream":
-        """Return the same stream, on which some escape sequences may pass."""
-        return SafeStream(self.raw, let_pass)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
 
@@ -107,7 +106,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
-    return cast("IO[str]", stream.letting_pass(let_pass)) if isinstance(stream, SafeStream) else stream
+    return cast("IO[str]", SafeStream(stream.raw, let_pass)) if isinstance(stream, SafeStream) else stream
 
 
 def write_drawn(text: str) -> None:
@@ -126,17 +125,10 @@ def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
 
 
 def console() -> "Console":
-    """Return rich's console on standard error: all that it prints is made printable, whatever its source."""
+    """Return rich's console on standard error; pass it printable text only: its own escape sequences pass."""
     from rich.console import Console
 
-    class TextConsole(Console):
-        @override
-        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
-            for segment in super().render(renderable, options):
-                plain = segment.text if segment.control else printable(segment.text)
-                yield segment if plain == segment.text else segment._replace(text=plain)
-
-    return TextConsole(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
+    return Console(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
 
 
 def in_color(stream: IO[str]) -> bool:
@@ -149,9 +141,7 @@ def width() -> int | None:
     """Return the width of the terminal; None: standard output is not one."""
     if not sys.stdout.isatty():
         return None
-    import shutil
-
-    return shutil.get_terminal_size().columns
+    return get_terminal_size().columns
 
 
 _quiet = False
@@ -179,12 +169,10 @@ def write_line(text: str, *, err: bool = False) -> None:
     if not stream.isatty():
         click.echo(unbroken(text), err=err)
         return
-    import shutil
-
     from fabbench.report.table import folded, toned
 
     indent = " " * (len(text) - len(text.lstrip()) + 2)
-    lines = "".join(f"{line}\n" for line in folded(text, shutil.get_terminal_size().columns, indent=indent))
+    lines = "".join(f"{line}\n" for line in folded(text, get_terminal_size().columns, indent=indent))
     _letting_pass(stream, _STYLE).write(toned(lines) if in_color(stream) else lines)
     stream.flush()
 
@@ -256,12 +244,18 @@ def print_comparison(
 ) -> None:
     """Write a comparison to standard output, and the results of its gates to stderr.
 
-    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
+    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails. What does
+    not fit on a terminal ends with its headlines again.
     """
-    from fabbench.report import render_comparison
+    from fabbench.report import closing_lines, render_comparison
 
-    write_drawn(drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs))
-    print_verdict(verdict)
+    text = drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs)
+    seen = form == "terminal" and sys.stdout.isatty()
+    if seen and text.count("\n") >= get_terminal_size().lines:
+        text += drawn(closing_lines, comparison)
+    write_drawn(text)
+    if not seen or is_quiet():
+        print_verdict(verdict)
 
 
 def print_verdict(verdict: "Verdict | None") -> None:
@@ -270,6 +264,20 @@ def print_verdict(verdict: "Verdict | None") -> None:
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():
         notify(f"Gate passed: {gate}")
+
+
+def say_next(path: Path) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
+    notify(f"Run: {path}")
+    if not sys.stderr.isatty():
+        return
+    name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
+    for what, words in (
+        ("A page to send:", f"report {name} -o report.html"),
+        ("Compare later runs:", f"baseline set NAME {name}"),
+        ("Measure again:", f"rerun {name}"),
+    ):
+        notify(f"{what:<20} fabbench {words}{store}")
 
 
 def print_error(error: FabbenchError) -> None:
@@ -301,7 +309,7 @@ def changing_line() -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     with Live(console=console(), auto_refresh=False, transient=True) as live:
-        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+        yield lambda text: live.update(Text(unbroken(text), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 @contextmanager
@@ -331,4 +339,4 @@ def hosts_progress() -> Iterator["Progress"]:
         yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
         return
     with _bar("connecting", None, auto_refresh=False) as update:  # no refresh thread: this draws
-        yield lambda what, done, total: update(description=what, completed=done, total=total, refresh=True)
+        yield lambda what, done, total: update(description=unbroken(what), completed=done, total=total, refresh=True)

@@ -18,7 +18,7 @@ from fabbench.report.json_contract import finding
 from fabbench.report.table import Table
 
 if TYPE_CHECKING:
-    from fabbench.analysis.gate_results import GateResult, Verdict
+    from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 
 
 def tables_of_comparison(
@@ -40,10 +40,23 @@ def tables_of_comparison(
     tables += _stands_out(comparison)
     if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
-    if verdict and (verdict.breaches or verdict.passed):
-        results = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
-        tables.append(Table(title="Gates", header=(), rows=(), notes=results))
+    if verdict and verdict.results:
+        tables.append(replace(gates_table(verdict), title=GATES))
     return tables
+
+
+GATES, _MAX_SENTENCES = "Gates", 8
+
+
+def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Table:  # noqa: B006 - read only
+    """Return a row per gate: whether it passed, with a mark, and why not."""
+    rows = []
+    for result in verdict.results:
+        texts = [*result.breaches, *result.notes]
+        more = [f"And {len(texts) - _MAX_SENTENCES} more."] if len(texts) > _MAX_SENTENCES else []
+        details = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_SENTENCES], *more))
+        rows.append((result.gate, f"{marks.get(result.state, '')} {result.state}".strip(), details or "-"))
+    return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
 SUMMARY, SEVERAL = "Summary", 3

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 600, 330
 _LEFT, _TOP, _BOTTOM = 54, 30, 32
-_LETTER, _LINE = 7.2, 15
+_LETTER, _LINE = 7.6, 15
 """Width and height of a letter, in the units of the picture."""
 _LONGEST, _MOST = 24, 18
 """Letters of a label beside a line, and how many labels there are at most."""

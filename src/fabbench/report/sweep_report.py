@@ -12,7 +12,7 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.svg import cut, heat_map_file, part_words
-from fabbench.report.table import Table, to_csv, write_result
+from fabbench.report.table import Table, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = F
     text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
     if form not in {"markdown", "terminal"}:
         return text
-    drawn = heat_map_text(report.matrix)
+    drawn = heat_map_text(report.matrix, color=color)
     return f"{text}\n{drawn}" if form == "terminal" else f"{text}\n```text\n{drawn}```\n"
 
 
@@ -251,7 +251,7 @@ _LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
 _KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
 
 
-def heat_map_text(matrix: "Matrix") -> str:
+def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
     count = len(matrix.names)
     if count <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes):
@@ -268,7 +268,9 @@ def heat_map_text(matrix: "Matrix") -> str:
     for name, begin, cells in zip(names, begins, matrix.cells, strict=True):
         lines += [f"{'':{width}}  {rule}"] if begin else []
         signs = (f"{'│' if edge else ''}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
-        lines.append(f"{name:<{width}}  {''.join(signs)}".rstrip())
+        drawn = "".join(signs).rstrip()
+        drawn = re.sub(r"[\dx]+", lambda found: painted(found[0], "31"), drawn) if color else drawn
+        lines.append(f"{name:<{width}}  {drawn}".rstrip())
     several = max(matrix.sizes, default=1)
     shared = f"\nRows with several nodes, up to {several}, show their lower quartile." if several > 1 else ""
     return "\n".join([*lines, "", f"{_KEY}{shared}"]) + "\n"

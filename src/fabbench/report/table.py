@@ -187,8 +187,9 @@ BOLD = "1"
 _TONES = {
     **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good"), "good"),
     **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
-    **dict.fromkeys(("error", "Error", "behind", "damaged", "above-ceiling"), "bad"),
-    **dict.fromkeys(("warn", "warning", "Warning", "truncated", "unproven", "undecided", "Hint", "untrusted"), "doubt"),
+    **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling"), "bad"),
+    **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
+    **dict.fromkeys(("truncated", "unproven", "undecided"), "doubt"),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _VERDICT = lazy(rf"(?<![\w./-])({'|'.join(_TONES)})(?![\w/-])")
