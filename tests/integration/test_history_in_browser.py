@@ -1,4 +1,4 @@
-"""The page of `fabbench history` in a browser: widths, colors, names of plots, no network."""
+"""The page of `fabbench history` in a browser: widths, colors, names of plots."""
 
 from collections.abc import Iterator
 
@@ -63,9 +63,3 @@ def test_plots_have_names_and_descriptions(shown: Browser) -> None:
 
     eventually(lambda: len(images()) == 2)  # the tree follows the page, a little later
     assert all("by run" in each["name"] and "with run" in each["description"] for each in images())
-    fetched = [
-        each["params"]["request"]["url"].rpartition("/")[2]
-        for each in shown.events
-        if each.get("method") == "Network.requestWillBeSent"
-    ]
-    assert fetched == ["history.html"]

@@ -15,10 +15,8 @@ from fabbench.model.messages import counted
 from fabbench.report.comparison_tables import GATES, gates_table, tables_of_comparison
 from fabbench.report.table import Table, escaped, to_markdown
 
-LONGEST = 60_000
-"""Maximum characters of a comment: GitHub allows 65,536."""
-_MAX_VISIBLE = 8
-"""Maximum number of visible headlines."""
+LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
+_MAX_VISIBLE = 8  # Maximum number of visible headlines
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
 
 

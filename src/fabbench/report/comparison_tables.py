@@ -59,8 +59,7 @@ def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Ta
     return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
-SUMMARY, SEVERAL = "Summary", 3
-"""The title of the table that stands before so many others or more."""
+SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so many others or more
 
 
 def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
@@ -205,8 +204,7 @@ def _stands_out(comparison: Comparison) -> list[Table]:
     return tables
 
 
-FORMAT = 1
-"""Changes when a name or a unit in the output changes."""
+FORMAT = 1  # Changes when a name or a unit in the output changes
 
 MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
 TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")

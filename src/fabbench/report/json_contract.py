@@ -13,8 +13,7 @@ from fabbench.model.log import METRICS, Finding, Labels, Log, Point
 from fabbench.model.messages import printable
 from fabbench.report.expectations import expectation_record, expectations_of_log
 
-ROWS_A_PIECE = 512
-"""Points per written piece."""
+ROWS_A_PIECE = 512  # Points per written piece
 _MAX_TEXTS = 1 << 17
 
 
@@ -31,8 +30,7 @@ class _Texts(dict[float, str]):
 class SampleText(ABC):
     """Writes points as samples. Points that share size, labels and metrics share the text between values."""
 
-    between = ""
-    """The text between the samples of two points."""
+    between = ""  # The text between the samples of two points
 
     def __init__(self) -> None:
         self.head: object = None

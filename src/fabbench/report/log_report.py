@@ -25,10 +25,8 @@ LABELS = (
 
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
-_COARSE = 1e7
-"""Two decimals of GB/s, in bytes per second."""
-_SIDEWAYS = ("placement", "stat", "side")
-"""Labels that become columns, like the metric; the others are on the left."""
+_COARSE = 1e7  # Two decimals of GB/s, in bytes per second
+_SIDEWAYS = ("placement", "stat", "side")  # Labels that become columns, like the metric; the others are on the left
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
     "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
@@ -278,4 +276,4 @@ def diagnosis(log: Log) -> Iterator[str]:
         if found.advice:
             yield f"    do:   {found.advice}"
     if not log.findings:
-        yield "  Nothing else was found."
+        yield "  No further findings."

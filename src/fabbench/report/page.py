@@ -40,26 +40,19 @@ class RunPage:
 
     id: str
     name: str = ""
-    about: str
-    """Benchmark and target."""
-    created: str
-    """Empty: no stored run."""
+    about: str  # Benchmark and target
+    created: str  # Empty: no stored run
     outcomes: str
-    gates: str = ""
-    """`passed` or `failed`; empty: no gates, or an unfinished run."""
+    gates: str = ""  # `passed` or `failed`; empty: no gates, or an unfinished run
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
-    sweep: SweepReport | None = None
-    """The result of a sweep of nodes, which has no comparisons."""
-    comparisons: Sequence[Comparison] = ()
-    """The comparison by the benchmark's usual metric, then those by others."""
+    sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
+    comparisons: Sequence[Comparison] = ()  # The comparison by the benchmark's usual metric, then those by others
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
-    hardware: str = ""
-    """What the nodes have, as found: GPUs, NICs; empty: not known."""
+    hardware: str = ""  # What the nodes have, as found: GPUs, NICs; empty: not known
     command: str = ""
-    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Configuration → the command lines that it ran."""
+    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Configuration → the command lines that it ran
 
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
@@ -81,8 +74,7 @@ class RunSection(NamedTuple):
 
     id: str
     title: str
-    row: Mapping[str, str]
-    """Its row in an overview: column → text."""
+    row: Mapping[str, str]  # Its row in an overview: column → text
     html: str
 
 

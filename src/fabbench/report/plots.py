@@ -17,8 +17,7 @@ from fabbench.report.svg import Ceiling, Plot, PlotLine, PublishedRange
 if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
-_BEYOND = 4
-"""Published figures at sizes of more than this times the largest measured size are not drawn."""
+_BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
 def plots(comparison: Comparison) -> Iterator[Plot]:

@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 600, 330
 _LEFT, _TOP, _BOTTOM = 54, 30, 32
-_LETTER, _LINE = 7.6, 15
-"""Width and height of a letter, in the units of the picture."""
-_LONGEST, _MOST = 24, 18
-"""Letters of a label beside a line, and how many labels there are at most."""
-KINDS = 6
-"""Kinds of lines; plot.css has the color and the dashes of each."""
+_LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
+_LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
+KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +33,9 @@ class PlotLine:
     """One line."""
 
     label: str
-    points: Sequence[tuple[int, float]]
-    """Size and value, which is more than 0, in the unit of the axis."""
-    band: Sequence[tuple[int, float, float]] = ()
-    """Size, lower and upper bound."""
-    kind: int = 0
-    """Selects the color, dashes and marker."""
+    points: Sequence[tuple[int, float]]  # Size and value, which is more than 0, in the unit of the axis
+    band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
+    kind: int = 0  # Selects the color, dashes and marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +43,7 @@ class Ceiling:
     """A level that no value of some lines can exceed."""
 
     value: float
-    kind: int | None = None
-    """The line that it is for; None: all of them."""
+    kind: int | None = None  # The line that it is for; None: all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +61,13 @@ class Plot:
     """Values by message size."""
 
     title: str
-    axis: str
-    """What the values are, with their unit."""
+    axis: str  # What the values are, with their unit
     lines: Sequence[PlotLine]
-    headline: str = ""
-    """The title of a picture that stands alone."""
+    headline: str = ""  # The title of a picture that stands alone
     ceilings: Sequence[Ceiling] = ()
     published: Sequence[PublishedRange] = ()
-    description: str = ""
-    """Sentences for readers who cannot see it."""
-    even: bool = False
-    """Whether there is a line at 1."""
+    description: str = ""  # Sentences for readers who cannot see it
+    even: bool = False  # Whether there is a line at 1
 
 
 def to_svg(plot: Plot, *, name: str = "plot") -> "Markup":
@@ -286,8 +275,7 @@ MAX_ROWS = 64
 _SIDE, _HEAD = 200, 40
 _WIDE = 900
 _LEVELS = (0.95, 0.9, 0.75, 0.5, 0.25)
-_WRITTEN = 18
-"""Up to so many rows, cells have their value and columns their names."""
+_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 
 
 def _heat(matrix: "Matrix") -> dict[str, Any]:
@@ -347,12 +335,9 @@ def _level(part: float) -> str:
 
 # ---------------------------------------------------------------- trends
 
-_SPAN = 0.1
-"""The smallest fraction of a value that the height covers, so that noise looks flat."""
-_DOTS = ((60, 6.0), (300, 4.0), (1 << 60, 2.5))
-"""Sizes of dots: up to so many runs."""
-_NAMED = 400
-"""Up to so many runs, each dot says which run it is."""
+_SPAN = 0.1  # The smallest fraction of a value that the height covers, so that noise looks flat
+_DOTS = ((60, 6.0), (300, 4.0), (1 << 60, 2.5))  # Sizes of dots: up to so many runs
+_NAMED = 400  # Up to so many runs, each dot says which run it is
 
 
 def _trend(series: "Series", axis: str, factor: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import counted, one_line
+from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.svg import cut, heat_map_file, part_words
 from fabbench.report.table import Table, painted, to_csv, write_result
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Diagnosis, NodeGroup
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
-_FEW = 4
-"""Maximum number of typical figures in the headline."""
-_LONGEST = 40
-"""Maximum length of the nodes of a group."""
+_FEW = 4  # Maximum number of typical figures in the headline
+_LONGEST = 40  # Maximum length of the nodes of a group
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
@@ -35,10 +33,8 @@ class SweepReport:
     diagnosis: "Diagnosis"
     metric: "Metric"
     matrix: "Matrix"
-    left_out: Sequence[tuple[str, str]] = ()
-    """Sources without a result, and why."""
-    unfinished: str = ""
-    """Tests that were planned and did not take place, as the end of a sentence; empty: none."""
+    left_out: Sequence[tuple[str, str]] = ()  # Sources without a result, and why
+    unfinished: str = ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
@@ -76,7 +72,7 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     if diagnosis.contradiction:
         return f"No node is called bad. {diagnosis.contradiction}"
     if bad := diagnosis.suspects[diagnosis.slow_path :]:
-        return f"{path}Bad: {_counts(bad)}."
+        return f"{path}{_counts(bad, 'bad ')}: {listed([each.name for each in bad])}."
     if diagnosis.undecided:
         return f"{path}No bad nodes found, but undecided: {_counts(diagnosis.undecided)}."
     if len(diagnosis.nodes) == 2:
@@ -84,9 +80,9 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     return f"{path}{'No bad nodes found so far.' if gaps else 'No bad nodes found.'}"
 
 
-def _counts(suspects: Sequence[Suspect]) -> str:
+def _counts(suspects: Sequence[Suspect], what: str = "") -> str:
     kinds = [each.kind for each in suspects]
-    return ", ".join(counted(kinds.count(kind), noun) for kind, noun in _NOUNS.items() if kind in kinds)
+    return ", ".join(counted(kinds.count(kind), f"{what}{noun}") for kind, noun in _NOUNS.items() if kind in kinds)
 
 
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
@@ -214,8 +210,7 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
     return {"verdict": verdict, **known, "confidence": confidence, "evidence": suspect.evidence}
 
 
-CORDON = ("kubectl", "scontrol")
-"""Programs that take nodes out of service."""
+CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
 _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 """One node's name: no option, no list or range of nodes, and not Slurm's word for every node."""
 

@@ -36,10 +36,8 @@ class Table:
     headline: str = ""
     align: str = ""
     notes: Sequence[str] = ()
-    keys: int = 0
-    """A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded."""
-    ruled: bool = True
-    """Whether text has a line below the header; lists, which programs may read, have none."""
+    keys: int = 0  # A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded
+    ruled: bool = True  # Whether text has a line below the header; lists, which programs may read, have none
 
     def aligns(self) -> str:
         """Return one letter per column."""
@@ -50,16 +48,14 @@ class Table:
 class Overview:
     """A table with a name, and the same as plain data for JSON."""
 
-    name: str
-    """Its key in JSON."""
+    name: str  # Its key in JSON
     table: Table
     records: Sequence[Mapping[str, object]]
 
 
 # ---------------------------------------------------------------- CSV
 
-RAW_CSV = "raw-csv"
-"""The format without apostrophes, for everything that can write CSV."""
+RAW_CSV = "raw-csv"  # The format without apostrophes, for everything that can write CSV
 CSV_FORMATS = ("csv", RAW_CSV)
 
 _FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
@@ -173,14 +169,11 @@ def _grid(table: Table) -> str:
 
 # ---------------------------------------------------------------- terminals
 
-LONG = 1000
-"""Tables with more rows are written in blocks, and neither folded nor aligned by their decimals."""
+LONG = 1000  # Tables with more rows are written in blocks, and neither folded nor aligned by their decimals
 _ROWS_PER_BLOCK = 512
 _GAP = 2
-_HEAD = 14
-"""On a terminal a header is folded to this width, unless its cells are wider."""
-_LEAST = 8
-"""A column is not folded to less than this width."""
+_HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
+_LEAST = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
 
 BOLD = "1"

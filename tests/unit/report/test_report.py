@@ -55,14 +55,6 @@ def test_json_and_csv_are_complete() -> None:
     assert made["rows"][-2]["ratio"] == float(rows[-2]["ratio"]) == pytest.approx(77.35 / 4.13)
 
 
-def test_a_bar_in_a_label_stays_in_its_cell() -> None:
-    text = render_comparison(compare([rates("a|b", [(8, 2)]), rates("c\\|d", [(8, 1)])]))
-    header = text.splitlines()[2]
-    assert "busbw a\\|b (GB/s)" in header
-    assert "busbw c\\\\&#124;d (GB/s)" in header
-    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", header)) == 5
-
-
 cell_text = st.text(alphabet=st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20)
 
 
@@ -94,16 +86,6 @@ def test_no_format_shows_a_number_that_cannot_be_trusted(form: str) -> None:
 
 
 # ---------------------------------------------------------------- terminal
-
-TABLE = Table(title="A [bold]title[/]", header=["name", "n"], rows=[["[red]x", "1"]], align="lr", notes=["So."])
-
-
-def test_colour_for_a_terminal_unless_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[1m" in to_terminal([TABLE], color=True, width=60)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not re.search(r"\x1b\[[0-9;]*3\dm", to_terminal([TABLE], color=True, width=60))
 
 
 def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> None:

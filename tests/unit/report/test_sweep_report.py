@@ -38,7 +38,7 @@ def test_an_answer_is_written_as_recorded(form: str) -> None:
 
 def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     text = render_sweep(report(BAD), "terminal")
-    assert text.startswith("Bad: 1 node, 1 link. 84 tests of 8 nodes, typically 77 GB/s")
+    assert text.startswith("1 bad node, 1 bad link: node-5, node-1 – node-2. 84 tests of 8 nodes, typically 77 GB/s")
     assert "\nnode-5   3333333\n" in text
     assert "\nnode-1  3 x·····\n" in text
     assert render_sweep(report(Cluster(named(4))), "markdown").startswith("No bad nodes found. 18 tests")
@@ -53,7 +53,7 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
     assert text.startswith(f"No bad nodes found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes")
     assert json.loads(render_sweep(cut, "json"))["unfinished"] == left
     bad = render_sweep(replace(report(BAD), unfinished=left), "terminal")
-    assert bad.startswith(f"Bad: 1 node, 1 link. Not tested: {left}. 84 tests of 8 nodes")
+    assert bad.startswith(f"1 bad node, 1 bad link: node-5, node-1 – node-2. Not tested: {left}. 84 tests of 8 nodes")
     untested = report(Cluster([*named(4), "node-9"]), tested=named(4))
     for form in ("markdown", "terminal", "csv", "json"):
         assert "node-9 has no usable test." in render_sweep(untested, form)

@@ -1,13 +1,17 @@
 """Comparisons on a terminal of 80 columns."""
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from fabbench.analysis.compare import Column, compare
+from fabbench.analysis.gate import check
+from fabbench.cli.terminal import print_comparison, safe_streams
 from fabbench.model.log import Point
+from fabbench.plan.gates import parse_gate
 from fabbench.report import render_comparison
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
@@ -69,6 +73,26 @@ def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
     assert table_of(drawn(columns))[0].split() == ["≤", "64", "B", "9.00–9.50", "us", "19.25–20.00", "us", "-"]
     text = render_comparison(compare(columns))
     assert "| ≤ 64 B       |   9.00–9.50 us | 19.25–20.00 us |        - |" in text
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, plain: bool
+) -> None:
+    for name, value in (("COLUMNS", "80"), ("LINES", "24"), ("NO_COLOR", "1" if plain else "")):
+        monkeypatch.setenv(name, value)
+    comparison = compare([rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))])
+    verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with safe_streams():
+        print_comparison(comparison, "terminal", verdict=verdict)
+    lines = capsys.readouterr().out.splitlines()
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines)).splitlines()
+    assert text[0] == text[-2] != text[-1]  # a headline of two lines
+    assert max(map(len, text)) <= 80
+    colors = {match[2]: match[1] for line in lines for match in re.finditer(r"\x1b\[(3\d)m(\w+)\x1b\[39m", line)}
+    assert colors == ({} if plain else {"faster": "32", "failed": "31", "passed": "32"})
+    assert (lines == text) == plain
 
 
 def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
