@@ -269,7 +269,7 @@ def print_verdict(verdict: "Verdict | None") -> None:
 def say_next(path: Path) -> None:
     """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
     notify(f"Run: {path}")
-    if not sys.stderr.isatty():
+    if _quiet or not sys.stderr.isatty():
         return
     name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
     for what, words in (
@@ -277,7 +277,7 @@ def say_next(path: Path) -> None:
         ("Compare later runs:", f"baseline set NAME {name}"),
         ("Measure again:", f"rerun {name}"),
     ):
-        notify(f"{what:<20} fabbench {words}{store}")
+        click.echo(unbroken(f"{what:<20} fabbench {words}{store}"), err=True)  # not folded
 
 
 def print_error(error: FabbenchError) -> None:

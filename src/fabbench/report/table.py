@@ -185,9 +185,11 @@ _TONES = {
     **dict.fromkeys(("truncated", "unproven", "undecided"), "doubt"),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
-_VERDICT = lazy(rf"(?<![\w./-])({'|'.join(_TONES)})(?![\w/-])")
-_STATED = lazy(rf"(?<![\w./-])({'|'.join(_TONES)})(?=: |,|:?$|\.$| \()")
-"""A verdict where one is stated: before a colon, a bracket, or at the end."""
+_WORDS = "|".join(_TONES)
+_VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")
+_STATED = lazy(  # a verdict where one is stated: before a colon or a bracket, after a colon, counted
+    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()|(?<=: )(?:{_WORDS})(?=, |[,.]?$)|(?<=\d )(?:{_WORDS})(?=[,. ]|$)"
+)
 
 
 def tone_of(text: str) -> str:
@@ -204,7 +206,7 @@ def painted(text: str, style: str) -> str:
 def toned(text: str, *, everywhere: bool = False) -> str:
     """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow."""
     return (_VERDICT if everywhere else _STATED).sub(
-        lambda found: f"\x1b[{_COLORS[_TONES[found[1]]]}m{found[1]}\x1b[39m", text
+        lambda found: f"\x1b[{_COLORS[_TONES[found[0]]]}m{found[0]}\x1b[39m", text
     )
 
 
@@ -259,7 +261,7 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
     table = align_decimals(table) if len(table.rows) <= LONG else table
     aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
-    widths = _fitted(_widths(table, fold=fold is not None), fold)
+    widths = _fitted(table, _widths(table, fold=fold is not None), fold)
 
     def lines(cells: Sequence[str], style: str = "") -> Iterator[str]:
         shown = [folded(cell, room) if fold else [_cell_text(cell)] for cell, room in zip(cells, widths, strict=True)]
@@ -327,10 +329,17 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
     return widths
 
 
-def _fitted(widths: list[int], most: int | None) -> list[int]:
-    """Narrow the widest columns until all fit; a column of `_LEAST` is not folded."""
-    while most is not None and sum(widths) + _GAP * (len(widths) - 1) > most and max(widths) > _LEAST:
-        widths[widths.index(max(widths))] -= 1
+def _fitted(table: Table, widths: list[int], most: int | None) -> list[int]:
+    """Narrow the widest columns until all fit: at first not below their words, then to `_LEAST`."""
+    wide = sum(widths) + _GAP * (len(widths) - 1) - (most or 0)
+    if most is None or wide <= 0:
+        return widths
+    columns = zip(table.header, *table.rows, strict=True)
+    words = [max(_LEAST, *(len(word) for cell in column for word in cell.split())) for column in columns]
+    for least in ([min(word, _HEAD) for word in words], [_LEAST] * len(widths)):
+        while wide > 0 and any(width > room for width, room in zip(widths, least, strict=True)):
+            at = max(range(len(widths)), key=lambda each: (widths[each] > least[each], widths[each]))
+            widths[at], wide = widths[at] - 1, wide - 1
     return widths
 
 
