@@ -72,21 +72,18 @@ class Plot:
 
 def to_svg(plot: Plot, *, name: str = "plot") -> "Markup":
     """Write a plot for a page; `name` is unique there."""
-    return _framed("lines", _drawn(plot), plot.title, plot.description, name)
+    return rendered("page.svg", kind="lines", d=_drawn(plot), title=plot.title, about=plot.description, name=name)
 
 
-def trend_svg(series: "Series", axis: str, factor: float, description: str, *, name: str) -> "Markup":
+def trend_svg(series: "Series", axis: str, factor: float, about: str, *, name: str) -> "Markup":
     """Write the trend of a series for a page: dots, the levels between changes, a number at each change."""
-    return _framed("trend", _trend(series, axis, factor), f"{axis} by run", description, name)
+    drawn = _trend(series, axis, factor)
+    return rendered("page.svg", kind="trend", d=drawn, title=f"{axis} by run", about=about, name=name)
 
 
 def heat_map_svg(matrix: "Matrix", headline: str) -> "Markup":
     """Write a matrix for a page."""
-    return _framed("heat", _heat(matrix), headline, "", "heat-map")
-
-
-def _framed(kind: str, drawn: Mapping[str, Any], title: str, description: str, name: str) -> "Markup":
-    return rendered("page.svg", kind=kind, d=drawn, title=title, about=description, name=name)
+    return rendered("page.svg", kind="heat", d=_heat(matrix), title=headline, about="", name="heat-map")
 
 
 def to_svg_file(plots: Sequence[Plot]) -> str:
@@ -101,12 +98,12 @@ def heat_map_file(matrix: "Matrix", headline: str) -> str:
 
 
 def _file(drawn: Sequence[tuple[str, str, str, Mapping[str, Any]]], title: str) -> str:
-    parts, y = [], 0
-    width = max([WIDTH, *(each["width"] for *_, each in drawn)])
+    parts, y, width = [], 0, max([WIDTH, *(each["width"] for *_, each in drawn)])
     for kind, headline, about, each in drawn:
         lines = textwrap.wrap(one_line(headline), width // 9)[:4]
-        parts.append({"kind": kind, "y": y, "lines": lines, "about": about, "d": each, "top": 12 + 20 * len(lines)})
-        y += 12 + 20 * len(lines) + each["height"]
+        top = 12 + 20 * len(lines)
+        parts.append({"kind": kind, "y": y, "lines": lines, "about": about, "d": each, "top": top})
+        y += top + each["height"]
     return rendered("file.svg", parts=parts, title=title, width=width, height=y or 44)
 
 
@@ -128,6 +125,7 @@ class Axes:
     low: float
     high: float
     right: float = float(WIDTH)
+    left, top, bottom = _LEFT, _TOP, HEIGHT - _BOTTOM
 
     def x(self, size: float) -> float:
         """Return where a size is."""
@@ -138,14 +136,14 @@ class Axes:
         part = (log10(value) - self.low) / (self.high - self.low) if value > 0 else 0.0
         return _TOP + (1 - min(max(part, 0.0), 1.0)) * (HEIGHT - _TOP - _BOTTOM)
 
-    def values(self) -> Iterator[tuple[float, str]]:
-        """Yield powers of ten with labels; if they are few, also 2 and 5 times these, or finer steps."""
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Yield where powers of ten are, with labels; if they are few, also 2 and 5 times these, or finer steps."""
         for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
             powers = range(floor(self.low), ceil(self.high) + 1)
             ticks = [step * 10.0**power for power in powers for step in steps]
             within = [value for value in ticks if self.low <= log10(value) <= self.high]
             if len(within) > 2 or steps[-1] == 8:
-                yield from ((value, _number(value)) for value in within[:: 1 + (len(within) - 1) // 8])
+                yield from ((self.y(value), _number(value)) for value in within[:: 1 + (len(within) - 1) // 8])
                 return
 
     def sizes(self) -> Iterator[tuple[int, str]]:
@@ -181,44 +179,33 @@ def _number(value: float) -> str:
 
 def _drawn(plot: Plot) -> dict[str, Any]:
     labels = list(_labels(plot))
-    longest = max((len(text) for *_, text in labels), default=0)
-    area = axes(plot, WIDTH - 28 - _LETTER * min(longest, _LONGEST))
+    area = axes(plot, WIDTH - 28 - _LETTER * max((len(each[-1]) for each in labels), default=0))
     spread = _apart([area.y(value) for value, *_ in labels])
+    points = list(_points(plot, area))
     return {
         "width": WIDTH,
         "height": HEIGHT,
-        "area": (_LEFT, _TOP, area.right, HEIGHT - _BOTTOM),
-        "axis": plot.axis,
-        "values": [(area.y(value), label) for value, label in area.values()],
-        "sizes": [(area.x(size), label) for size, label in area.sizes()],
-        "even": area.y(1) if plot.even else None,
-        "ceilings": [(area.y(each.value), _kind(each.kind)) for each in plot.ceilings],
-        "published": [(area.x(e.size), area.y(e.high), area.y(e.low), _kind(e.kind)) for e in plot.published],
-        "lines": [_line(line, area) for line in plot.lines],
-        "labels": [
-            (y, mark, kind, cut(text, _LONGEST)) for y, (_, mark, kind, text) in zip(spread, labels, strict=True)
-        ],
-        "points": list(_points(plot, area)),
+        "plot": plot,
+        "area": area,
+        "points": points,
+        "labels": list(zip(spread, labels, strict=True)),
     }
 
 
-def _kind(kind: int | None) -> str:
-    return "all" if kind is None else str(kind % KINDS)
-
-
-def _labels(plot: Plot) -> Iterator[tuple[float, str, str, str]]:
+def _labels(plot: Plot) -> Iterator[tuple[float, str, int | None, str]]:
     """Yield what is written at the right end: where, its kind of mark, of which line, and the text."""
-    ends = [(each.points[-1][1], "line", _kind(each.kind), each) for each in plot.lines if each.points]
-    for value, mark, kind, each in sorted(ends, key=lambda end: -end[0])[:_MOST]:
+    ends = sorted(((each.points[-1][1], each) for each in plot.lines if each.points), key=lambda end: -end[0])
+    for value, each in ends[:_MOST]:
         number = _figure(value)
-        yield value, mark, kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
+        yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
+    if more := ends[_MOST:]:
+        yield more[0][0], "more", None, f"and {len(more)} more"
     for level in plot.ceilings:
-        yield level.value, "ceiling", _kind(level.kind), f"ceiling {_figure(level.value)}"
-    spans = set[str]()
+        yield level.value, "ceiling", level.kind, f"ceiling {_figure(level.value)}"
+    spans = set[tuple[str, str]]()
     for found in plot.published:
-        span = "–".join(dict.fromkeys((_figure(found.low), _figure(found.high))))
-        if span not in spans:
-            yield found.high, "published", _kind(found.kind), f"published {span}"
+        if (span := (_figure(found.low), _figure(found.high))) not in spans:
+            yield found.high, "published", found.kind, f"published {'–'.join(dict.fromkeys(span))}"
         spans.add(span)
 
 
@@ -236,18 +223,6 @@ def _apart(wanted: Sequence[float]) -> list[float]:
     for each in reversed(order):
         edge = placed[each] = min(placed[each], edge - _LINE)
     return placed
-
-
-def _line(line: PlotLine, area: Axes) -> dict[str, Any]:
-    points = [f"{area.x(size):.1f},{area.y(value):.1f}" for size, value in line.points]
-    upper = [f"{area.x(size):.1f},{area.y(high):.1f}" for size, _, high in line.band]
-    lower = [f"{area.x(size):.1f},{area.y(low):.1f}" for size, low, _ in reversed(line.band)]
-    # A polyline of a single point draws nothing.
-    return {
-        "kind": _kind(line.kind),
-        "points": " ".join(points * (1 + (len(points) == 1))),
-        "band": " ".join(upper + lower),
-    }
 
 
 def _points(plot: Plot, area: Axes) -> Iterator[dict[str, Any]]:
@@ -274,7 +249,7 @@ def _points(plot: Plot, area: Axes) -> Iterator[dict[str, Any]]:
 MAX_ROWS = 64
 _SIDE, _HEAD = 200, 40
 _WIDE = 900
-_LEVELS = (0.95, 0.9, 0.75, 0.5, 0.25)
+_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 
 
@@ -282,28 +257,21 @@ def _heat(matrix: "Matrix") -> dict[str, Any]:
     """Return a heat map: neighbors of one color in a row are one rectangle, unless they have values."""
     rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
     written = rows <= _WRITTEN
-    cell = max(12, min(48 if written else 28, (_WIDE - _SIDE - 20) // max(rows, 1)))
-    across, size = cell, cell if not written else min(cell, 30)
+    across = max(12, min(48 if written else 28, (_WIDE - _SIDE - 20) // max(rows, 1)))
+    down = min(across, 30)
     head = _HEAD + (12 + int(4.6 * max(map(len, names), default=0)) if written else 8)
-    words = [*(f"≥ {level:.0%}" for level in _LEVELS), "less", "failed", "not tested"]
-    kinds = [*map(str, range(len(_LEVELS) + 1)), "x", "n"]
-    edges = [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]]
     return {
         "width": max(_SIDE + rows * across + (70 if written else 20), 700),
-        "height": head + rows * size + 16,
-        "legend": [(kind, word, 90 + 74 * index) for index, (word, kind) in enumerate(zip(words, kinds, strict=True))],
-        "rows": [
-            (head + row * size + size / 2 + 4, f"{name}{f' ({count})' if count > 1 else ''}", bad)
-            for row, (name, count, bad) in enumerate(zip(names, matrix.sizes, matrix.suspects, strict=True))
-        ],
-        "columns": [(_SIDE + (at + 0.5) * across, head - 6, name) for at, name in enumerate(names)] if written else [],
-        "cells": [
-            (kind, _SIDE + start * across, head + row * size, count * across, size, title, value)
-            for row in range(rows)
-            for kind, start, count, title, value in _cells(matrix, row, written=written)
-        ],
+        "height": head + rows * down + 16,
         "side": _SIDE,
-        "edges": [(_SIDE, head, _SIDE + at * across, head + at * size, rows * across, rows * size) for at in edges],
+        "head": head,
+        "across": across,
+        "down": down,
+        "legend": list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True)),
+        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
+        "columns": names if written else [],
+        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
+        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
     }
 
 
@@ -360,7 +328,7 @@ def _trend(series: "Series", axis: str, factor: float) -> dict[str, Any]:
     return {
         "width": WIDTH,
         "height": HEIGHT,
-        "area": (_LEFT, top, right, foot),
+        "area": {"left": _LEFT, "top": top, "right": right, "bottom": foot},
         "axis": axis,
         "values": [(y(value), label) for value, label in _steps(bottom, bottom + 1.12 * span)],
         "moments": [(x(index), label) for index, label in _moments([point.created for point in series.points])],
