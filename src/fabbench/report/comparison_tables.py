@@ -15,10 +15,10 @@ from fabbench.model.log import Outcome
 from fabbench.model.units import format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.json_contract import finding
-from fabbench.report.table import Table
+from fabbench.report.table import Table, columns_of
 
 if TYPE_CHECKING:
-    from fabbench.analysis.gate_results import GateResult, GateState, Verdict
+    from fabbench.analysis.gate_results import GateState, Verdict
 
 
 def tables_of_comparison(
@@ -88,7 +88,8 @@ def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSect
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
     return Table(
         title=title,
-        headline=_headline(comparison, sections),
+        # a table of several rails has none
+        headline=headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else "",
         header=[*rails, "Size" if terminal else "Message Size", *figures, *ratios, *verdicts],
         align="l" * len(rails) + "lr"[terminal] + "d" * (len(figures) + len(ratios)) + "l" * len(verdicts),
         rows=rows,
@@ -99,19 +100,7 @@ def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSect
 def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
     """Lay out one section while it is being measured: only figures and ratios."""
     table = _table(comparison, title_of(section), [section], terminal=True)
-    kept = len(table.aligns().rstrip("l"))
-    return replace(
-        table,
-        headline="",
-        header=table.header[:kept],
-        align=table.aligns()[:kept],
-        rows=[row[:kept] for row in table.rows],
-    )
-
-
-def _headline(comparison: Comparison, sections: Sequence[ComparisonSection]) -> str:
-    """Return the headline of a table; a table of several rails has none."""
-    return headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
+    return replace(columns_of(table, range(len(table.aligns().rstrip("l")))), headline="")
 
 
 def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
@@ -137,7 +126,7 @@ def _rows(comparison: Comparison, sections: Sequence[ComparisonSection], space: 
     rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
     table_rows = []
     for section in sections:
-        lines = [[*_row(section, each, space), *(_verdicts(each[0]) if tested else ())] for each in _lines(section)]
+        lines = [_row(section, each, space, tested=tested) for each in _lines(section)]
         if not lines:
             others = ["-"] * (len(comparison.columns) - 1)
             lines = [["-", *_cells(section, [None] * len(section.shown)), *others, *(others if tested else ())]]
@@ -162,11 +151,7 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     return [words] if len(labels) == 1 else [f"{label} {words.lower()}" for label in labels]
 
 
-def _verdicts(row: ComparisonRow) -> list[str]:
-    return [f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[:-1]]
-
-
-def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str) -> list[str]:
+def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str, *, tested: bool) -> list[str]:
     """Write figures with all their decimals, and the time where a rate displays as 0; `rows`: those of one line."""
     row, size = rows[0], f"{'≤ ' if len(rows) > 1 else ''}{format_size(rows[-1].size)}"
     texts = [figure and section.scale.fixed(figure.value) for figure in row.figures]
@@ -176,7 +161,8 @@ def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str) 
                 time_scale = scale("s", max(took))
                 ends = (time_scale.fixed(min(took)), time_scale.fixed(max(took)))
                 texts[index] = f"{'–'.join(dict.fromkeys(ends))} {time_scale.unit}"
-    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1])]
+    verdicts = (f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[: -1 if tested else 0])
+    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1]), *verdicts]
 
 
 def _ratio(ratio: float | None, space: str) -> str:
@@ -257,15 +243,14 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
-        "breaches": None if verdict is None else list(verdict.breaches),
-        "gates": None if verdict is None else list(map(_gate, verdict.results)),
+        "breaches": verdict and list(verdict.breaches),
+        "gates": verdict
+        and [
+            {"gate": each.gate, "state": each.state.value, "breaches": list(each.breaches), "notes": list(each.notes)}
+            for each in verdict.results
+        ],
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
-
-
-def _gate(found: "GateResult") -> dict[str, object]:
-    texts = {"breaches": list(found.breaches), "notes": list(found.notes)}
-    return {"gate": found.gate, "state": found.state.value, **texts}
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:

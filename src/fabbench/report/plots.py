@@ -29,35 +29,30 @@ def plots(comparison: Comparison) -> Iterator[Plot]:
 def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
     """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
     section = comparison.sections[index]
-    title = title_of(section)
+    title = f": {title_of(section)}" if section.key else ""
     description = headline(comparison, index)
-    values = list(_values(comparison, section))
-    if values:
+    if values := list(_values(comparison, section)):
         axis = f"{section.metric.name} ({section.scale.unit})"
         expected = [each for each in expectations_of(comparison) if each.key == section.key]
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
+        ceilings, published = _levels(expected, section, values)
         yield Plot(
-            title=_titled(f"{section.metric.name} by message size", title),
+            title=f"{section.metric.name} by message size{title}",
             axis=f"{axis}{more}",
             lines=values,
             headline=description,
-            ceilings=list(_ceilings(expected, section, values)),
-            published=list(_published(expected, section, values)),
+            ceilings=ceilings,
+            published=published,
             description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
         )
-    tested = list(_ratios(comparison, section)) if ratios else []
-    if tested:
+    if ratios and (tested := list(_ratios(comparison, section))):
         yield Plot(
-            title=_titled(f"Speed-up over {comparison.base.label}", title),
+            title=f"Speed-up over {comparison.base.label}{title}",
             axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
             lines=tested,
             description=description,
             even=True,
         )
-
-
-def _titled(what: str, where: str) -> str:
-    return f"{what}: {where}" if where else what
 
 
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
@@ -78,7 +73,7 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
 def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     for index, column in enumerate(comparison.columns[:-1]):
         tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
-        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test and test.low > 0]
+        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test]
         if not all(test.once for _, _, test in known):
             yield PlotLine(
                 label=column.label,
@@ -88,48 +83,38 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
             )
 
 
-def _ceilings(
+def _levels(
     expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
-) -> Iterator[Ceiling]:
-    """Yield each ceiling once, whether it is that of all lines or of some."""
-    kinds = {line.label: line.kind for line in lines}
-    labels: dict[float, list[str]] = {}
-    for each in expected:
-        if each.ceiling and each.column in kinds:
-            labels.setdefault(each.ceiling, []).append(each.column)
-    for value, names in labels.items():
-        yield Ceiling(
-            value=value / section.scale.factor, kind=kinds[names[0]] if len(names) == 1 < len(lines) else None
-        )
-
-
-def _published(
-    expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
-) -> Iterator[PublishedRange]:
-    """Yield the smallest and the largest published figure of each size, for each line that has any."""
-    kinds = {line.label: line.kind for line in lines}
+) -> tuple[list[Ceiling], list[PublishedRange]]:
+    """Return each ceiling once, and the smallest and the largest published figure of each size and line."""
+    kinds, factor = {line.label: line.kind for line in lines}, section.scale.factor
     largest = max(size for line in lines for size, _ in line.points)
-    for each in expected:
-        sizes: dict[int, list[float]] = {}
+    of: dict[float, list[int]] = {}
+    published = []
+    for each in (each for each in expected if each.column in kinds):
+        kind, sizes = kinds[each.column], dict[int, list[float]]()
+        if each.ceiling:
+            of.setdefault(each.ceiling / factor, []).append(kind)
         for figure in each.figures:
-            sizes.setdefault(figure.size or each.size, []).append(figure.value)
-        for size, values in sizes.items():
-            if each.column in kinds and size <= largest * _BEYOND:
-                yield PublishedRange(
-                    size=size,
-                    low=min(values) / section.scale.factor,
-                    high=max(values) / section.scale.factor,
-                    kind=kinds[each.column],
-                )
+            sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
+        published += [
+            PublishedRange(size=size, low=min(values), high=max(values), kind=kind)
+            for size, values in sizes.items()
+            if size <= largest * _BEYOND
+        ]
+    alone = len(lines) > 1
+    return [Ceiling(value, known[0] if len(known) == 1 and alone else None) for value, known in of.items()], published
 
 
-def left_out(comparison: Comparison, index: int) -> Sequence[str]:
+def left_out(comparison: Comparison, index: int) -> list[str]:
     """Describe what a plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
-    section = comparison.sections[index]
-    sentences = []
-    for number, column in enumerate(comparison.columns):
-        figures = (row.figures[number] for row in section.rows)
-        zeros = sum(figure is not None and figure.value <= 0 for figure in figures)
-        if zeros:
-            sentences.append(f"{counted(zeros, 'zero value')} of {column.label} not plotted: the axis is logarithmic.")
-    return sentences
+    rows = comparison.sections[index].rows
+    zeros = {
+        column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
+        for number, column in enumerate(comparison.columns)
+    }
+    return [
+        f"{counted(count, 'zero value')} of {label} not plotted: the axis is logarithmic."
+        for label, count in zeros.items()
+        if count
+    ]

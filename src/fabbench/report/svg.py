@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, isnan, log2, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.messages import one_line
 from fabbench.model.units import format_decimal, format_size
@@ -38,16 +38,14 @@ class PlotLine:
     kind: int = 0  # Selects the color, dashes and marker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
+class Ceiling(NamedTuple):
     """A level that no value of some lines can exceed."""
 
     value: float
     kind: int | None = None  # The line that it is for; None: all of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRange:
+class PublishedRange(NamedTuple):
     """What others measured at one size, for one line."""
 
     size: int

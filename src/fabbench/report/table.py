@@ -314,10 +314,10 @@ def split_to_width(table: Table, width: int) -> Iterator[Table]:
     part: list[int] = []
     for index in range(table.keys, len(widths)):
         if part and sum(widths[each] + _GAP for each in [*part, index]) > room:
-            yield _columns_of(table, [*keys, *part])
+            yield columns_of(table, [*keys, *part])
             part = []
         part.append(index)
-    yield _columns_of(table, [*keys, *part])
+    yield columns_of(table, [*keys, *part])
 
 
 def _widths(table: Table, *, fold: bool) -> list[int]:
@@ -343,7 +343,8 @@ def _fitted(table: Table, widths: list[int], most: int | None) -> list[int]:
     return widths
 
 
-def _columns_of(table: Table, indices: Sequence[int]) -> Table:
+def columns_of(table: Table, indices: Sequence[int]) -> Table:
+    """Return some columns of a table."""
     return replace(
         table,
         header=[table.header[index] for index in indices],
