@@ -225,21 +225,15 @@ def _apart(wanted: Sequence[float]) -> list[float]:
 
 def _points(plot: Plot, area: Axes) -> Iterator[dict[str, Any]]:
     """Yield the values at each size, for a reader who points at it."""
-    known = [(line.label, dict(line.points)) for line in plot.lines]
+    lines = [(line.label, dict(line.points)) for line in plot.lines]
     sizes = sorted({size for line in plot.lines for size, _ in line.points})
     places = list(map(area.x, sizes))
     middles = [(before + after) / 2 for before, after in pairwise(places)]
     edges = [_LEFT - 10.0, *middles, area.right + 10] if places else []
     for size, x, (start, end) in zip(sizes, places, pairwise(edges), strict=True):
-        here = [f"{label} {_figure(values[size])}" for label, values in known if size in values]
-        shown = cut(f"{format_size(size)}: {', '.join(here)}", 60)
-        yield {
-            "x": x,
-            "start": start,
-            "width": end - start,
-            "shown": shown,
-            "all": "\n".join([format_size(size), *here]),
-        }
+        values = ", ".join(f"{label} {_figure(known[size])}" for label, known in lines if size in known)
+        shown = cut(here := f"{format_size(size)}: {values}", 60)
+        yield {"x": x, "start": start, "width": end - start, "shown": shown, "all": here if here != shown else ""}
 
 
 # ---------------------------------------------------------------- heat maps
