@@ -130,10 +130,8 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
         "published c0",
         "published c1",
     ] * 2
-    texts = [each.text for each in drawn.iter("text")]
-    assert {"ceiling 93.75", "published 77.35–77.9", "published 4.13–8.2", "EFA 77", "TCP 4", "2 GB: EFA 77, TCP 4"} < {
-        *texts
-    }
+    texts = {each.text for each in drawn.iter("text")}
+    assert {"ceiling 93.75", "published 77.35–77.9", "published 4.13–8.2", "EFA 77", "2 GB: EFA 77, TCP 4"} < texts
     head = Page(written([comparison_page(compare([EFA_ON_P4D, TCP_ON_P4D]))])).text
     assert re.search(r"busbw at 2 GB\s*77\s+GB/s\s*EFA, 19.3x TCP .*of the NICs' ceiling\s*82\s+%", head, re.DOTALL)
     assert "2 × p4d.24xlarge, 8 × A100, 4 NICs" in head
