@@ -202,14 +202,13 @@ _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 
 def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> Mapping[str, object]:
     """Return the document of `fabbench compare --format json`."""
-    several = len(comparison.metrics) > 1
-    metric = comparison.metrics[0]
+    # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
+    metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     return {
         "format": FORMAT,
-        # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
-        "metric": None if several else metric.name,
-        "unit": None if several else metric.unit,
-        "lower_is_better": None if several else metric.lower_is_better,
+        "metric": metric and metric.name,
+        "unit": metric and metric.unit,
+        "lower_is_better": metric and metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
         "columns": [_column(column) for column in comparison.columns],

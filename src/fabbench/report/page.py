@@ -122,7 +122,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Created": run.created or "-",
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, next(iter(headlines), f"{run.about}: {named}"), row, html)
+    return RunSection(run.id, next(iter(headlines), f"{run.about}: {named}"), row, str(html))
 
 
 def _headlines(run: RunPage) -> list[str]:

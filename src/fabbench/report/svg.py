@@ -102,7 +102,7 @@ def _file(drawn: Sequence[tuple[str, str, str, Mapping[str, Any]]], title: str) 
         top = 12 + 20 * len(lines)
         parts.append({"kind": kind, "y": y, "lines": lines, "about": about, "d": each, "top": top})
         y += top + each["height"]
-    return rendered("file.svg", parts=parts, title=title, width=width, height=y or 44)
+    return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
 
 
 def cut(text: str, limit: int) -> str:
