@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSection
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
-from fabbench.analysis.headline import headline
+from fabbench.analysis.headline import headline, row_of
 from fabbench.model.messages import counted
-from fabbench.model.units import format_decimal, format_ratio, format_size, scale
+from fabbench.model.units import format_decimal, format_ratio, format_size
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
 from fabbench.report.expectations import expectations_of
 from fabbench.report.plots import left_out, section_plots
@@ -27,7 +27,6 @@ from fabbench.report.templates import rendered, template
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from fabbench.analysis.compare import ComparisonSection
     from fabbench.analysis.gate_results import Verdict
     from fabbench.model.log import Finding
 
@@ -146,41 +145,33 @@ class _Figure(NamedTuple):
 
 def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
     """Yield the result at the largest size, its share of what is possible, and the time of the smallest size."""
-    for comparison in sorted(comparisons, key=lambda each: each.sections[0].metric.unit != "B/s"):
-        section = next((each for each in comparison.sections if any(row.figures[0] for row in each.rows)), None)
-        if section is None:
-            continue
-        rows = [row for row in section.rows if row.figures[0]]
-        both = [row for row in rows if all(row.figures)] or rows
-        rate = section.metric.unit == "B/s"
-        row = both[-1] if rate else both[0]
-        figure, base = row.figures[0], row.figures[-1]
-        if figure is None:
-            continue
-        more = f"{comparison.columns[0].label}"
-        if len(comparison.columns) > 1 and base and row.ratios[0] is not None:
-            times = format_ratio(row.ratios[0]).replace(" x", "x")
-            more += f", {times} {comparison.base.label} ({section.scale.quantity(base.value)})"
-        written = section.scale if rate else scale("s", figure.value)
+    found = [
+        (comparison, section, row, at)
+        for comparison in comparisons
+        for section in [each for each in comparison.sections if row_of(each)][:1]
+        for row in filter(None, [row_of(section)])
+        for at in [at for at, figure in enumerate(row.figures) if figure and section.shown[at]][:1]
+    ]
+    for comparison, section, row, at in sorted(found, key=lambda each: each[1].metric.lower_is_better):
+        figure, base, label = row.figures[at], row.figures[-1], comparison.columns[at].label
         what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
-        yield _Figure(what, written.text(figure.value), written.unit, more)
-        if rate:
-            yield from _shares(comparison, section)
+        ratio = row.ratios[at] if at < len(row.figures) - 1 else None
+        more = f", {format_ratio(ratio).replace(' x', 'x')} {comparison.base.label}" if ratio and base else ""
+        more += f" ({section.scale.quantity(base.value)})" if more and base else ""
+        if figure:
+            yield _Figure(what, section.scale.text(figure.value), section.scale.unit, f"{label}{more}")
+        yield from _shares(comparison, section, label)
 
 
-def _shares(comparison: Comparison, section: "ComparisonSection") -> Iterator[_Figure]:
-    """Yield the share of the ceiling, or of what others published, of the first column."""
-    label = comparison.columns[0].label
-    for each in expectations_of(comparison):
-        if (each.column, each.key) != (label, section.key):
-            continue
-        span, best = each.range, each.ceiling or (each.range or (0.0, 0.0))[1]
-        if best:
+def _shares(comparison: Comparison, section: ComparisonSection, label: str) -> Iterator[_Figure]:
+    """Yield the share of the ceiling of a column's rate, or of the best rate that others published."""
+    for each in expectations_of(comparison) if section.metric.unit == "B/s" else ():
+        best = each.ceiling or (each.range or (0.0, 0.0))[1]
+        if (each.column, each.key) == (label, section.key) and best:
             known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
-            known += ["published " + "–".join(dict.fromkeys(map(each.scale.text, span)))] if span else []
+            known += ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
             what = "of the NICs' ceiling" if each.ceiling else "of the best published"
             yield _Figure(what, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}")
-        return
 
 
 def _chips(run: RunPage) -> Iterator[tuple[str, str]]:
@@ -206,7 +197,7 @@ def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
     if hardware := run.hardware or "; ".join(sorted(kinds)):
         yield "Hardware", hardware
     for name, values in (
-        ("Size", [_size(column) for column in usual.columns]),
+        ("Ranks", [_size(column) for column in usual.columns]),
         ("Network", [", ".join(_shown(column, ("transport", "provider", "nics", "gdr"))) for column in usual.columns]),
         ("Versions", [", ".join(_shown(column, versions_of(column))) for column in usual.columns]),
     ):
