@@ -14,7 +14,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
-from fabbench.report.json_contract import finding
+from fabbench.report.json_contract import finding, picked
 from fabbench.report.table import Table, columns_of
 
 if TYPE_CHECKING:
@@ -294,13 +294,9 @@ def _joined(values: Iterable[str | int]) -> str:
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:
     return {
-        "label": column.label,
-        "label_given": column.label_given,
+        **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,
-        "source": column.source,
-        "outcome": column.outcome.value,
-        "reasons": list(column.reasons),
-        "executions": column.executions,
+        **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": [finding(found) for found in column.findings],
         "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
     }

@@ -9,6 +9,7 @@ from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
+from fabbench.report.json_contract import picked
 from fabbench.report.svg import trend_svg
 from fabbench.report.table import Table, records_to_csv, write_result
 from fabbench.report.templates import template
@@ -119,14 +120,12 @@ def history_document(history: History) -> dict[str, object]:
             {
                 "key": dict(each.key),
                 "level": each.level,
-                "points": [{"run": point.run, "created": point.created, "value": point.value} for point in each.points],
+                "points": [picked(point, "run", "created", "value") for point in each.points],
                 "changes": [
                     {
                         "run": each.points[change.index].run,
                         "previous": each.points[change.index - 1].run,
-                        "before": change.before,
-                        "after": change.after,
-                        "ratio": change.ratio,
+                        **picked(change, "before", "after", "ratio"),
                         "different": {name: list(pair) for name, pair in change.different.items()},
                     }
                     for change in each.changes

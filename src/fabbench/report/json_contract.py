@@ -114,15 +114,11 @@ def closing(errors: Iterable[tuple[str, str]]) -> str:
 
 def _log(log: Log, samples: _Samples) -> Iterator[str]:
     head = {
-        "source": log.source,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        "outcome": log.outcome.value,
-        "reason": log.reason,
+        **picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "facts": dict(log.facts),
         "findings": [finding(found) for found in log.findings],
         "expectations": [expectation_record(found) for found in expectations_of_log(log)],
-        "damaged": [{"line": row.line, "text": row.text} for row in log.damaged],
+        "damaged": [picked(row, "line", "text") for row in log.damaged],
     }
     yield _text(head)[:-1] + ',"samples":['
     samples.begin(_text(log.case))
@@ -138,7 +134,12 @@ def _log(log: Log, samples: _Samples) -> Iterator[str]:
 
 def finding(found: Finding) -> dict[str, Any]:
     """Return a finding as plain data."""
-    return {name: getattr(found, name) for name in ("code", "severity", "meaning", "line", "advice")}
+    return picked(found, "code", "severity", "meaning", "line", "advice")
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def to_json(document: Any) -> str:

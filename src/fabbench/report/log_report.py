@@ -241,11 +241,7 @@ def _coarse(log: Log, metric: str, largest: float) -> bool:
 def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
     return {
-        "source": log.source,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        "outcome": log.outcome.value,
-        "reason": log.reason,
+        **json_contract.picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
         "findings": [json_contract.finding(found) for found in log.findings],

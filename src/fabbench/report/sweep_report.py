@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
+from fabbench.report.json_contract import picked
 from fabbench.report.svg import cut, heat_map_file, part_words
 from fabbench.report.table import Table, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
@@ -191,10 +192,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "typicals": [{"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind],
         "spread": diagnosis.spread,
         "required_confidence": diagnosis.required,
-        "groups": [
-            {"name": each.name, "nodes": list(each.nodes), "inside": each.inside, "between": each.between}
-            for each in diagnosis.groups
-        ],
+        "groups": [picked(each, "name", "nodes", "inside", "between") for each in diagnosis.groups],
         "groups_found": diagnosis.found,
         "contradiction": diagnosis.contradiction,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
@@ -205,8 +203,8 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
 
 
 def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
-    known = {name: getattr(suspect, name) for name in ("kind", "name", "nodes")}
     confidence = min(round(suspect.confidence, 2), _MOST)
+    known = picked(suspect, "kind", "name", "nodes")
     return {"verdict": verdict, **known, "confidence": confidence, "evidence": suspect.evidence}
 
 
