@@ -1,4 +1,4 @@
-"""The page of `fabbench history` in a browser: widths, colors, names of plots."""
+"""The page of `fabbench history` in a browser: widths and colors."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,6 @@ from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.log import METRICS
 from fabbench.report.history_report import history_page
 from tests.support.browser import Browser, browser
-from tests.support.local_runs import eventually
 
 pytestmark = pytest.mark.slow
 KEY = {"benchmark": "nccl", "case": "all_reduce", "configuration": "efa", "target": "prod", "sizes": "8," * 90}
@@ -48,18 +47,3 @@ def test_what_is_drawn_differs_from_its_background(shown: Browser, scheme: str) 
         for name in (".dots", ".level", ".changed")
     ]
     assert len({back, *colors}) == 4
-
-
-def test_plots_have_names_and_descriptions(shown: Browser) -> None:
-    shown.look()
-
-    def images() -> list[dict[str, str]]:
-        nodes = shown.ask("Accessibility.getFullAXTree")["nodes"]
-        return [
-            {part: node[part]["value"] for part in ("name", "description")}
-            for node in nodes
-            if not node["ignored"] and node["role"]["value"] == "image"
-        ]
-
-    eventually(lambda: len(images()) == 2)  # the tree follows the page, a little later
-    assert all("by run" in each["name"] and "with run" in each["description"] for each in images())

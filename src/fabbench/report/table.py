@@ -235,26 +235,27 @@ def _joined(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def folded(text: str, width: int | None, *, indent: str = "") -> list[str]:
-    """Return a text in lines of at most `width` columns: between words, where that is possible."""
+def folded(text: str, width: int | None, *, indent: str = "", whole: bool = True) -> list[str]:
+    """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
     line = _cell_text(text).rstrip()
     if width is None or _cell_width(line) <= width:
         return [line]
-    room = max(width - len(indent), _LEAST)
     lines, rest = list[str](), line
     while rest:
-        limit = width if not lines else room
-        end = len(rest) if _cell_width(rest) <= limit else _fitting(rest, limit)
+        room = max(width - len(indent), _LEAST) if lines else width
+        end = len(rest) if _cell_width(rest) <= room else _fitting(rest, room, whole=whole)
         lines.append((indent if lines else "") + rest[:end].rstrip())
         rest = rest[end:].lstrip()
     return lines
 
 
-def _fitting(text: str, room: int) -> int:
+def _fitting(text: str, room: int, *, whole: bool) -> int:
     """Return how many characters of a text fit: up to a blank, if there is one that is not its beginning."""
     most = next((count for count in range(min(len(text), room), 0, -1) if _cell_width(text[:count]) <= room), 1)
     blank = text.rfind(" ", 1, most + 1)
-    return blank if blank > 0 and text[:blank].strip(" -") else most
+    if blank > 0 and text[:blank].strip(" -"):
+        return blank
+    return most if not whole else (text + " ").index(" ", most)
 
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
@@ -264,7 +265,10 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     widths = _fitted(table, _widths(table, fold=fold is not None), fold)
 
     def lines(cells: Sequence[str], style: str = "") -> Iterator[str]:
-        shown = [folded(cell, room) if fold else [_cell_text(cell)] for cell, room in zip(cells, widths, strict=True)]
+        shown = [
+            folded(cell, room, whole=False) if fold else [_cell_text(cell)]
+            for cell, room in zip(cells, widths, strict=True)
+        ]
         for number in range(max(map(len, shown), default=1)):
             parts = []
             for each, room, align in zip(shown, widths, aligns, strict=True):

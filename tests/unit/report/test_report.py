@@ -46,6 +46,19 @@ def two_metrics(label: str, time: float) -> Column:
     return column(label, late, wide)
 
 
+def test_three_tables_begin_with_a_summary_at_the_largest_size() -> None:
+    kinds = [("float", 2.0), ("half", 3.0), ("double", 4.0)]
+    new, old = (
+        column(name, *(log([(KB, 1e9), (GB, times * rate * 1e9)], labels={"dtype": kind}) for kind, rate in kinds))
+        for name, times in (("new", 2), ("old", 1))
+    )
+    summary = comparison_tables.tables_of_comparison(compare([new, old]), terminal=True)[0]
+    assert summary.title == "Summary"
+    assert summary.rows[1] == ["half busbw", "1 GB", "6 GB/s", "3 GB/s", "2.0x"]
+    few = compare([rates("new", [(GB, 2)]), rates("old", [(GB, 1)])])
+    assert comparison_tables.tables_of_comparison(few)[0].title == ""
+
+
 def test_json_and_csv_are_complete() -> None:
     comparison = compare(COLUMNS)
     made = json.loads(render_comparison(comparison, "json"))
