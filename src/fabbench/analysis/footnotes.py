@@ -172,7 +172,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         if len({frozenset(column.fields[name]) for column in known}) > 1:
             values = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
             refused = name in MUST_MATCH
-            yield f"{name} differs{' (allowed)' if refused else '; such rows are not paired'}: {values}."
+            yield f"{name} differs{', as allowed' if refused else '; such rows are not paired'}: {values}."
     names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
     for name in names:
         known = [column for column in comparison.columns if column.facts.get(name)]
@@ -216,10 +216,10 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         ]
         if wide:
             size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))
-            sizes = format_sizes([each for each, *_ in wide])
             yield (
-                f"{column.label} is noisy: repeats differ by > {SPREAD:.0%} at {sizes} "
-                f"(worst at {format_size(size)}: {scale.text(cell.low)}–{scale.quantity(cell.high)})."
+                f"The repeats of {column.label} differ by more than {SPREAD:.0%} of their median at "
+                f"{format_sizes([each for each, *_ in wide])}; most at {format_size(size)}: "
+                f"{scale.text(cell.low)} to {scale.quantity(cell.high)}."
             )
 
 

@@ -160,7 +160,7 @@ def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
 def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
     section, label = comparison.sections[index], comparison.columns[column].label
     ratios = " to ".join(dict.fromkeys(format_ratio(choose(part.ratios)) for choose in (min, max) if part.ratios))
-    best = " vs ".join(
+    best = " against ".join(
         _best(section, part.rows, each, comparison.columns[each].label)
         for each in (column, len(comparison.columns) - 1)
     )
@@ -171,7 +171,7 @@ def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
         interval = f" ({intervals} {bounds(part.tests)}{', measured once' if once else ''})"
     if part.tests and part.trend is Trend.UNDECIDED:
         why = f"; {repeats_needed([test.repeats for test in part.tests], once=once)} would decide"
-    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{why}. Best: {best}."
+    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{why}. Best figures: {best}."
 
 
 def _statement(label: str, part: _Range) -> str:
@@ -183,9 +183,9 @@ def _statement(label: str, part: _Range) -> str:
         Trend.UNDECIDED: "Undecided",
         Trend.MIXED: {
             (True, True): f"{label} is ahead at some sizes, behind at others",
-            (True, False): f"{label} is ahead at some sizes, never behind",
-            (False, True): f"{label} is behind at some sizes, never ahead",
-            (False, False): "Mixed: same or undecided",
+            (True, False): f"{label} is ahead at some sizes, behind at none",
+            (False, True): f"{label} is behind at some sizes, ahead at none",
+            (False, False): "The same at some sizes, undecided at others",
         }[Trend.AHEAD in part.trends, Trend.BEHIND in part.trends],
     }[part.trend]
 

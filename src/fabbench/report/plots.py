@@ -113,8 +113,4 @@ def left_out(comparison: Comparison, index: int) -> list[str]:
         column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
         for number, column in enumerate(comparison.columns)
     }
-    return [
-        f"{counted(count, 'zero value')} of {label} not plotted: the axis is logarithmic."
-        for label, count in zeros.items()
-        if count
-    ]
+    return [f"{counted(count, 'zero value')} of {label} not plotted." for label, count in zeros.items() if count]

@@ -62,7 +62,7 @@ def headline(report: SweepReport) -> str:
             for kind, figure in diagnosis.typicals.items()
         ]
         spread = f"± {format_decimal(100 * diagnosis.spread, 0)}%"
-        measured += f", typically {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
+        measured += f", typical {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
     left_out = f"{counted(len(report.left_out), 'file')} left out" if report.left_out else ""
     gaps = "; ".join(filter(None, (report.unfinished, left_out)))
     return f"{_verdict(diagnosis, gaps)} {f'Not tested: {gaps}. ' if gaps else ''}{measured}."
@@ -81,9 +81,9 @@ def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     return f"{path}{'No bad nodes found so far.' if gaps else 'No bad nodes found.'}"
 
 
-def _counts(suspects: Sequence[Suspect], what: str = "") -> str:
+def _counts(suspects: Sequence[Suspect], which: str = "") -> str:
     kinds = [each.kind for each in suspects]
-    return ", ".join(counted(kinds.count(kind), f"{what}{noun}") for kind, noun in _NOUNS.items() if kind in kinds)
+    return ", ".join(counted(kinds.count(kind), which + noun) for kind, noun in _NOUNS.items() if kind in kinds)
 
 
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}

@@ -38,7 +38,7 @@ def test_an_answer_is_written_as_recorded(form: str) -> None:
 
 def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     text = render_sweep(report(BAD), "terminal")
-    assert text.startswith("1 bad node, 1 bad link: node-5, node-1 – node-2. 84 tests of 8 nodes, typically 77 GB/s")
+    assert text.startswith("1 bad node, 1 bad link: node-5, node-1 – node-2. 84 tests of 8 nodes, typical 77 GB/s")
     assert "\nnode-5   3333333\n" in text
     assert "\nnode-1  3 x·····\n" in text
     assert render_sweep(report(Cluster(named(4))), "markdown").startswith("No bad nodes found. 18 tests")
