@@ -239,7 +239,7 @@ def _points(plot: Plot, area: Axes) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------- heat maps
 
 MAX_ROWS = 64
-_SIDE, _HEAD = 200, 40
+_HEAD = 40
 _WIDE = 900
 _LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
@@ -248,14 +248,15 @@ _WRITTEN = 18  # Up to so many rows, cells have their value and columns their na
 def _heat(matrix: "Matrix") -> dict[str, Any]:
     """Return a heat map: neighbors of one color in a row are one rectangle, unless they have values."""
     rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
-    written = rows <= _WRITTEN
-    across = max(12, min(48 if written else 28, (_WIDE - _SIDE - 20) // max(rows, 1)))
+    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
+    side = 24 + int(_LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
+    across = max(12, min(48 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
     down = min(across, 30)
-    head = _HEAD + (12 + int(4.6 * max(map(len, names), default=0)) if written else 8)
+    head = _HEAD + (12 + int(4.6 * longest) if written else 8)
     return {
-        "width": max(_SIDE + rows * across + (70 if written else 20), 700),
+        "width": max(side + rows * across + (70 if written else 20), 700),
         "height": head + rows * down + 16,
-        "side": _SIDE,
+        "side": side,
         "head": head,
         "across": across,
         "down": down,
