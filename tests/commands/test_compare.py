@@ -121,7 +121,7 @@ def test_a_gate_that_holds(efa: Path, tcp: Path) -> None:
     result = compare(efa, tcp, "--gate", "busbw@1M..2G:5%", "--gate", "busbw@1G>=70GB/s")
     expected = "Gate passed: busbw@1M..2G:5%\nGate passed: busbw@1G>=70GB/s\n"
     assert (result.exit_code, result.stderr) == (0, expected)
-    assert "### Gates\n\n- busbw@1M..2G:5% passed.\n" in result.stdout
+    assert "| busbw@1M..2G:5%  | passed | " in result.stdout
 
 
 def test_a_breach_is_a_line_and_status_1(efa: Path, tcp: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_breached_gate_fails(tmp_path: Path) -> None:
     status, summary = smoke(tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency@64<=1ns", SMOKE_OUT="elsewhere")
     assert status == 1
     assert summary.startswith("## Fabric smoke check failed: measured")
-    assert re.search(r"^- .*latency@64<=1ns", summary, re.MULTILINE)
+    assert re.search(r"^\| latency@64<=1ns +\| failed", summary, re.MULTILINE)
     assert list((tmp_path / "elsewhere" / "runs").glob("*-pingpong-*"))
 
 

@@ -1,4 +1,4 @@
-"""The page of `fabbench history` in a browser: widths, colors, paper, names of plots, no network."""
+"""The page of `fabbench history` in a browser: widths and colors."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,8 @@ import pytest
 
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.log import METRICS
-from fabbench.report.history_page import history_page
+from fabbench.report.history_report import history_page
 from tests.support.browser import Browser, browser
-from tests.support.local_runs import eventually
 
 pytestmark = pytest.mark.slow
 KEY = {"benchmark": "nccl", "case": "all_reduce", "configuration": "efa", "target": "prod", "sizes": "8," * 90}
@@ -48,31 +47,3 @@ def test_what_is_drawn_differs_from_its_background(shown: Browser, scheme: str) 
         for name in (".dots", ".level", ".changed")
     ]
     assert len({back, *colors}) == 4
-
-
-def test_paper_shows_the_runs_too(shown: Browser) -> None:
-    shown.look(media="print", scheme="dark")
-    heights = shown.value("[...document.querySelectorAll('details table')].map(each => each.offsetHeight)")
-    assert len(heights) == 2
-    assert all(height > 0 for height in heights)
-
-
-def test_plots_have_names_and_descriptions(shown: Browser) -> None:
-    shown.look()
-
-    def images() -> list[dict[str, str]]:
-        nodes = shown.ask("Accessibility.getFullAXTree")["nodes"]
-        return [
-            {part: node[part]["value"] for part in ("name", "description")}
-            for node in nodes
-            if not node["ignored"] and node["role"]["value"] == "image"
-        ]
-
-    eventually(lambda: len(images()) == 2)  # the tree follows the page, a little later
-    assert all(" by run" in each["name"] and "with run" in each["description"] for each in images())
-    fetched = [
-        each["params"]["request"]["url"].rpartition("/")[2]
-        for each in shown.events
-        if each.get("method") == "Network.requestWillBeSent"
-    ]
-    assert fetched == ["history.html"]

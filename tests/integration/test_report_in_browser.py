@@ -60,7 +60,7 @@ def test_text_can_be_read_in_both_schemes(shown: Browser, scheme: str) -> None:
     shown.look(scheme=scheme)
     back = channels(shown.value("getComputedStyle(document.body).backgroundColor"))
     assert (sum(back) > 384) == (scheme == "light")
-    for selector in ("body", ".faint", ".bad", "a", "figcaption", ".plot text", ".plot .faint"):
+    for selector in ("body", ".faint", ".warning", "a", "figcaption", ".plot text", ".plot .faint"):
         part = "fill" if "plot" in selector else "color"
         found = f"getComputedStyle(document.querySelector({selector!r})).{part}"
         assert contrast(channels(shown.value(found)), back) >= 4.5, selector

@@ -29,7 +29,7 @@ def headline(comparison: Comparison, index: int) -> str:
     A rate is quoted at the largest size that every column has, a time at the smallest.
     """
     section = comparison.sections[index]
-    row = _row(section)
+    row = row_of(section)
     if row is None:
         return ""
     figures = [_figure(comparison, section, row, column) for column in range(len(comparison.columns))]
@@ -76,7 +76,7 @@ def _span(rows: Sequence[ComparisonRow], *, first: bool, last: bool) -> str:
     return f"at {low}" if low == high else f"from {low} to {high}"
 
 
-def _row(section: ComparisonSection) -> ComparisonRow | None:
+def row_of(section: ComparisonSection) -> ComparisonRow | None:
     """Choose the row to quote: one that every column has if possible, else one with any figure."""
     rows = section.rows if section.metric.lower_is_better else section.rows[::-1]
     shown = sum(section.shown)

@@ -34,7 +34,7 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_page import write_history
+    from fabbench.report.history_report import render_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.index import open_index
 
@@ -51,4 +51,4 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:
             return
-    terminal.write_drawn(terminal.drawn(write_history, result, form))
+    terminal.write_drawn(terminal.drawn(render_history, result, form))

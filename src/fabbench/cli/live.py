@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +21,7 @@ SIGN_OF_LIFE_S = 30.0  # lines come at least this often
 @contextmanager
 def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
     """Show a screen on a terminal, and lines elsewhere."""
-    console = terminal.console() if sys.stderr.isatty() else None
-    if console is None or console.is_dumb_terminal:
+    if not terminal.is_live():
         lines = Lines(plan, metric=metric)
         with ticking(lines.tick):
             yield lines
@@ -32,7 +30,7 @@ def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
 
     from fabbench.cli.live_screen import LiveScreen
 
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    with Live(console=terminal.console(), auto_refresh=False, transient=True) as live:
         screen = LiveScreen(plan, live, metric=metric)
         with ticking(screen.tick):
             yield screen

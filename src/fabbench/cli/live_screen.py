@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.progress import RunProgress, summary
 from fabbench.model.log import Log, Outcome, Point
-from fabbench.model.messages import printable
+from fabbench.model.messages import unbroken
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import live_table
-from fabbench.report.table import Table, align_decimals, split_to_width, text_of, to_rich
+from fabbench.report.svg import cut
+from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.live import Live
-    from rich.table import Table as Grid
     from rich.text import Text
 
     from fabbench.counters.snapshot import Traffic
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _GAP = 4
 _MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3  # Lines for NICs, however tall or short the terminal is
 _MAX_FAILURES = 5
-_BAR, _LABEL = 8, 14  # Columns for the bar, and for the label of a configuration beside it
+_LABEL = 14  # Columns for the label of a configuration
 _ECHO = 4  # Columns that stay free after the cursor: if `^C` wrapped, a line of the screen would be left behind
 _EVERY_S = 0.1  # Rows that come faster are drawn together
 
@@ -38,6 +38,9 @@ class LiveScreen:
     def __init__(
         self, plan: Plan, live: "Live", *, metric: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
         self._live = live
         self._clock = clock
         self._started = clock()
@@ -46,6 +49,11 @@ class LiveScreen:
         self._undecided = ""
         self._nics: Mapping[str, Traffic] = {}
         self._next = 0.0
+        columns = ("{task.description}", "{task.fields[time]}")
+        what, spent = (TextColumn(each, markup=False, table_column=Column(no_wrap=True)) for each in columns)
+        bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
+        self._bar = Progress(what, bar, spent, console=live.console, expand=True, auto_refresh=False)
+        self._task = self._bar.add_task("", total=100.0, time="")
         self._lock = threading.Lock()  # NICs of other hosts are reported by a thread
 
     def begin(self, execution: Execution, number: int) -> None:
@@ -110,7 +118,7 @@ class LiveScreen:
         from rich.console import Group
 
         below: list[RenderableType] = [
-            *map(_line, [*self._failures(), *filter(None, [self._undecided])]),
+            *(_lines([line]) for line in [*self._failures(), *filter(None, [self._undecided])]),
             self._status(),
         ]
         return Group(*self._measured(self._live.console.height - len(below)), *below)
@@ -121,50 +129,45 @@ class LiveScreen:
         return [f"{more} more failed before:", *shown] if more else shown
 
     def _status(self) -> "RenderableType":
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table as Grid
+        from rich.padding import Padding
 
         progress, now = self._progress, self._clock()
         execution, total = progress.current, len(progress.plan.executions)
-        what = [] if execution is None else [_cut(execution.configuration.label), f"repeat {execution.repeat}"]
+        what = [] if execution is None else [cut(execution.configuration.label, _LABEL), f"repeat {execution.repeat}"]
         what += [format_size(progress.newest)] if progress.newest is not None else []
-        remaining = progress.remaining(now)
+        remaining, spent = progress.remaining(now), now - self._started
         left = f", about {format_duration(remaining)} left" if remaining else ""
-        grid = Grid.grid(expand=True, padding=(0, 1))
-        grid.width = max(1, self._live.console.width - _ECHO)
-        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        grid.add_column(width=_BAR)
-        grid.add_column(no_wrap=True, justify="right")
-        spent = now - self._started
         part = spent / (spent + remaining) if remaining else progress.number / max(1, total)
-        grid.add_row(
-            text_of(f"[{progress.number}/{total}] {', '.join(what)}"),
-            ProgressBar(total=1.0, completed=part),
-            text_of(f"{format_duration(spent)} elapsed{left}"),
+        self._bar.update(
+            self._task,
+            description=f"[{progress.number}/{total}] {', '.join(what)}",
+            completed=100 * part,
+            time=f"{format_duration(spent)} elapsed{left}",
         )
-        return grid
+        return Padding(self._bar.get_renderable(), (0, _ECHO, 0, 0))
 
     def _measured(self, room: int) -> "list[RenderableType]":
         from rich.table import Table as Grid
 
-        console = self._live.console
         comparison = self._progress.comparison()
         section = _section(comparison, self._progress.case) if comparison is not None else None
         if comparison is None or section is None:
-            return [self._traffic(room)] if self._nics else []
+            return [_lines(self._traffic(room))] if self._nics else []
         table = self._part(align_decimals(live_table(comparison, section)))
         newest = next((index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1)
-        wide = console.measure(_grid(table)).maximum + _GAP + nics_table.COLUMNS <= console.width
-        room -= 1 + len(console.render_lines(_grid(replace(table, rows=table.rows[:1])))) - 1
-        title = _line(table.title)
+        width = self._live.console.width
+        head = len(_drawn(replace(table, rows=table.rows[:1]), width)) - 1
+        room -= 1 + head
+        title = _lines([table.title])
         if not self._nics:
-            return [title, _grid(_window(table, newest, room))]
-        if wide:
+            return [title, _lines(_drawn(_window(table, newest, room), width))]
+        drawn = _drawn(_window(table, newest, room), width)
+        if max(map(len, drawn)) + _GAP + nics_table.COLUMNS <= width:
             grid = Grid.grid(padding=(0, _GAP))
-            grid.add_row(_grid(_window(table, newest, room)), self._traffic(room))
+            grid.add_row(_lines(drawn), _lines(self._traffic(room)))
             return [title, grid]
         traffic = self._traffic(max(_MIN_NIC_LINES, room - len(table.rows)))
-        return [title, _grid(_window(table, newest, room - len(traffic.plain.splitlines()))), traffic]
+        return [title, _lines(_drawn(_window(table, newest, room - len(traffic)), width)), _lines(traffic)]
 
     def _part(self, table: Table) -> Table:
         current = self._progress.current
@@ -172,12 +175,8 @@ class LiveScreen:
         label = current.configuration.label if current is not None else ""
         return next((part for part in parts if label in part.header), parts[0])
 
-    def _traffic(self, room: int) -> "Text":
-        from rich.text import Text
-
-        limit = max(_MIN_NIC_LINES, min(_MAX_NIC_LINES, room))
-        text = printable("\n".join(nics_table.live(self._nics, max_lines=limit)))
-        return Text(text, no_wrap=True, overflow="ellipsis")
+    def _traffic(self, room: int) -> list[str]:
+        return nics_table.live(self._nics, max_lines=max(_MIN_NIC_LINES, min(_MAX_NIC_LINES, room)))
 
 
 def _section(comparison: Comparison, case: str | None) -> ComparisonSection | None:
@@ -195,18 +194,12 @@ def _window(table: Table, newest: int, room: int) -> Table:
     return replace(table, rows=padded)
 
 
-def _grid(table: Table) -> "Grid":
-    grid = to_rich(table, color=True)
-    grid.show_edge = False
-    return grid
+def _drawn(table: Table, width: int) -> list[str]:
+    return "".join(grid_pieces(table, width=width)).splitlines()
 
 
-def _cut(label: str) -> str:
-    return label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
+def _lines(lines: Sequence[str]) -> "Text":
+    """Return lines that are truncated at the width of the terminal."""
+    from rich.text import Text
 
-
-def _line(text: str) -> "Text":
-    """Return a line that is truncated at the width of the terminal."""
-    line = text_of(text)
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+    return Text("\n".join(map(unbroken, lines)), no_wrap=True, overflow="ellipsis")

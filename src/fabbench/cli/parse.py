@@ -9,7 +9,7 @@ import click
 from fabbench.cli import options
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import results
-from fabbench.cli.terminal import files_progress, say_unread, width, write_drawn
+from fabbench.cli.terminal import files_progress, in_color, say_unread, width, write_drawn
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
@@ -43,7 +43,7 @@ def command(
     """
     proof = options.known_proof(**known)
     sources = sources_of(inputs, store, proof)
-    job = parse_on_cores.ParseJob(form=form, sizes=sizes, proof=proof, color=sys.stdout.isatty(), width=width())
+    job = parse_on_cores.ParseJob(form=form, sizes=sizes, proof=proof, color=in_color(sys.stdout), width=width())
     click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
 
 

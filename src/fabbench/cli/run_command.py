@@ -317,7 +317,7 @@ def _print(result: "RunResult", form: str) -> None:
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
-    terminal.notify(f"Run: {result.path}")
+    terminal.say_next(result.path)
     error = result.failure or result.release_failure
     if result.interrupted:
         terminal.notify(f"{_interrupted(result)} To see them: {shlex.join(['fabbench', 'show', str(result.path)])}")

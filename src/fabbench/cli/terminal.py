@@ -7,10 +7,15 @@ or be a command of a CI system, no matter what code wrote it and how. `workflow_
 import codecs
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from shutil import get_terminal_size
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -19,6 +24,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
+from fabbench.plan import STORE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,10 +85,6 @@ class SafeStream:
         for line in lines:
             self.write(line)
 
-    def letting_pass(self, let_pass: re.Pattern[str]) -> "SafeStream":
-        """Return the same stream, on which some escape sequences may pass."""
-        return SafeStream(self.raw, let_pass)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
 
@@ -104,7 +106,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
-    return cast("IO[str]", stream.letting_pass(let_pass)) if isinstance(stream, SafeStream) else stream
+    return cast("IO[str]", SafeStream(stream.raw, let_pass)) if isinstance(stream, SafeStream) else stream
 
 
 def write_drawn(text: str) -> None:
@@ -119,24 +121,27 @@ def write_drawn(text: str) -> None:
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
     """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
-    columns = width()
-    return render(*what, color=columns is not None, width=columns, **more)
+    return render(*what, color=in_color(sys.stdout), width=width(), **more)
 
 
 def console() -> "Console":
-    """Return rich's console on standard error."""
-    from fabbench.report import table
+    """Return rich's console on standard error; pass it printable text only: its own escape sequences pass."""
+    from rich.console import Console
 
-    return table.console(_letting_pass(sys.stderr, _MOVE))
+    return Console(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
+
+
+def in_color(stream: IO[str]) -> bool:
+    """Return whether a stream is a terminal that shows colors, and nobody asked for none (https://no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
 
 
 def width() -> int | None:
     """Return the width of the terminal; None: standard output is not one."""
     if not sys.stdout.isatty():
         return None
-    import shutil
-
-    return shutil.get_terminal_size().columns
+    return get_terminal_size().columns
 
 
 _quiet = False
@@ -159,8 +164,17 @@ def is_quiet() -> bool:
 
 
 def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line, whatever names are in it."""
-    click.echo(unbroken(text), err=err)
+    """Write one line, whatever names are in it; on a terminal in its width, with verdicts in color."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        click.echo(unbroken(text), err=err)
+        return
+    from fabbench.report.table import folded, toned
+
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    lines = "".join(f"{line}\n" for line in folded(text, get_terminal_size().columns, indent=indent))
+    _letting_pass(stream, _STYLE).write(toned(lines) if in_color(stream) else lines)
+    stream.flush()
 
 
 def say(sentence: str) -> None:
@@ -183,10 +197,10 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
 
 
 def write_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write rows of cells as columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        write_line("  ".join(map(str.ljust, row, widths)).rstrip())
+    """Write a header and rows as columns."""
+    from fabbench.report.table import Table, to_terminal
+
+    write_drawn(drawn(to_terminal, [Table(header=rows[0], rows=rows[1:], ruled=False)]))
 
 
 def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is written
@@ -198,12 +212,13 @@ def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is wri
     empty: str,
 ) -> None:
     """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
-    if form == "table":
-        write_table([header, *rows]) if rows else say(empty)
-        return
     from fabbench.report.table import Overview, Table, render_overview
 
-    write_drawn(render_overview(Overview(name=name, table=Table(header=header, rows=rows), records=records), form))
+    if form == "table" and not rows:
+        say(empty)
+        return
+    overview = Overview(name=name, table=Table(header=header, rows=rows, ruled=False), records=records)
+    write_drawn(drawn(render_overview, overview, form))
 
 
 def confirm_removal(count: int, hint: str) -> bool:
@@ -229,12 +244,18 @@ def print_comparison(
 ) -> None:
     """Write a comparison to standard output, and the results of its gates to stderr.
 
-    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
+    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails. What does
+    not fit on a terminal ends with its headlines again.
     """
-    from fabbench.report import render_comparison
+    from fabbench.report import closing_lines, render_comparison
 
-    write_drawn(drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs))
-    print_verdict(verdict)
+    text = drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs)
+    seen = form == "terminal" and sys.stdout.isatty()
+    if seen and text.count("\n") >= get_terminal_size().lines:
+        text += drawn(closing_lines, comparison)
+    write_drawn(text)
+    if not seen or is_quiet():
+        print_verdict(verdict)
 
 
 def print_verdict(verdict: "Verdict | None") -> None:
@@ -243,6 +264,20 @@ def print_verdict(verdict: "Verdict | None") -> None:
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():
         notify(f"Gate passed: {gate}")
+
+
+def say_next(path: Path) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
+    notify(f"Run: {path}")
+    if _quiet or not sys.stderr.isatty():
+        return
+    name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
+    for what, words in (
+        ("A page to send:", f"report {name} -o report.html"),
+        ("Compare later runs:", f"baseline set NAME {name}"),
+        ("Measure again:", f"rerun {name}"),
+    ):
+        click.echo(unbroken(f"{what:<20} fabbench {words}{store}"), err=True)  # not folded
 
 
 def print_error(error: FabbenchError) -> None:
@@ -262,32 +297,46 @@ def print_notes(error: BaseException) -> None:
             say(note)
 
 
+def is_live() -> bool:
+    """Return whether standard error can show what changes."""
+    return not _quiet and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+
+
+@contextmanager
+def changing_line() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a line in place of the one before."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(), auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Text(unbroken(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+@contextmanager
+def _bar(what: str, total: int | None, **settings: Any) -> Iterator[Callable[..., None]]:
+    """Show a bar on standard error while something goes on; yield what changes it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True, **settings) as progress:
+        yield partial(progress.update, progress.add_task(what, total=total))
+
+
 @contextmanager
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
-    if count < _MANY or _quiet or not sys.stderr.isatty():
+    if count < _MANY or not is_live():
         yield lambda: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True) as progress:
-        task = progress.add_task("reading", total=count)
-        yield lambda: progress.advance(task)
+    with _bar("reading", count) as update:
+        yield partial(update, advance=1)
 
 
 @contextmanager
 def hosts_progress() -> Iterator["Progress"]:
     """Show what is being done, on a terminal."""
-    if _quiet or not sys.stderr.isatty():
+    if not is_live():
         yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    # No refresh thread: `progress` draws.
-    with Progress(*columns, console=console(), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("connecting", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total, refresh=True
-        )
+    with _bar("connecting", None, auto_refresh=False) as update:  # no refresh thread: this draws
+        yield lambda what, done, total: update(description=unbroken(what), completed=done, total=total, refresh=True)

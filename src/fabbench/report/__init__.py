@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.model.log import Log
-from fabbench.report.table import Table, records_to_csv, write_result
+from fabbench.report.table import Table, records_to_csv, to_terminal, write_result
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -45,6 +45,16 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
         lambda raw: records_to_csv(comparison_tables.comparison_rows(comparison), comparison_tables.HEADER, raw=raw),
         color=color,
         width=width,
+    )
+
+
+def closing_lines(comparison: "Comparison", *, color: bool = False, width: int | None = None) -> str:
+    """Write the headlines of a comparison again, for the end of a long text: up to four."""
+    from fabbench.analysis.headline import headline
+
+    lines = (headline(comparison, index) for index in range(min(len(comparison.sections), 4)))
+    return "\n" + to_terminal(
+        [Table(header=(), rows=(), title=line) for line in lines if line], color=color, width=width
     )
 
 

@@ -9,10 +9,8 @@ from fabbench.hosts.check import Check, Status
 from fabbench.model.messages import listed
 from fabbench.report.table import Overview, Table, records_to_csv, write_result
 
-HEADER = ("host", "check", "status", "seen", "advice")
-"""Columns of CSV, and keys of JSON."""
-_COLUMNS = 8
-"""With more hosts, they are counted instead of having a column each."""
+HEADER = ("host", "check", "status", "seen", "advice")  # Columns of CSV, and keys of JSON
+_COLUMNS = 8  # With more hosts, they are counted instead of having a column each
 _NAMED = 4
 _TITLES = {Status.FAIL: "Failed", Status.WARN: "Warnings", Status.SKIP: "Not checked"}
 

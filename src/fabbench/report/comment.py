@@ -12,23 +12,21 @@ from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateState, Verdict
 from fabbench.analysis.headline import headline
 from fabbench.model.messages import counted
-from fabbench.report.comparison_tables import tables_of_comparison
+from fabbench.report.comparison_tables import GATES, gates_table, tables_of_comparison
 from fabbench.report.table import Table, escaped, to_markdown
 
-LONGEST = 60_000
-"""Maximum characters of a comment: GitHub allows 65,536."""
-_MAX_VISIBLE = 8
-"""Maximum number of visible headlines, and of sentences per gate."""
+LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
+_MAX_VISIBLE = 8  # Maximum number of visible headlines
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
 
 
 def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
     """Write a comparison; `tables` are shown below its own. Ends with a newline."""
     short = _short_names([column.source for column in comparison.columns])
-    others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != "Gates"]
+    others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != GATES]
     parts = [to_markdown(_without_paths(_summary(comparison), short))]
     if verdict is not None and verdict.results:
-        parts.append(to_markdown(_without_paths(_gates(verdict), short)))
+        parts.append(to_markdown(_without_paths(gates_table(verdict, _MARKS), short)))
     folded = [to_markdown(replace(_without_paths(each, short), headline="")) for each in others]
     return "\n".join([*parts, _folded(folded, LONGEST - sum(map(len, parts)))])
 
@@ -44,16 +42,6 @@ def _summary(comparison: Comparison) -> Table:
         return Table(title=f"fabbench: {next(iter(lines), 'no figures to show')}", header=(), rows=())
     more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
     return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MAX_VISIBLE], *more])
-
-
-def _gates(verdict: Verdict) -> Table:
-    rows = []
-    for result in verdict.results:
-        texts = [*result.breaches, *result.notes]
-        more = [f"And {len(texts) - _MAX_VISIBLE} more."] if len(texts) > _MAX_VISIBLE else []
-        details = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_VISIBLE], *more))
-        rows.append((result.gate, f"{_MARKS[result.state]} {result.state}", details or "-"))
-    return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
 def _folded(texts: Sequence[str], room: int) -> str:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
-from fabbench.analysis.headline import headline
+from fabbench.analysis.headline import headline, row_of
 from fabbench.analysis.highlights import bounds, confidence, highlights
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
-from fabbench.report.json_contract import finding
-from fabbench.report.table import Table
+from fabbench.report.json_contract import finding, picked
+from fabbench.report.table import Table, columns_of
 
 if TYPE_CHECKING:
-    from fabbench.analysis.gate_results import GateResult, Verdict
+    from fabbench.analysis.gate_results import GateState, Verdict
 
 
 def tables_of_comparison(
@@ -33,15 +33,47 @@ def tables_of_comparison(
     for section in comparison.sections:
         groups.setdefault((title_of(section, (RAIL,)), section.metric.name), []).append(section)
     tables = [_table(comparison, title, sections, terminal=terminal) for (title, _), sections in groups.items()]
+    if len(groups) >= SEVERAL:
+        tables.insert(0, replace(summary_table(comparison, terminal=terminal), title=SUMMARY))
     notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
     tables.append(Table(header=(), rows=(), notes=notes))
     tables += _stands_out(comparison)
     if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
-    if verdict and (verdict.breaches or verdict.passed):
-        results = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
-        tables.append(Table(title="Gates", header=(), rows=(), notes=results))
+    if verdict and verdict.results:
+        tables.append(replace(gates_table(verdict), title=GATES))
     return tables
+
+
+GATES, _MAX_SENTENCES = "Gates", 8
+
+
+def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Table:  # noqa: B006 - read only
+    """Return a row per gate: whether it passed, with a mark, and why not."""
+    rows = []
+    for result in verdict.results:
+        texts = [*result.breaches, *result.notes]
+        more = [f"And {len(texts) - _MAX_SENTENCES} more."] if len(texts) > _MAX_SENTENCES else []
+        details = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_SENTENCES], *more))
+        rows.append((result.gate, f"{marks.get(result.state, '')} {result.state}".strip(), details or "-"))
+    return Table(header=("Gate", "Result", "Details"), rows=rows)
+
+
+SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so many others or more
+
+
+def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
+    """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
+    rows = []
+    for section in comparison.sections:
+        if (row := row_of(section)) is not None:
+            texts = [figure and section.scale.quantity(figure.value) for figure in row.figures]
+            name = " ".join(filter(None, (*section.key.values(), section.metric.name)))
+            ratios = (_ratio(each, "" if terminal else " ") for each in row.ratios[:-1])
+            rows.append([name, format_size(row.size), *_cells(section, texts), *ratios])
+    labels = [column.label for column in comparison.columns]
+    speedups = [f"Speed-up{f' {label}' * (len(labels) > 2)}" for label in labels[:-1]]
+    return Table(header=["Table", "Size", *labels, *speedups], align="lr" + "r" * len(labels + speedups), rows=rows)
 
 
 def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSection], *, terminal: bool) -> Table:
@@ -56,7 +88,8 @@ def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSect
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
     return Table(
         title=title,
-        headline=_headline(comparison, sections),
+        # a table of several rails has none
+        headline=headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else "",
         header=[*rails, "Size" if terminal else "Message Size", *figures, *ratios, *verdicts],
         align="l" * len(rails) + "lr"[terminal] + "d" * (len(figures) + len(ratios)) + "l" * len(verdicts),
         rows=rows,
@@ -67,19 +100,7 @@ def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSect
 def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
     """Lay out one section while it is being measured: only figures and ratios."""
     table = _table(comparison, title_of(section), [section], terminal=True)
-    kept = len(table.aligns().rstrip("l"))
-    return replace(
-        table,
-        headline="",
-        header=table.header[:kept],
-        align=table.aligns()[:kept],
-        rows=[row[:kept] for row in table.rows],
-    )
-
-
-def _headline(comparison: Comparison, sections: Sequence[ComparisonSection]) -> str:
-    """Return the headline of a table; a table of several rails has none."""
-    return headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
+    return replace(columns_of(table, range(len(table.aligns().rstrip("l")))), headline="")
 
 
 def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
@@ -105,7 +126,7 @@ def _rows(comparison: Comparison, sections: Sequence[ComparisonSection], space: 
     rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
     table_rows = []
     for section in sections:
-        lines = [[*_row(section, each, space), *(_verdicts(each[0]) if tested else ())] for each in _lines(section)]
+        lines = [_row(section, each, space, tested=tested) for each in _lines(section)]
         if not lines:
             others = ["-"] * (len(comparison.columns) - 1)
             lines = [["-", *_cells(section, [None] * len(section.shown)), *others, *(others if tested else ())]]
@@ -130,11 +151,7 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     return [words] if len(labels) == 1 else [f"{label} {words.lower()}" for label in labels]
 
 
-def _verdicts(row: ComparisonRow) -> list[str]:
-    return [f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[:-1]]
-
-
-def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str) -> list[str]:
+def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str, *, tested: bool) -> list[str]:
     """Write figures with all their decimals, and the time where a rate displays as 0; `rows`: those of one line."""
     row, size = rows[0], f"{'≤ ' if len(rows) > 1 else ''}{format_size(rows[-1].size)}"
     texts = [figure and section.scale.fixed(figure.value) for figure in row.figures]
@@ -144,7 +161,8 @@ def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str) 
                 time_scale = scale("s", max(took))
                 ends = (time_scale.fixed(min(took)), time_scale.fixed(max(took)))
                 texts[index] = f"{'–'.join(dict.fromkeys(ends))} {time_scale.unit}"
-    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1])]
+    verdicts = (f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[: -1 if tested else 0])
+    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1]), *verdicts]
 
 
 def _ratio(ratio: float | None, space: str) -> str:
@@ -172,8 +190,7 @@ def _stands_out(comparison: Comparison) -> list[Table]:
     return tables
 
 
-FORMAT = 1
-"""Changes when a name or a unit in the output changes."""
+FORMAT = 1  # Changes when a name or a unit in the output changes
 
 MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
 TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
@@ -185,14 +202,13 @@ _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 
 def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> Mapping[str, object]:
     """Return the document of `fabbench compare --format json`."""
-    several = len(comparison.metrics) > 1
-    metric = comparison.metrics[0]
+    # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
+    metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     return {
         "format": FORMAT,
-        # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
-        "metric": None if several else metric.name,
-        "unit": None if several else metric.unit,
-        "lower_is_better": None if several else metric.lower_is_better,
+        "metric": metric and metric.name,
+        "unit": metric and metric.unit,
+        "lower_is_better": metric and metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
         "columns": [_column(column) for column in comparison.columns],
@@ -226,15 +242,14 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
-        "breaches": None if verdict is None else list(verdict.breaches),
-        "gates": None if verdict is None else list(map(_gate, verdict.results)),
+        "breaches": verdict and list(verdict.breaches),
+        "gates": verdict
+        and [
+            {"gate": each.gate, "state": each.state.value, "breaches": list(each.breaches), "notes": list(each.notes)}
+            for each in verdict.results
+        ],
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
-
-
-def _gate(found: "GateResult") -> dict[str, object]:
-    texts = {"breaches": list(found.breaches), "notes": list(found.notes)}
-    return {"gate": found.gate, "state": found.state.value, **texts}
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
@@ -279,13 +294,9 @@ def _joined(values: Iterable[str | int]) -> str:
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:
     return {
-        "label": column.label,
-        "label_given": column.label_given,
+        **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,
-        "source": column.source,
-        "outcome": column.outcome.value,
-        "reasons": list(column.reasons),
-        "executions": column.executions,
+        **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": [finding(found) for found in column.findings],
         "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
     }

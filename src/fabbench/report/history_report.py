@@ -3,24 +3,31 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
+from fabbench.report.json_contract import picked
+from fabbench.report.svg import trend_svg
 from fabbench.report.table import Table, records_to_csv, write_result
+from fabbench.report.templates import template
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
-_SPAN = 0.05
-"""The smallest fraction of a value that a sparkline's height covers, so that noise looks flat."""
+_SPAN = 0.05  # The smallest fraction of a value that a sparkline's height covers, so that noise looks flat
 NAMED = ("benchmark", "case", "configuration", "target")
 """The keys that name a series; other keys that distinguish series come after them."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
 def render_history(history: History, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
-    """Write a history in a format of `write_result`. Ends with a newline."""
+    """Write a history as a page (`html`), or in a format of `write_result`. Ends with a newline."""
+    if form == "html":
+        from fabbench import __version__
+
+        return "".join(history_page(history, __version__))
     keys = dict.fromkeys(name for each in history.series for name in each.key)
     csv, document = partial(records_to_csv, _records(history), (*keys, *_COLUMNS)), partial(history_document, history)
     return write_result(form, lambda: [history_table(history)], document, csv, color=color, width=width)
@@ -113,14 +120,12 @@ def history_document(history: History) -> dict[str, object]:
             {
                 "key": dict(each.key),
                 "level": each.level,
-                "points": [{"run": point.run, "created": point.created, "value": point.value} for point in each.points],
+                "points": [picked(point, "run", "created", "value") for point in each.points],
                 "changes": [
                     {
                         "run": each.points[change.index].run,
                         "previous": each.points[change.index - 1].run,
-                        "before": change.before,
-                        "after": change.after,
-                        "ratio": change.ratio,
+                        **picked(change, "before", "after", "ratio"),
                         "different": {name: list(pair) for name, pair in change.different.items()},
                     }
                     for change in each.changes
@@ -129,3 +134,55 @@ def history_document(history: History) -> dict[str, object]:
             for each in history.series
         ],
     }
+
+
+_METHOD = (
+    "Each dot is one run: the median of its repeats that are ok. Changes are detected with Wilcoxon's "
+    "rank-sum test; in series without one, the chance of reporting any is at most 5%."
+)
+
+
+def history_page(history: History, version: str) -> Iterator[str]:
+    """Yield a page in pieces: an overview of several series, then each of them."""
+    others = history.distinguishing(NAMED)
+    shown = [_series(history, each, others, number) for number, each in enumerate(history.series, 1)]
+    return template("history.html").generate(
+        title=headline(history).rstrip("."),
+        method=_METHOD,
+        rows=[each["row"] for each in shown] if len(shown) > 1 else [],
+        links=[f"#series-{number}" for number in range(1, len(shown) + 1)],
+        series=shown,
+        version=version,
+    )
+
+
+def _series(history: History, series: Series, others: Sequence[str], number: int) -> dict[str, Any]:
+    metric, points = history.metric, series.points
+    unit_scale, name = scale(metric.unit, max(point.value for point in points)), _name(series, others)
+    sentences = [change_sentence(series, change, unit_scale) for change in series.changes]
+    changes = {change.index: change_text(change) for change in series.changes}
+    level, latest = unit_scale.quantity(series.level), unit_scale.quantity(points[-1].value)
+    span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
+    title, axis = f"{metric.name} by run", f"{metric.name} ({unit_scale.unit})"
+    about = " ".join((span, f"The level is {level}.", *sentences))
+    drawn = trend_svg(series, axis, unit_scale.factor, about, name=f"trend-{number}") if points[1:] else None
+    return {
+        "name": name,
+        "key": ", ".join(f"{field} {value}" for field, value in series.key.items() if value),
+        "title": title if not changes else f"{title}; numbered: changes, see the list",
+        "drawn": drawn,
+        "changes": sentences,
+        "row": (name, str(len(points)), level, latest, ", ".join(changes.values()) or "-"),
+        "header": ("Run", "Created", axis, "Change"),
+        "rows": [
+            (point.run, format_time(point.created), unit_scale.text(point.value), changes.get(index, ""))
+            for index, point in enumerate(points)
+        ],
+    }
+
+
+def _name(series: Series, others: Sequence[str]) -> str:
+    benchmark, case, configuration, target = (series.key.get(name) or "" for name in NAMED)
+    more = [f"{name} {value}" for name in others if (value := series.key.get(name))]
+    where = " ".join(dict.fromkeys(filter(None, (benchmark, case)))) + (f" on {target}" if target else "")
+    return ", ".join((f"{where}: {configuration}", *more))

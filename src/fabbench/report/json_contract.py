@@ -32,8 +32,7 @@ class _Texts(dict[float, str]):
 class SampleText(ABC):
     """Writes points as samples. Points that share size, labels and metrics share the text between values."""
 
-    between = ""
-    """The text between the samples of two points."""
+    between = ""  # The text between the samples of two points
 
     def __init__(self) -> None:
         self.head = ""
@@ -112,15 +111,11 @@ def closing(errors: Iterable[tuple[str, str]]) -> str:
 
 def _log(log: Log, samples: _Samples) -> Iterator[str]:
     head = {
-        "source": log.source,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        "outcome": log.outcome.value,
-        "reason": log.reason,
+        **picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "facts": dict(log.facts),
         "findings": [finding(found) for found in log.findings],
         "expectations": [expectation_record(found) for found in expectations_of_log(log)],
-        "damaged": [{"line": row.line, "text": row.text} for row in log.damaged],
+        "damaged": [picked(row, "line", "text") for row in log.damaged],
     }
     yield _text(head)[:-1] + ',"samples":['
     samples.head = _text(log.case)
@@ -136,7 +131,12 @@ def _log(log: Log, samples: _Samples) -> Iterator[str]:
 
 def finding(found: Finding) -> dict[str, Any]:
     """Return a finding as plain data."""
-    return {name: getattr(found, name) for name in ("code", "severity", "meaning", "line", "advice")}
+    return picked(found, "code", "severity", "meaning", "line", "advice")
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def to_json(document: Any) -> str:

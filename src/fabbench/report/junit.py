@@ -13,8 +13,7 @@ from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
 
-_NO_XML = re.compile(r"[\ufffe\uffff]")
-"""Characters that XML 1.0 excludes and `printable` does not escape."""
+_NO_XML = re.compile(r"[\ufffe\uffff]")  # Characters that XML 1.0 excludes and `printable` does not escape
 _REASONS = ("failure", "error", "skipped")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import overload
+from typing import Any
 
 from fabbench.analysis.curve import curve_findings, curve_line
 from fabbench.benchmarks import benchmark_named
@@ -27,10 +27,8 @@ LABELS = (
 
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
-_COARSE = 1e7
-"""Two decimals of GB/s, in bytes per second."""
-_SIDEWAYS = ("placement", "stat", "side")
-"""Labels that become columns, like the metric; the others are on the left."""
+_COARSE = 1e7  # Two decimals of GB/s, in bytes per second
+_SIDEWAYS = ("placement", "stat", "side")  # Labels that become columns, like the metric; the others are on the left
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
     "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
@@ -106,7 +104,7 @@ def log_tables(log: Log) -> list[Table]:
     rows = _Rows(log)
     header, cells = (rows.header(), rows.rows()) if log.points else ((), ())
     notes = [*rows.notes(), *log_notes(log)]
-    return [Table(title=_heading(log), header=header, rows=cells, align=rows.aligns(), notes=notes)]
+    return [Table(title=_heading(log) + rows.peak(), header=header, rows=cells, align=rows.aligns(), notes=notes)]
 
 
 def _heading(log: Log) -> str:
@@ -146,19 +144,19 @@ class _Rows:
     def __init__(self, log: Log) -> None:
         self._columns: dict[tuple[str, ...], dict[str, None]] = {}
         self._lines: list[tuple[int, Labels, dict[tuple[str, ...], float]]] = []
-        self._largest: dict[str, float] = {}
+        self._largest: dict[str, tuple[float, int]] = {}  # metric → value, and its size
         newest: dict[tuple[object, ...], dict[tuple[str, ...], float]] = {}
         for point in log.points:
             self._add(point, newest)
         values = {name: {labels.get(name, "") for _, labels, _ in self._lines} for name in LABELS}
         self._left = [name for name in LABELS if len(values[name]) > 1]
         self.same = {name: next(iter(some)) for name, some in values.items() if len(some) == 1 and "" not in some}
-        if not self._largest.get("wrong"):
+        if not self._largest.get("wrong", (0.0, 0))[0]:
             for metrics in self._columns.values():
                 metrics.pop("wrong", None)
         self._scales: dict[str, Scale] = {
             metric: scale(METRICS[metric].unit, largest, coarse=_coarse(log, metric, largest))
-            for metric, largest in self._largest.items()
+            for metric, (largest, _) in self._largest.items()
         }
 
     def _add(self, point: Point, newest: dict[tuple[object, ...], dict[tuple[str, ...], float]]) -> None:
@@ -172,7 +170,7 @@ class _Rows:
         for metric, value in zip(point.metrics, point.values, strict=True):
             cells[*side, metric] = value
             self._columns.setdefault(side, {})[metric] = None
-            self._largest[metric] = max(value, self._largest.get(metric, 0.0))
+            self._largest[metric] = max((value, point.size), self._largest.get(metric, (0.0, 0)))
 
     def _keys(self) -> Iterator[tuple[str, ...]]:
         return ((*side, metric) for side, metrics in self._columns.items() for metric in metrics)
@@ -199,6 +197,12 @@ class _Rows:
 
         return _LazyRows(len(self._lines), cells_of)
 
+    def peak(self) -> str:
+        """Return the largest rate with its size, as the end of a heading; empty without one."""
+        metric = next((name for name in ("busbw", "bandwidth") if self._largest.get(name, (0.0, 0))[0]), "")
+        value, size = self._largest.get(metric, (0.0, 0))
+        return f", peak {self._scales[metric].quantity(value)} at {format_size(size)}" if metric else ""
+
     def notes(self) -> Iterator[str]:
         if self.same:
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
@@ -218,19 +222,11 @@ class _LazyRows(Sequence[Sequence[str]]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> Sequence[str]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[str]]: ...
-
     @override
-    def __getitem__(self, index: int | slice) -> Sequence[str] | Sequence[Sequence[str]]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self._row(at) for at in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(index)
-        return self._row(index % self._count)
+        return self._row(range(self._count)[index])
 
 
 def _coarse(log: Log, metric: str, largest: float) -> bool:
@@ -243,11 +239,7 @@ def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
     log = _with_curve(log)
     return {
-        "source": log.source,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        "outcome": log.outcome.value,
-        "reason": log.reason,
+        **json_contract.picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
         "findings": [json_contract.finding(found) for found in log.findings],

@@ -8,14 +8,12 @@ from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
 from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_size, scale
-from fabbench.report.table import Table
+from fabbench.report.svg import cut
+from fabbench.report.table import Table, grid_pieces
 
-MAX_NICS = 8
-"""Maximum number of NICs of a host that are shown one by one; more are summarized."""
-COLUMNS = 60
-"""Width of the live view."""
-_NAMES = COLUMNS - 31
-"""Width of the names in it."""
+MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are summarized
+COLUMNS = 60  # Width of the live view
+_NAMES = COLUMNS - 30  # width of the names in it
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
@@ -23,32 +21,31 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
 
     Pass the NICs to show (`traffic.of_fabric`).
     """
-    rows = [row for host, traffic in hosts.items() for row in _rows(host, traffic)]
     return Table(
         title=title,
         header=("Host", "NIC", "tx", "rx", "tx rate", "rx rate", "Link"),
-        rows=rows,
+        rows=[[host, *cells] for host, traffic in hosts.items() for cells in _rows(traffic)],
         align="llrrrrr",
-        notes=[note for host, traffic in hosts.items() for note in _notes(host, traffic)],
+        notes=[f"{host}: {note}" for host, traffic in hosts.items() for note in _notes(traffic)],
     )
 
 
-def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
+def _rows(traffic: Traffic) -> Iterator[Sequence[str]]:
     if len(traffic.nics) > MAX_NICS:
         counts = [_moved(traffic.nics, direction) for direction in (TX, RX)]
         rates = [[value for each in some if (value := traffic.rate(each)) is not None] for some in counts]
         cells = (*(_spread(some, amount_scale) for some in counts), *(_spread(some, rate_scale) for some in rates))
-        yield [host, f"{len(traffic.nics)} NICs", *cells, _links(traffic.nics)]
+        yield f"{len(traffic.nics)} NICs", *cells, _links(traffic.nics)
         return
     for nic in traffic.nics:
-        shares = [_rate(nic, traffic, count) for count in (nic.tx, nic.rx)]
-        yield [host, nic.name, amount(nic.tx), amount(nic.rx), *shares, _links([nic])]
+        counted_both = (nic.tx, nic.rx)
+        shares = (_rate(nic, traffic.rate(count)) for count in counted_both)
+        yield nic.name, *map(amount, counted_both), *shares, _links([nic])
 
 
-def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
-    value = traffic.rate(count)
-    part = f" ({format_decimal(100 * value / nic.link_rate, 0)} %)" if value is not None and nic.link_rate else ""
-    return f"{rate(value)}{part}"
+def _rate(nic: NicTraffic, value: float | None) -> str:
+    known = value is not None and nic.link_rate
+    return rate(value) + (f" ({format_decimal(100 * (value or 0) / (nic.link_rate or 1), 0)} %)" if known else "")
 
 
 def _moved(nics: Sequence[NicTraffic], direction: str) -> list[int]:
@@ -71,7 +68,7 @@ def _links(nics: Iterable[NicTraffic]) -> str:
     return "-" if link is None else Scale("Gb/s", RATE_UNITS["Gb/s"]).quantity(link)
 
 
-def _notes(host: str, traffic: Traffic) -> Iterator[str]:
+def _notes(traffic: Traffic) -> Iterator[str]:
     both = [(direction[:2], balance(_moved(traffic.nics, direction))) for direction in (TX, RX)]
     parts = [
         f"{direction} max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)}"
@@ -79,12 +76,9 @@ def _notes(host: str, traffic: Traffic) -> Iterator[str]:
         if found
     ]
     moved = [f"{family} {amount(count)}" for family, count in traffic.families().items() if count]
-    parts += [f"EFA {', '.join(moved)}"] if moved else []
-    if parts:
-        yield f"{host}: {'; '.join(parts)}."
-    for nic in traffic.nics:
-        if nic.unreadable:
-            yield f"{host}: the traffic of {nic.name} is unknown: {nic.unreadable}"
+    if parts := [*parts, *([f"EFA {', '.join(moved)}"] if moved else [])]:
+        yield f"{'; '.join(parts)}."
+    yield from (f"the traffic of {nic.name} is unknown: {nic.unreadable}" for nic in traffic.nics if nic.unreadable)
 
 
 # ---------------------------------------------------------------- live
@@ -97,37 +91,39 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     else there is one line per host; if there are more hosts than lines, only the first are listed.
     """
     sums = [_sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)]
-    unit_scale = scale("B/s", max(sums, default=0.0))
-    blocks = [_block(host, traffic, unit_scale) for host, traffic in hosts.items()]
-    if 1 + sum(len(block) for block in blocks) > max_lines:
-        blocks = [[_together(host, traffic, unit_scale)] for host, traffic in hosts.items()]
-    lines = [line for block in blocks for line in block]
+    unit = scale("B/s", max(sums, default=0.0))
+    rows = [row for host, traffic in hosts.items() for row in _block(host, traffic, unit)]
+    if len(rows) >= max_lines:
+        rows = [_together(host, traffic, unit) for host, traffic in hosts.items()]
     room = max(1, max_lines - 1)
-    if len(lines) > room:
-        lines = [*lines[: room - 1], f"and {len(lines) - room + 1} more hosts"]
-    return [_columns("", f"tx {unit_scale.unit}", f"rx {unit_scale.unit}", "of link"), *lines] if lines else []
+    more = [[f"and {len(rows) - room + 1} more hosts", "", "", ""]] if len(rows) > room else []
+    header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
+    content = Table(header=header, rows=[*rows[: room - len(more)], *more], align="lrrr", ruled=False)
+    return "".join(grid_pieces(content)).splitlines() if rows else []
 
 
-def _block(host: str, traffic: Traffic, unit_scale: Scale) -> list[str]:
-    if len(traffic.nics) > MAX_NICS:
-        return [_together(host, traffic, unit_scale)]
-    if len(traffic.nics) == 1:
-        return [_line(_beside(host, traffic.nics[0].name), traffic, traffic.nics, unit_scale)]
-    return [_cut(host, 2 * _NAMES), *(_line(f"  {nic.name}", traffic, [nic], unit_scale) for nic in traffic.nics)]
+def _block(host: str, traffic: Traffic, unit: Scale) -> list[Sequence[str]]:
+    if not 1 < len(traffic.nics) <= MAX_NICS:
+        return [_together(host, traffic, unit)]
+    return [(cut(host, _NAMES), "", "", ""), *(_line(f"  {nic.name}", traffic, [nic], unit) for nic in traffic.nics)]
 
 
-def _together(host: str, traffic: Traffic, unit_scale: Scale) -> str:
-    return _line(_beside(host, counted(len(traffic.nics), "NIC")), traffic, traffic.nics, unit_scale)
+def _together(host: str, traffic: Traffic, unit: Scale) -> Sequence[str]:
+    """Return one line of a host, which is cut if it does not fit beside what it has."""
+    nics = traffic.nics
+    what = nics[0].name if len(nics) == 1 else counted(len(nics), "NIC")
+    return _line(f"{cut(host, max(8, _NAMES - len(what) - 1))} {what}", traffic, nics, unit)
 
 
-def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], unit_scale: Scale) -> str:
+def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], unit: Scale) -> Sequence[str]:
     """Format the total of some NICs; the share of the link is that of the busier direction."""
-    tx, rx = (_sum(traffic, nics, direction) for direction in (TX, RX))
+    both = [_sum(traffic, nics, direction) for direction in (TX, RX)]
     links = [nic.link_rate for nic in nics if nic.link_rate]
-    busier = max(tx or 0.0, rx or 0.0)
-    known = nics and len(links) == len(nics) and (tx, rx) != (None, None)
-    part = f"{format_decimal(100 * busier / sum(links), 0)} %" if known else ""
-    return _columns(name, _fixed(tx, unit_scale), _fixed(rx, unit_scale), part)
+    known = nics and len(links) == len(nics) and any(each is not None for each in both)
+    part = f"{format_decimal(100 * max(each or 0.0 for each in both) / sum(links), 0)} %" if known else ""
+    # Fixed decimals: numbers are aligned, and change while they are watched.
+    shown = ("-" if each is None else f"{each / unit.factor:.2f}" for each in both)
+    return name[:_NAMES], *shown, part
 
 
 def _sum(traffic: Traffic, nics: Sequence[NicTraffic], direction: str) -> float | None:
@@ -135,22 +131,7 @@ def _sum(traffic: Traffic, nics: Sequence[NicTraffic], direction: str) -> float 
     return traffic.rate(sum(counts)) if counts else None
 
 
-def _fixed(value: float | None, unit_scale: Scale) -> str:
-    """Format with fixed decimals: numbers are aligned, and change while they are watched."""
-    return "-" if value is None else f"{value / unit_scale.factor:.2f}"
-
-
-def _columns(name: str, tx: str, rx: str, link: str) -> str:
-    return f"{_cut(name, _NAMES):<{_NAMES}} {tx:>10} {rx:>10} {link:>8}".rstrip()
-
-
-def _beside(host: str, what: str) -> str:
-    """Return the host and `what` side by side; the host is cut if both do not fit."""
-    return f"{_cut(host, max(8, _NAMES - len(what) - 1))} {what}"
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+# ---------------------------------------------------------------- rails
 
 
 def rail_tables(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> list[Table]:
@@ -183,40 +164,40 @@ def rail_table(label: str, logs: Sequence[Log], metric: str) -> Table | None:
     found = rail_figures(logs, metric)
     if not found:
         return None
-    unit = found[0].metric.unit
-    unit_scale = scale(unit, max(value for spread in found for value in spread.figures.values()))
-    names = ("Mean", "Sum", "Min", "Max")
+    unit = scale(found[0].metric.unit, max(value for spread in found for value in spread.figures.values()))
+    rows = []
+    for each in found:
+        values = each.figures.values()
+        texts = [
+            "-" if value is None else unit.text(value) for value in (each.mean, each.total, min(values), max(values))
+        ]
+        slowest = f"{each.slowest} ({unit.text(each.figures[each.slowest])})"
+        rows.append([format_size(each.size), str(len(values)), *texts, slowest])
     return Table(
         title=f"Rails of {label}: {metric}",
-        header=("Message Size", "Rails", *(f"{name} ({unit_scale.unit})" for name in names), "Slowest"),
-        rows=[_row(spread, unit_scale) for spread in found],
+        header=(
+            "Message Size",
+            "Rails",
+            *(f"{name} ({unit.unit})" for name in ("Mean", "Sum", "Min", "Max")),
+            "Slowest",
+        ),
+        rows=rows,
         align="lrrrrrl",
-        notes=list(_rail_notes(found, unit_scale, at_once=together(logs))),
+        notes=list(_rail_notes(found, unit, at_once=together(logs))),
     )
 
 
-def _row(spread: RailFigures, unit_scale: Scale) -> list[str]:
-    values = spread.figures.values()
-    figures = (spread.mean, spread.total, min(values), max(values))
-    texts = ("-" if figure is None else unit_scale.text(figure) for figure in figures)
-    slowest = f"{spread.slowest} ({unit_scale.text(spread.figures[spread.slowest])})"
-    return [format_size(spread.size), str(len(values)), *texts, slowest]
-
-
-def _rail_notes(found: Sequence[RailFigures], unit_scale: Scale, *, at_once: bool) -> Iterator[str]:
+def _rail_notes(found: Sequence[RailFigures], unit: Scale, *, at_once: bool) -> Iterator[str]:
     if found[0].total is not None:
         yield (
-            "The NICs were measured concurrently: the sum is what they moved together, as far as "
-            "their programs overlapped."
+            "The NICs were measured concurrently: the sum is what they moved, as far as their programs overlapped."
             if at_once
-            else "The NICs were measured one after another: the sum is what they would move together if "
-            "they shared nothing."
+            else "The NICs were measured one after another: the sum is what they would move if they shared nothing."
         )
     for spread in found:
         for device, part in spread.behind().items():
-            value, mean = unit_scale.quantity(spread.figures[device]), unit_scale.quantity(spread.mean)
             worse, marked = (f"{format_decimal(100 * each, 0)} %" for each in (part, BEHIND))
             yield (
-                f"{device} stands out at {format_size(spread.size)}: {value}, {worse} worse than the mean "
-                f"of {mean} (more than {marked} is marked)."
+                f"{device} stands out at {format_size(spread.size)}: {unit.quantity(spread.figures[device])}, {worse} "
+                f"worse than the mean of {unit.quantity(spread.mean)} (more than {marked} is marked)."
             )

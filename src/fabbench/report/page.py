@@ -1,28 +1,36 @@
-"""Runs as one HTML page: see `fabbench.report.html`."""
+"""Runs as one HTML page: readable without colors, in print and by screen readers. No script, nothing fetched.
+
+A content security policy also forbids scripts and all network access. `templates/` has the pages.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import ColumnSummary, Comparison
-from fabbench.analysis.footnotes import EVIDENCE
-from fabbench.analysis.headline import headline
+from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSection
+from fabbench.analysis.footnotes import EVIDENCE, versions_of
+from fabbench.analysis.headline import headline, row_of
 from fabbench.model.messages import counted
-from fabbench.report import svg
-from fabbench.report.comparison_tables import tables_of_comparison
-from fabbench.report.heat_map import heat_map_svg
-from fabbench.report.html import bullet_list, document, figure, grid, table, text
+from fabbench.model.units import format_decimal, format_ratio, format_size
+from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
+from fabbench.report.expectations import expectations_of
 from fabbench.report.plots import left_out, section_plots
-from fabbench.report.sweep_report import SweepReport, nodes_table, sweep_tables
+from fabbench.report.svg import heat_map_svg, to_svg
+from fabbench.report.sweep_report import SweepReport, nodes_table, pairs_table, sweep_tables
 from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
+from fabbench.report.templates import rendered, template
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from fabbench.analysis.gate_results import Verdict
     from fabbench.model.log import Finding
+
+_MAX_FIGURES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +39,19 @@ class RunPage:
 
     id: str
     name: str = ""
-    about: str
-    """Benchmark and target."""
-    created: str
-    """Empty: no stored run."""
+    about: str  # Benchmark and target
+    created: str  # Empty: no stored run
     outcomes: str
-    gates: str = ""
-    """`passed` or `failed`; empty: no gates, or an unfinished run."""
+    gates: str = ""  # `passed` or `failed`; empty: no gates, or an unfinished run
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
-    sweep: SweepReport | None = None
-    """The result of a sweep of nodes, which has no comparisons."""
-    comparisons: Sequence[Comparison] = ()
-    """The comparison by the benchmark's usual metric, then those by others."""
+    sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
+    comparisons: Sequence[Comparison] = ()  # The comparison by the benchmark's usual metric, then those by others
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
+    hardware: str = ""  # What the nodes have, as found: GPUs, NICs; empty: not known
     command: str = ""
-    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Configuration → the command lines that it ran."""
+    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Configuration → the command lines that it ran
 
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
@@ -70,25 +73,45 @@ class RunSection(NamedTuple):
 
     id: str
     title: str
-    row: Mapping[str, str]
-    """Its row in an overview: column → text."""
+    row: Mapping[str, str]  # Its row in an overview: column → text
     html: str
 
 
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
-    title = runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run")
-    overview = [bullet_list([note] if note else []), _overview(runs)] if len(runs) > 1 else []
-    return document(title, chain(overview, (run.html for run in runs)), version)
+    from markupsafe import Markup
+
+    header = [name for name in runs[0].row if name != "Name" or any(run.row[name] for run in runs)]
+    return template("report.html").generate(
+        title=runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run"),
+        note=note,
+        header=("Run", *header),
+        rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
+        links=[f"#run-{number}" for number in range(1, len(runs) + 1)],
+        sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
+        version=version,
+    )
 
 
 def run_section(run: RunPage, number: int) -> RunSection:
     """Write one run: the part that takes time."""
-    headlines = _headlines(run)
-    # Not labeled by its heading: browsers do not lay that out until it is almost visible.
-    html = (
-        f'<section class="run" id="run-{number}" aria-label="{text(_named(run))}">\n'
-        f"{''.join(_run(run, headlines, f'run-{number}'))}</section>\n"
+    headlines, anchor = _headlines(run), f"run-{number}"
+    named = f"Run {run.id}" if run.created else run.id
+    usual = run.comparisons[0] if run.comparisons else None
+    html = rendered(
+        "run.html",
+        run=run,
+        anchor=anchor,
+        named=named,
+        headlines=(headlines if len(headlines) < SEVERAL else headlines[:1]) or ["No result."],
+        summary=summary_table(usual, terminal=True) if usual and len(headlines) >= SEVERAL else None,
+        figures=list(_figures(run.comparisons))[:_MAX_FIGURES],
+        chips=list(_chips(run)),
+        facts=list(_facts(run, usual)) if usual else [],
+        comparisons=[_comparison(each, f"{anchor}-{at}", first=not at) for at, each in enumerate(run.comparisons)],
+        sweep=_sweep(run.sweep) if run.sweep else None,
+        proofs=list(map(_proof, usual.inputs, usual.columns)) if usual else [],
+        findings=list(_findings(usual)) if usual else [],
     )
     row = {
         "Result": next(iter(headlines), "-"),
@@ -98,18 +121,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Created": run.created or "-",
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, f"{run.about}: {_named(run)}", row, html)
-
-
-def _named(run: RunPage) -> str:
-    return f"Run {run.id}" if run.created else run.id
-
-
-def _overview(runs: Sequence[RunSection]) -> str:
-    header = [name for name in runs[0].row if name != "Name" or any(run.row[name] for run in runs)]
-    links = (f'<a href="#run-{number}">{text(run.id)}</a>' for number, run in enumerate(runs, 1))
-    rows = [[link, *(text(run.row[name]) for name in header)] for link, run in zip(links, runs, strict=True)]
-    return grid("Overview", ("Run", *header), rows)
+    return RunSection(run.id, next(iter(headlines), f"{run.about}: {named}"), row, str(html))
 
 
 def _headlines(run: RunPage) -> list[str]:
@@ -119,88 +131,156 @@ def _headlines(run: RunPage) -> list[str]:
     return [line for comparison, index in usual if (line := headline(comparison, index))]
 
 
-def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
-    named = f" “{run.name}”" if run.name else ""
-    yield f"<h2>{text(_named(run) + named)}</h2>\n"
-    about = f"{run.about}, {run.created}".removesuffix(", ")
-    counts = f"{'Tests' if run.sweep else 'Executions'}: {run.outcomes}"
-    yield f'<p class="faint">{text(f"{about}. {counts}.")}</p>\n'
-    yield from (f'<p class="lead">{text(line)}</p>\n' for line in headlines or ["No result."])
-    yield from (f'<p class="bad">Damaged: {text(sentence)}</p>\n' for sentence in run.damage)
-    if run.gates:
-        yield f"<h3>Gates {text(run.gates)}</h3>\n{bullet_list(run.breaches)}"
-    if run.sweep:
-        yield from _sweep(run.sweep)
-    for number, comparison in enumerate(run.comparisons):
-        yield from _comparison(comparison, f"{anchor}-{number}", first=number == 0)
-    for comparison in run.comparisons[:1]:
-        proofs = map(_proof, comparison.inputs, comparison.columns)
-        yield f"<h3>Transport proof</h3>\n{''.join(proofs)}"
-    yield from _titled("NIC traffic", map(table, run.nics))
-    yield from _titled("Nodes and versions", map(table, run.nodes))
-    yield from _titled("Commands to reproduce", _commands(run))
-    yield from _titled("Findings", _findings(run.comparisons))
+# ---------------------------------------------------------------- the head
 
 
-def _sweep(report: SweepReport) -> Iterator[str]:
-    for title, each in zip(("Suspects", "Groups"), reversed(sweep_tables(report)), strict=False):
-        yield from _titled(title, [table(each)] if each.header else [bullet_list(each.notes)])
-    drawn = heat_map_svg(report.matrix, sweep_headline(report), standalone=False)
-    region = '<div class="scroll" role="region" tabindex="0" aria-label="Heat map">'
-    nodes = f"<details>\n<summary>Nodes as a table</summary>\n{table(nodes_table(report))}</details>\n"
-    yield from _titled("Pairs", [f"{region}\n{drawn}</div>\n{nodes}"])
+class _Figure(NamedTuple):
+    """A large number: what it is, the number, its unit, and what it is compared with."""
+
+    what: str
+    number: str
+    unit: str
+    more: str
 
 
-def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:
-    if inner := "".join(parts):
-        yield f"<h3>{title}</h3>\n{inner}"
-
-
-def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator[str]:
-    """Write plots, and the table behind them: visible for the usual metric, else folded."""
-    metric = " and ".join(each.name for each in comparison.metrics)
-    yield f"<h3>{text(metric[:1].upper() + metric[1:])}</h3>\n"
-    figures = []
-    for index in range(len(comparison.sections)):
-        for count, plot in enumerate(section_plots(comparison, index, ratios=first)):
-            legend = [(svg.sample(each), each.label) for each in plot.legend]
-            figures.append(figure(plot.title, legend, svg.to_svg(plot, name=f"{anchor}-{index}-{count}")))
-    yield f'<div class="plots">\n{"".join(figures)}</div>\n'
-    yield bullet_list(line for index in range(len(comparison.sections)) for line in left_out(comparison, index))
-    tables = [
-        each if each.title or not each.header else replace(each, title="Values")
-        for each in tables_of_comparison(comparison)
+def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
+    """Yield the result at the largest size, its share of what is possible, and the time of the smallest size."""
+    found = [
+        (comparison, section, row, at)
+        for comparison in comparisons
+        for section in [each for each in comparison.sections if row_of(each)][:1]
+        for row in filter(None, [row_of(section)])
+        for at in [at for at, figure in enumerate(row.figures) if figure and section.shown[at]][:1]
     ]
-    inner = "".join(table(replace(each, headline="")) for each in tables)
-    yield inner if first else f"<details>\n<summary>Values as a table</summary>\n{inner}</details>\n"
+    for comparison, section, row, at in sorted(found, key=lambda each: each[1].metric.lower_is_better):
+        figure, base, label = row.figures[at], row.figures[-1], comparison.columns[at].label
+        what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
+        ratio = row.ratios[at] if at < len(row.figures) - 1 else None
+        more = f", {format_ratio(ratio).replace(' x', 'x')} {comparison.base.label}" if ratio and base else ""
+        more += f" ({section.scale.quantity(base.value)})" if more and base else ""
+        if figure:
+            yield _Figure(what, section.scale.text(figure.value), section.scale.unit, f"{label}{more}")
+        yield from _shares(comparison, section, label)
 
 
-def _proof(measured: tuple[Column, object], summary: ColumnSummary) -> str:
-    """Write what the logs of a column show about its network."""
-    html = f"<h4>{text(f'{summary.label}: {summary.outcome}')}</h4>\n{bullet_list(summary.reasons)}"
+def _shares(comparison: Comparison, section: ComparisonSection, label: str) -> Iterator[_Figure]:
+    """Yield the share of the ceiling of a column's rate, or of the best rate that others published."""
+    for each in expectations_of(comparison) if section.metric.unit == "B/s" else ():
+        best = each.ceiling or (each.range or (0.0, 0.0))[1]
+        if (each.column, each.key) == (label, section.key) and best:
+            known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
+            known += ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
+            what = "of the NICs' ceiling" if each.ceiling else "of the best published"
+            yield _Figure(what, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}")
+
+
+def _chips(run: RunPage) -> Iterator[tuple[str, str]]:
+    """Yield verdicts: a word, and what it is about."""
+    if run.gates:
+        yield run.gates, "gates"
+    for column in run.comparisons[0].columns if run.comparisons else ():
+        yield column.outcome.value, column.label
+    for each in expectations_of(run.comparisons[0]) if run.comparisons else ():
+        if not each.key and each.range:
+            yield each.assessment.value, each.column
+
+
+def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield what the run ran on, in few words: hardware, ranks, network, versions."""
+    settings = {each.column: each.setting for each in expectations_of(usual)}
+    kinds = {
+        f"{each.nodes or '?'} × {each.system.name}, {each.system.gpus} × {each.system.gpu_model or 'GPU'}"
+        + (f", {max(each.system.nics)} NICs" if each.system.nics else "")
+        + (f" ({each.system.rate * 8 / 1e9:g} Gb/s)" if each.system.rate else "")
+        for each in settings.values()
+    }
+    if hardware := run.hardware or "; ".join(sorted(kinds)):
+        yield "Hardware", hardware
+    for name, values in (
+        ("Ranks", [_size(column) for column in usual.columns]),
+        ("Network", [", ".join(_shown(column, ("transport", "provider", "nics", "gdr"))) for column in usual.columns]),
+        ("Versions", [", ".join(_shown(column, versions_of(column))) for column in usual.columns]),
+    ):
+        named = [(value, column.label) for value, column in zip(values, usual.columns, strict=True) if value]
+        groups = [(value, [label for _, label in same]) for value, same in groupby(named, key=lambda each: each[0])]
+        if groups:
+            alone = len(groups) == 1 and len(named) == len(usual.columns)
+            yield name, "; ".join(value if alone else f"{', '.join(labels)}: {value}" for value, labels in groups)
+
+
+def hardware_of(hosts: Iterable[Mapping[str, Any]]) -> str:
+    """Return what hosts have, as an inventory describes them: types, GPUs, RDMA devices; empty: nothing is known."""
+    kinds = Counter(", ".join(_parts(host)) for host in hosts)
+    return "; ".join(f"{count} × {kind}" for kind, count in kinds.items() if kind)
+
+
+def _parts(host: Mapping[str, Any]) -> Iterator[str]:
+    yield from filter(None, [str(host.get("instance_type") or "")])
+    if gpus := host.get("gpus"):
+        yield f"{gpus} × {host.get('gpu_model') or 'GPU'}"
+    links = host.get("devices")
+    for link, count in Counter(links.values() if isinstance(links, dict) else ()).items():
+        yield f"{count} {str(link).upper()} NIC{'s' * (count > 1)}"
+
+
+def _size(column: ColumnSummary) -> str:
+    nouns = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU"}
+    known = ((noun, "/".join(column.fields[name])) for name, noun in nouns.items() if column.fields[name])
+    parts = [f"{count} {noun}{'s' * (count != '1')}{' per host' * (noun == 'GPU')}" for noun, count in known]
+    return ", ".join(parts)
+
+
+def _shown(column: ColumnSummary, names: Sequence[str]) -> list[str]:
+    return [f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts]
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> dict[str, Any]:
+    """Return plots with the tables behind them, side by side: visible for the usual metric, else folded."""
+    metric, count = " and ".join(each.name for each in comparison.metrics), len(comparison.sections)
+    tables = tables_of_comparison(comparison, terminal=True)
+    values = [replace(each, headline="") for each in tables if each.keys]
+    drawn = [
+        [
+            (plot.title, to_svg(plot, name=f"{anchor}-{index}-{number}"))
+            for number, plot in enumerate(section_plots(comparison, index, ratios=first))
+        ]
+        for index in range(count)
+    ]
+    notes = [left_out(comparison, index) for index in range(count)]
+    if len(values) == count:
+        pairs = list(zip(drawn, notes, ([each] for each in values), strict=True))
+    else:
+        pairs = [([plot for each in drawn for plot in each], [line for each in notes for line in each], values)]
+    others = [each for each in tables if not each.keys and each.title != SUMMARY]
+    return {"title": metric[:1].upper() + metric[1:], "first": first, "pairs": pairs, "others": others}
+
+
+def _sweep(report: SweepReport) -> dict[str, Any]:
+    *groups, suspects = sweep_tables(report)
+    drawn: Markup = heat_map_svg(report.matrix, sweep_headline(report))
+    tables = [replace(each, title="Groups") for each in groups]
+    return {
+        "suspects": suspects,
+        "groups": tables,
+        "map": drawn,
+        "pairs": pairs_table(report),
+        "nodes": nodes_table(report),
+    }
+
+
+def _proof(measured: tuple[Column, object], summary: ColumnSummary) -> tuple[ColumnSummary, str, str]:
+    """Return what the logs of a column show about its network, and the lines that show it."""
     facts = [f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE]
-    shown = ", ".join(facts) or "no transport"
-    html += f"<p>{text(f'The logs show {shown}.')}</p>\n"
     evidence = {fact: line for log in reversed(measured[0].logs) for fact, line in log.evidence.items()}
-    lines = "\n".join(dict.fromkeys(evidence.values()))
-    return html + (f"<pre>{text(lines)}</pre>\n" if lines else "")
+    return summary, ", ".join(facts) or "no transport", "\n".join(dict.fromkeys(evidence.values()))
 
 
-def _commands(run: RunPage) -> Iterator[str]:
-    if run.command:
-        yield f"<pre>{text(run.command)}</pre>\n"
-    for label, lines in run.programs.items():
-        started = text("\n".join(lines))
-        yield f"<details>\n<summary>Programs of {text(label)}</summary>\n<pre>{started}</pre>\n</details>\n"
-
-
-def _findings(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _findings(comparison: Comparison) -> Iterator[tuple["Finding", str]]:
     labels: dict[Finding, list[str]] = {}
-    for column in comparisons[0].columns if comparisons else ():
+    for column in comparison.columns:
         for found in column.findings:
             labels.setdefault(found, []).append(column.label)
-    for found, names in labels.items():
-        yield f"<p><strong>{text(found.severity.capitalize())}</strong>, {text(', '.join(names))}: "
-        yield f"{text(found.meaning)}{f' <em>{text(found.advice)}</em>' if found.advice else ''}</p>\n"
-        if found.line:
-            yield f"<pre>{text(found.line)}</pre>\n"
+    yield from ((found, ", ".join(names)) for found, names in labels.items())

@@ -10,16 +10,14 @@ from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import confidence
 from fabbench.model.messages import counted
-from fabbench.model.units import format_size
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of
-from fabbench.report.plot import Ceiling, Plot, PlotLine, PublishedRange
+from fabbench.report.svg import Ceiling, Plot, PlotLine, PublishedRange
 
 if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
-_BEYOND = 4
-"""Published figures at sizes of more than this times the largest measured size are not drawn."""
+_BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
 def plots(comparison: Comparison) -> Iterator[Plot]:
@@ -31,25 +29,25 @@ def plots(comparison: Comparison) -> Iterator[Plot]:
 def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
     """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
     section = comparison.sections[index]
-    title = title_of(section)
+    title = f": {title_of(section)}" if section.key else ""
     description = headline(comparison, index)
-    values = list(_values(comparison, section))
-    if values:
+    if values := list(_values(comparison, section)):
         axis = f"{section.metric.name} ({section.scale.unit})"
         expected = [each for each in expectations_of(comparison) if each.key == section.key]
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
+        ceilings, published = _levels(expected, section, values)
         yield Plot(
-            title=_titled(f"{section.metric.name} by message size", title),
+            title=f"{section.metric.name} by message size{title}",
             axis=f"{axis}{more}",
             lines=values,
-            ceilings=list(_ceilings(expected, section, values)),
-            published=list(_published(expected, section, values)),
+            headline=description,
+            ceilings=ceilings,
+            published=published,
             description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
         )
-    tested = list(_ratios(comparison, section)) if ratios else []
-    if tested:
+    if ratios and (tested := list(_ratios(comparison, section))):
         yield Plot(
-            title=_titled(f"Speed-up over {comparison.base.label}", title),
+            title=f"Speed-up over {comparison.base.label}{title}",
             axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
             lines=tested,
             description=description,
@@ -57,15 +55,11 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
         )
 
 
-def _titled(what: str, where: str) -> str:
-    return f"{what}: {where}" if where else what
-
-
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
         figures = [(row.size, row.figures[index]) for row in section.rows]
-        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.low > 0]
+        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.value > 0]
         several = any(figure.n > 1 for _, figure in drawn)
         if drawn:
             yield PlotLine(
@@ -79,7 +73,7 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
 def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     for index, column in enumerate(comparison.columns[:-1]):
         tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
-        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test and test.low > 0]
+        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test]
         if not all(test.once for _, _, test in known):
             yield PlotLine(
                 label=column.label,
@@ -89,55 +83,34 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
             )
 
 
-def _ceilings(
+def _levels(
     expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
-) -> Iterator[Ceiling]:
-    """Yield each ceiling once, whether it is that of all lines or of some."""
-    kinds = {line.label: line.kind for line in lines}
-    labels: dict[float, list[str]] = {}
-    for each in expected:
-        if each.ceiling and each.column in kinds:
-            labels.setdefault(each.ceiling, []).append(each.column)
-    for value, names in labels.items():
-        prefix = "" if len(names) == len(lines) else f"{', '.join(names)}: "
-        yield Ceiling(
-            label=f"{prefix}ceiling of the NICs, {section.scale.quantity(value)}",
-            value=value / section.scale.factor,
-            kind=kinds[names[0]] if len(names) == 1 < len(lines) else None,
-        )
-
-
-def _published(
-    expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
-) -> Iterator[PublishedRange]:
-    """Yield the smallest and the largest published figure of each size, for each line that has any."""
-    kinds = {line.label: line.kind for line in lines}
+) -> tuple[list[Ceiling], list[PublishedRange]]:
+    """Return each ceiling once, and the smallest and the largest published figure of each size and line."""
+    kinds, factor = {line.label: line.kind for line in lines}, section.scale.factor
     largest = max(size for line in lines for size, _ in line.points)
-    for each in expected:
-        sizes: dict[int, list[float]] = {}
+    of: dict[float, list[int]] = {}
+    published = []
+    for each in (each for each in expected if each.column in kinds):
+        kind, sizes = kinds[each.column], dict[int, list[float]]()
+        if each.ceiling:
+            of.setdefault(each.ceiling / factor, []).append(kind)
         for figure in each.figures:
-            sizes.setdefault(figure.size or each.size, []).append(figure.value)
-        for size, values in sizes.items():
-            if each.column in kinds and size <= largest * _BEYOND:
-                low, high = min(values), max(values)
-                text = section.scale.quantity(high)
-                text = text if low == high else f"{section.scale.text(low)} to {text}"
-                yield PublishedRange(
-                    label=f"{each.column}: published, {text} at {format_size(size)}",
-                    size=size,
-                    low=low / section.scale.factor,
-                    high=high / section.scale.factor,
-                    kind=kinds[each.column],
-                )
+            sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
+        published += [
+            PublishedRange(size=size, low=min(values), high=max(values), kind=kind)
+            for size, values in sizes.items()
+            if size <= largest * _BEYOND
+        ]
+    alone = len(lines) > 1
+    return [Ceiling(value, known[0] if len(known) == 1 and alone else None) for value, known in of.items()], published
 
 
-def left_out(comparison: Comparison, index: int) -> Sequence[str]:
+def left_out(comparison: Comparison, index: int) -> list[str]:
     """Describe what a plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
-    section = comparison.sections[index]
-    sentences = []
-    for number, column in enumerate(comparison.columns):
-        figures = (row.figures[number] for row in section.rows)
-        zeros = sum(figure is not None and figure.low <= 0 for figure in figures)
-        if zeros:
-            sentences.append(f"{counted(zeros, 'zero value')} of {column.label} not plotted.")
-    return sentences
+    rows = comparison.sections[index].rows
+    zeros = {
+        column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
+        for number, column in enumerate(comparison.columns)
+    }
+    return [f"{counted(count, 'zero value')} of {label} not plotted." for label, count in zeros.items() if count]

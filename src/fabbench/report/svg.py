@@ -1,168 +1,108 @@
-"""Line plots with two logarithmic axes, as SVG: text that needs no library, no script and no network. Pure.
+"""Pictures: lines with two logarithmic axes, heat maps, trends. Text that needs no library, no script, no network.
 
-Lines differ in color, dashes and markers, so that they can be distinguished without color too. Colors are
-classes: they follow the reader's light or dark setting, and a page defines them once for all plots.
+This is their geometry; `templates/plot.svg` writes it. What differs in color differs in dashes, markers or
+words too. Colors are classes: they follow the reader's light or dark setting.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from html import escape
-from importlib.resources import files
+from itertools import pairwise
+from math import ceil, floor, isnan, log2, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.messages import one_line
-from fabbench.report.plot import Axes, Ceiling, Plot, PlotLine, PublishedRange, axes
+from fabbench.model.units import format_decimal, format_size
+from fabbench.report.templates import rendered
 
-WIDTH, HEIGHT = 560, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 30, 34
-_TITLE = 34
-"""Room for a title, and for each line of the legend, in a standalone file."""
-_LEGEND = 22
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
-_SHAPES = (
-    '<circle cx="5" cy="5" r="3.2"/>',
-    '<rect x="2.1" y="2.1" width="5.8" height="5.8"/>',
-    '<path d="M5 1 9 8.4H1z"/>',
-    '<path d="M5 .8 9.2 5 5 9.2.8 5z"/>',
-    '<path d="M5 9 1 1.6h8z"/>',
-    '<path d="M3.8 1h2.4v2.8H9v2.4H6.2V9H3.8V6.2H1V3.8h2.8z"/>',
-)
-KINDS = len(_SHAPES)
-"""Kinds of lines; plot.css has the color and the dashes of each."""
+    from fabbench.analysis.history import Series
+    from fabbench.sweep.matrix import Matrix
 
-MARKERS = "".join(
-    f'<marker id="mark{index}" viewBox="0 0 10 10" refX="5" refY="5" markerWidth="8" markerHeight="8" '
-    f'markerUnits="userSpaceOnUse">{shape}</marker>'
-    for index, shape in enumerate(_SHAPES)
-)
-"""The markers of lines: `<defs>` of a document."""
+WIDTH, HEIGHT = 600, 330
+_LEFT, _TOP, _BOTTOM = 54, 30, 32
+_LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
+_LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
+KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 
 
-@dataclass(frozen=True, slots=True)
-class _Area:
-    axes: Axes
-    top: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotLine:
+    """One line."""
 
-    def x(self, size: float) -> float:
-        return _LEFT + self.axes.across(size) * (WIDTH - _LEFT - _RIGHT)
-
-    def y(self, value: float) -> float:
-        return self.top + (1 - self.axes.up(value)) * (HEIGHT - _TOP - _BOTTOM)
+    label: str
+    points: Sequence[tuple[int, float]]  # Size and value, which is more than 0, in the unit of the axis
+    band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
+    kind: int = 0  # Selects the color, dashes and marker
 
 
-@cache
-def style(name: str = "plot.css") -> str:
-    """Return a style sheet of this package; by default the one that plots need in a page."""
-    return files("fabbench.report").joinpath(name).read_text("utf-8")
+class Ceiling(NamedTuple):
+    """A level that no value of some lines can exceed."""
+
+    value: float
+    kind: int | None = None  # The line that it is for; None: all of them
 
 
-def to_svg(plot: Plot, *, name: str = "plot") -> str:
-    """Write a plot for a page that includes `style`, `MARKERS` and a legend; `name` is unique there."""
-    return framed(_drawn(plot, _TOP), plot.title, plot.description, name=name)
+class PublishedRange(NamedTuple):
+    """What others measured at one size, for one line."""
+
+    size: int
+    low: float
+    high: float
+    kind: int = 0
 
 
-def framed(drawn: Iterable[str], title: str, description: str, *, name: str) -> str:
-    """Write what is drawn as a plot of a page, with the texts that screen readers read."""
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">'
-        f'<title id="{name}-title">{text_of(title)}</title>'
-        f'<desc id="{name}-about">{text_of(description)}</desc>'
-        f"{''.join(drawn)}</svg>"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Values by message size."""
+
+    title: str
+    axis: str  # What the values are, with their unit
+    lines: Sequence[PlotLine]
+    headline: str = ""  # The title of a picture that stands alone
+    ceilings: Sequence[Ceiling] = ()
+    published: Sequence[PublishedRange] = ()
+    description: str = ""  # Sentences for readers who cannot see it
+    even: bool = False  # Whether there is a line at 1
+
+
+def to_svg(plot: Plot, *, name: str = "plot") -> "Markup":
+    """Write a plot for a page; `name` is unique there."""
+    return rendered("page.svg", kind="lines", d=_drawn(plot), title=plot.title, about=plot.description, name=name)
+
+
+def trend_svg(series: "Series", axis: str, factor: float, about: str, *, name: str) -> "Markup":
+    """Write the trend of a series for a page: dots, the levels between changes, a number at each change."""
+    drawn = _trend(series, axis, factor)
+    return rendered("page.svg", kind="trend", d=drawn, title=f"{axis} by run", about=about, name=name)
+
+
+def heat_map_svg(matrix: "Matrix", headline: str) -> "Markup":
+    """Write a matrix for a page."""
+    return rendered("page.svg", kind="heat", d=_heat(matrix), title=headline, about="", name="heat-map")
 
 
 def to_svg_file(plots: Sequence[Plot]) -> str:
     """Write plots one below the other as a standalone file. Ends with a newline."""
-    parts, y = [], 0.0
-    for plot in plots:
-        legend = list(_legend(plot))
-        top = _TITLE + _LEGEND * (1 + max((row for row, _ in legend), default=0)) + _TOP
-        drawn = "".join((*(entry for _, entry in legend), *_drawn(plot, top)))
-        title = f'<text class="title" x="12" y="24">{text_of(cut(plot.title, 66))}</text>'
-        description = f"<desc>{text_of(plot.description)}</desc>"
-        parts.append(f'<g transform="translate(0 {y:g})">{description}{title}{drawn}</g>\n')
-        y += top + HEIGHT - _TOP
-    if not plots:
-        parts, y = ['<text x="12" y="28">No value can be drawn.</text>'], 44.0
-    height = f"{y:g}"
-    name = text_of("; ".join(plot.title for plot in plots) or "no plot")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" height="{height}" role="img">\n<title>{name}</title>\n<style>\n{style()}</style>\n'
-        f"<defs>{MARKERS}</defs>\n"
-        f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>\n{"".join(parts)}</svg>\n'
-    )
+    drawn = [("lines", each.headline or each.title, each.description, _drawn(each)) for each in plots]
+    return _file(drawn, "; ".join(each.title for each in plots) or "no plot")
 
 
-def sample(entry: PlotLine | Ceiling | PublishedRange) -> str:
-    """Write the mark of a legend entry for a page."""
-    return sample_of(_mark(entry, 2, 6))
+def heat_map_file(matrix: "Matrix", headline: str) -> str:
+    """Write a matrix as a standalone file. Ends with a newline."""
+    return _file([("heat", headline, "", _heat(matrix))], headline)
 
 
-def sample_of(mark: str) -> str:
-    """Write a mark, 34 wide and 12 high, for the legend of a page."""
-    return f'<svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">{mark}</svg>'
-
-
-def _mark(entry: PlotLine | Ceiling | PublishedRange, x: float, y: float) -> str:
-    if isinstance(entry, Ceiling):
-        return f'<path class="ceiling {_kind(entry)}" d="M{x:g} {y:g}h30"/>'
-    if isinstance(entry, PublishedRange):
-        return f'<path class="published {_kind(entry)}" d="M{x + 9:g} {y - 5:g}h12m-6 0v10m-6 0h12"/>'
-    return f'<polyline class="k{entry.kind % KINDS}" points="{x:g},{y:g} {x + 15:g},{y:g} {x + 30:g},{y:g}"/>'
-
-
-def _kind(entry: Ceiling | PublishedRange) -> str:
-    return "all" if entry.kind is None else f"c{entry.kind % KINDS}"
-
-
-def _drawn(plot: Plot, top: float) -> Iterator[str]:
-    area = _Area(axes(plot), top)
-    bottom = top + HEIGHT - _TOP - _BOTTOM
-    yield f'<text class="faint" x="12" y="{top - 12:g}">{text_of(plot.axis)}</text>'
-    for value, label in area.axes.values():
-        y = area.y(value)
-        yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
-        yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
-    for size, label in area.axes.sizes():
-        yield f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" text-anchor="middle">{label}</text>'
-    if plot.even:
-        yield f'<path class="even" d="M{_LEFT} {area.y(1):.1f}H{WIDTH - _RIGHT}"/>'
-    for level in plot.ceilings:
-        y = area.y(level.value)
-        yield f'<path class="ceiling {_kind(level)}" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
-    for found in plot.published:
-        x, low, high = area.x(found.size), area.y(found.low), area.y(found.high)
-        path = f"M{x - 6:.1f} {high:.1f}h12m-6 0V{low:.1f}m-6 0h12"
-        yield f'<path class="published {_kind(found)}" d="{path}"/>'
-    for line in plot.lines:
-        yield from _line(line, area)
-
-
-def _line(line: PlotLine, area: _Area) -> Iterator[str]:
-    kind = line.kind % KINDS
-    if line.band:
-        upper = [f"{area.x(size):.1f},{area.y(high):.1f}" for size, _, high in line.band]
-        lower = [f"{area.x(size):.1f},{area.y(low):.1f}" for size, low, _ in reversed(line.band)]
-        yield f'<polygon class="b{kind}" points="{" ".join((*upper, *lower))}"/>'
-    points = [f"{area.x(size):.1f},{area.y(value):.1f}" for size, value in line.points]
-    if points:
-        # A polyline of a single point draws nothing.
-        drawn = " ".join(points if len(points) > 1 else points * 2)
-        yield f'<polyline class="k{kind}" points="{drawn}"/>'
-
-
-def _legend(plot: Plot) -> Iterator[tuple[int, str]]:
-    """Yield the row of each entry, and the entry."""
-    row, x = 0, 12.0
-    for entry in plot.legend:
-        label = cut(entry.label, 60)
-        width = 50 + 7.2 * len(label)
-        if x > 12 and x + width > WIDTH:
-            row, x = row + 1, 12.0
-        y = _TITLE + _LEGEND * row
-        yield row, f'{_mark(entry, x, y + 10)}<text x="{x + 38:g}" y="{y + 14}">{text_of(label)}</text>'
-        x += width
+def _file(drawn: Sequence[tuple[str, str, str, Mapping[str, Any]]], title: str) -> str:
+    parts, y, width = [], 0, max([WIDTH, *(each["width"] for *_, each in drawn)])
+    for kind, headline, about, each in drawn:
+        lines = textwrap.wrap(one_line(headline), width // 9)[:4]
+        top = 12 + 20 * len(lines)
+        parts.append({"kind": kind, "y": y, "lines": lines, "about": about, "d": each, "top": top})
+        y += top + each["height"]
+    return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
 
 
 def cut(text: str, limit: int) -> str:
@@ -171,6 +111,249 @@ def cut(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def text_of(text: str) -> str:
-    """Escape text for SVG."""
-    return escape(one_line(text))
+# ---------------------------------------------------------------- lines
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Both axes, which are logarithmic: sizes to the base 2, values to the base 10."""
+
+    low_size: float
+    high_size: float
+    low: float
+    high: float
+    right: float = float(WIDTH)
+    left, top, bottom = _LEFT, _TOP, HEIGHT - _BOTTOM
+
+    def x(self, size: float) -> float:
+        """Return where a size is."""
+        return _LEFT + (log2(size) - self.low_size) / (self.high_size - self.low_size) * (self.right - _LEFT)
+
+    def y(self, value: float) -> float:
+        """Return where a value is; one outside is at the edge."""
+        part = (log10(value) - self.low) / (self.high - self.low) if value > 0 else 0.0
+        return _TOP + (1 - min(max(part, 0.0), 1.0)) * (HEIGHT - _TOP - _BOTTOM)
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Yield where powers of ten are, with labels; if they are few, also 2 and 5 times these, or finer steps."""
+        for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+            powers = range(floor(self.low), ceil(self.high) + 1)
+            ticks = [step * 10.0**power for power in powers for step in steps]
+            within = [value for value in ticks if self.low <= log10(value) <= self.high]
+            if len(within) > 2 or steps[-1] == 8:
+                yield from ((self.y(value), _number(value)) for value in within[:: 1 + (len(within) - 1) // 8])
+                return
+
+    def sizes(self) -> Iterator[tuple[int, str]]:
+        """Yield powers of two with labels, at equal steps that end with the largest."""
+        first, last = ceil(self.low_size), floor(self.high_size)
+        powers = reversed(range(last, first - 1, -(1 + (last - first) // 6)))
+        yield from ((1 << power, format_size(1 << power)) for power in powers)
+
+
+def axes(plot: Plot, right: float = WIDTH) -> Axes:
+    """Return axes that fit everything in a plot."""
+    sizes = [size for line in plot.lines for size, _ in line.points] + [each.size for each in plot.published]
+    values = [value for line in plot.lines for _, value in line.points]
+    values += [bound for line in plot.lines for _, *bounds in line.band for bound in bounds if bound > 0]
+    values += [each.value for each in plot.ceilings]
+    values += [bound for each in plot.published for bound in (each.low, each.high)] + [1.0] * plot.even
+    low, high = log10(min(values, default=1.0)), log10(max(values, default=10.0))
+    if high - low < 0.3:
+        low, high = low - 0.15, high + 0.15
+    room = 0.04 * (high - low)
+    first, last = log2(min(sizes, default=1)), log2(max(sizes, default=1))
+    if first == last:
+        first, last = first - 1, last + 1
+    return Axes(first, last, low - room, high + room, right)
+
+
+def _number(value: float) -> str:
+    for least, unit in ((1e6, "M"), (1e4, "k")):
+        if value >= least:
+            return f"{value / (least if unit == 'M' else 1e3):g}{unit}"
+    return format_decimal(value, max(0, 2 - floor(log10(value)))) if value < 10 else f"{value:.0f}"
+
+
+def _drawn(plot: Plot) -> dict[str, Any]:
+    labels = list(_labels(plot))
+    area = axes(plot, WIDTH - 28 - _LETTER * max((len(each[-1]) for each in labels), default=0))
+    spread = _apart([area.y(value) for value, *_ in labels])
+    points = list(_points(plot, area))
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "plot": plot,
+        "area": area,
+        "points": points,
+        "labels": list(zip(spread, labels, strict=True)),
+    }
+
+
+def _labels(plot: Plot) -> Iterator[tuple[float, str, int | None, str]]:
+    """Yield what is written at the right end: where, its kind of mark, of which line, and the text."""
+    ends = sorted(((each.points[-1][1], each) for each in plot.lines if each.points), key=lambda end: -end[0])
+    for value, each in ends[:_MOST]:
+        number = _figure(value)
+        yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
+    if more := ends[_MOST:]:
+        yield more[0][0], "more", None, f"and {len(more)} more"
+    for level in plot.ceilings:
+        yield level.value, "ceiling", level.kind, f"ceiling {_figure(level.value)}"
+    spans = set[tuple[str, str]]()
+    for found in plot.published:
+        if (span := (_figure(found.low), _figure(found.high))) not in spans:
+            yield found.high, "published", found.kind, f"published {'–'.join(dict.fromkeys(span))}"
+        spans.add(span)
+
+
+def _figure(value: float) -> str:
+    return format_decimal(value, 0 if value >= 1e4 else 2 if value >= 0.1 else 1 - floor(log10(value)))
+
+
+def _apart(wanted: Sequence[float]) -> list[float]:
+    """Return places as near to the wanted ones as they can be without covering each other."""
+    order = sorted(range(len(wanted)), key=lambda each: wanted[each])
+    placed, edge = [0.0] * len(wanted), _TOP - _LINE / 2
+    for each in order:
+        edge = placed[each] = max(wanted[each], edge + _LINE)
+    edge = HEIGHT - _BOTTOM + _LINE
+    for each in reversed(order):
+        edge = placed[each] = min(placed[each], edge - _LINE)
+    return placed
+
+
+def _points(plot: Plot, area: Axes) -> Iterator[dict[str, Any]]:
+    """Yield the values at each size, for a reader who points at it."""
+    lines = [(line.label, dict(line.points)) for line in plot.lines]
+    sizes = sorted({size for line in plot.lines for size, _ in line.points})
+    places = list(map(area.x, sizes))
+    middles = [(before + after) / 2 for before, after in pairwise(places)]
+    edges = [_LEFT - 10.0, *middles, area.right + 10] if places else []
+    for size, x, (start, end) in zip(sizes, places, pairwise(edges), strict=True):
+        values = ", ".join(f"{label} {_figure(known[size])}" for label, known in lines if size in known)
+        shown = cut(here := f"{format_size(size)}: {values}", 60)
+        yield {"x": x, "start": start, "width": end - start, "shown": shown, "all": here if here != shown else ""}
+
+
+# ---------------------------------------------------------------- heat maps
+
+MAX_ROWS = 64
+_HEAD = 40
+_WIDE = 900
+_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
+_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+
+
+def _heat(matrix: "Matrix") -> dict[str, Any]:
+    """Return a heat map: neighbors of one color in a row are one rectangle, unless they have values."""
+    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
+    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
+    side = 24 + int(_LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
+    across = max(12, min(48 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
+    down = min(across, 30)
+    head = _HEAD + (12 + int(4.6 * longest) if written else 8)
+    return {
+        "width": max(side + rows * across + (70 if written else 20), 700),
+        "height": head + rows * down + 16,
+        "side": side,
+        "head": head,
+        "across": across,
+        "down": down,
+        "legend": list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True)),
+        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
+        "columns": names if written else [],
+        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
+        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
+    }
+
+
+def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
+    start = 0
+    parts = list(map(float, matrix.cells[row]))
+    kinds = list(map(_level, parts))
+    for column, kind in enumerate(kinds):
+        fine = kind in {"0", "1", "n"} and not (written and kind != "n")
+        if fine and column + 1 < len(kinds) and kinds[column + 1] == kind:
+            continue
+        if kind != "n":
+            title = "" if fine else f"{matrix.names[row]}, {matrix.names[column]}: {part_words(parts[column])}"
+            value = f"{100 * parts[column]:.0f}" if written and parts[column] > 0 else ""
+            yield kind, start, column + 1 - start, title, value
+        start = column + 1
+
+
+def part_words(part: float) -> str:
+    """Say what a cell of a matrix is."""
+    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
+
+
+def _level(part: float) -> str:
+    if isnan(part) or part <= 0:
+        return "n" if isnan(part) else "x"
+    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))
+
+
+# ---------------------------------------------------------------- trends
+
+_SPAN = 0.1  # The smallest fraction of a value that the height covers, so that noise looks flat
+_DOTS = ((60, 6.0), (300, 4.0), (1 << 60, 2.5))  # Sizes of dots: up to so many runs
+_NAMED = 400  # Up to so many runs, each dot says which run it is
+
+
+def _trend(series: "Series", axis: str, factor: float) -> dict[str, Any]:
+    values = [point.value / factor for point in series.points]
+    changes, count = [change.index for change in series.changes], len(values)
+    low, high = min(values), max(values)
+    span = max(high - low, _SPAN * high)
+    bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
+    top, right, foot = _TOP + 12, WIDTH - 90, HEIGHT - _BOTTOM
+
+    def x(index: float) -> float:
+        return _LEFT + (index + 0.5) / count * (right - _LEFT)
+
+    def y(value: float) -> float:
+        return top + (1 - (value - bottom) / (1.12 * span)) * (foot - top)
+
+    ends = [0, *changes, count]
+    levels = [change.before / factor for change in series.changes] + [series.level / factor]
+    large = next(each for limit, each in _DOTS if count <= limit)
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "area": {"left": _LEFT, "top": top, "right": right, "bottom": foot},
+        "axis": axis,
+        "values": [(y(value), label) for value, label in _steps(bottom, bottom + 1.12 * span)],
+        "moments": [(x(index), label) for index, label in _moments([point.created for point in series.points])],
+        "dots": " ".join(f"M{x(index):.1f} {y(value):.1f}h0" for index, value in enumerate(values)),
+        "large": large,
+        "named": [
+            (x(index), y(value), f"{point.run}, {point.created[:16].replace('T', ' ')}: {_figure(value)}")
+            for index, (point, value) in enumerate(zip(series.points, values, strict=True))
+            if count <= _NAMED and value > 0
+        ],
+        "levels": [
+            (x(start - 0.5), x(end - 0.5), y(level)) for (start, end), level in zip(pairwise(ends), levels, strict=True)
+        ],
+        "changes": [(number, x(index - 0.5)) for number, index in enumerate(changes, 1)],
+        "latest": (y(levels[-1]), f"level {_figure(levels[-1])}"),
+    }
+
+
+def _steps(low: float, high: float) -> Iterator[tuple[float, str]]:
+    rough = (high - low) / 5
+    power = floor(log10(rough))
+    step = next(each for each in (1, 2, 5, 10) if each * 10.0**power >= rough) * 10.0**power
+    for number in range(ceil(low / step), floor(high / step) + 1):
+        yield number * step, f"{number * step:.{max(0, -floor(log10(step) + 1e-9))}f}"
+
+
+def _moments(created: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield up to five of the runs with when they were: as dates, or with the time where days are the same."""
+    shown = sorted({round(step * (len(created) - 1) / 4) for step in range(5)})
+    texts = [created[index].replace("T", " ") for index in shown]
+    for start, end in ((0, 10), (5, 16), (11, 19)):
+        labels = [text[start:end] for text in texts]
+        if len({*labels}) == len(labels) or (start, end) == (11, 19):
+            yield from zip(shown, labels, strict=True)
+            return

@@ -5,14 +5,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
-from fabbench.report.heat_map import heat_map_svg, heat_map_text
-from fabbench.report.svg import cut
-from fabbench.report.table import Table, to_csv, write_result
+from fabbench.report.json_contract import picked
+from fabbench.report.svg import cut, heat_map_file, part_words
+from fabbench.report.table import Table, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Diagnosis, NodeGroup
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
-_FEW = 4
-"""Maximum number of typical figures in the headline."""
-_LONGEST = 40
-"""Maximum length of the nodes of a group."""
+_FEW = 4  # Maximum number of typical figures in the headline
+_LONGEST = 40  # Maximum length of the nodes of a group
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
@@ -35,22 +34,20 @@ class SweepReport:
     diagnosis: "Diagnosis"
     metric: "Metric"
     matrix: "Matrix"
-    left_out: Sequence[tuple[str, str]] = ()
-    """Sources without a result, and why."""
-    unfinished: str = ""
-    """Tests that were planned and did not take place, as the end of a sentence; empty: none."""
+    left_out: Sequence[tuple[str, str]] = ()  # Sources without a result, and why
+    unfinished: str = ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "svg":
-        return heat_map_svg(report.matrix, headline(report))
+        return heat_map_file(report.matrix, headline(report))
     first, *others = sweep_tables(report)
     tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects_table(report))
     text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
     if form not in {"markdown", "terminal"}:
         return text
-    drawn = heat_map_text(report.matrix)
+    drawn = heat_map_text(report.matrix, color=color)
     return f"{text}\n{drawn}" if form == "terminal" else f"{text}\n```text\n{drawn}```\n"
 
 
@@ -138,6 +135,15 @@ def nodes_table(report: SweepReport) -> Table:
     return Table(header=("node", "group", "tests", "slow or failed", "median, of typical"), rows=rows, align="llrrr")
 
 
+def pairs_table(report: SweepReport) -> Table:
+    """Return the slowest pairs of nodes."""
+    matrix, count = report.matrix, len(report.matrix.names)
+    found = [(float(matrix.cells[row, at]), row, at) for row in range(count) for at in range(row + 1, count)]
+    slow = sorted(each for each in found if each[0] < _FINE)[:_MOST_PAIRS]
+    rows = [(matrix.names[row], matrix.names[at], part_words(part)) for part, row, at in slow]
+    return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
+
+
 def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
     """Yield what was not tested, and the next step."""
     tested, links = diagnosis.links
@@ -186,10 +192,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "typicals": [{"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind],
         "spread": diagnosis.spread,
         "required_confidence": diagnosis.required,
-        "groups": [
-            {"name": each.name, "nodes": list(each.nodes), "inside": each.inside, "between": each.between}
-            for each in diagnosis.groups
-        ],
+        "groups": [picked(each, "name", "nodes", "inside", "between") for each in diagnosis.groups],
         "groups_found": diagnosis.found,
         "contradiction": diagnosis.contradiction,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
@@ -200,13 +203,12 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
 
 
 def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
-    known = {name: getattr(suspect, name) for name in ("kind", "name", "nodes")}
     confidence = min(round(suspect.confidence, 2), _MOST)
+    known = picked(suspect, "kind", "name", "nodes")
     return {"verdict": verdict, **known, "confidence": confidence, "evidence": suspect.evidence}
 
 
-CORDON = ("kubectl", "scontrol")
-"""Programs that take nodes out of service."""
+CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
 _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 """One node's name: no option, no list or range of nodes, and not Slurm's word for every node."""
 
@@ -232,3 +234,42 @@ def _cordon(program: str, node: str, suspect: Suspect) -> str:
         return shlex.join(["kubectl", "cordon", "--", node])
     reason = one_line(f"fabbench: {suspect.kind} {suspect.name}")
     return shlex.join(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])
+
+
+# ---------------------------------------------------------------- heat map
+
+MAX_ROWS = 40
+_FINE = 0.9
+_LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
+_KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
+
+
+def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
+    """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
+    count = len(matrix.names)
+    if count <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes):
+        pairs = ((row, column) for row in range(count) for column in range(row + 1, count))
+        return "".join(
+            f"{matrix.names[row]} – {matrix.names[column]}  {part_words(float(matrix.cells[row, column]))}\n"
+            for row, column in pairs
+        )
+    names = [cut(name, _LONGEST_NAME) for name in matrix.names]
+    width = max(map(len, names), default=0)
+    begins = [row > 0 and matrix.groups[row] != matrix.groups[row - 1] for row in range(count)]
+    rule = "".join("┼─" if begin else "─" for begin in begins)
+    lines = []
+    for name, begin, cells in zip(names, begins, matrix.cells, strict=True):
+        lines += [f"{'':{width}}  {rule}"] if begin else []
+        signs = (f"{'│' if edge else ''}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
+        drawn = "".join(signs).rstrip()
+        drawn = re.sub(r"[\dx]+", lambda found: painted(found[0], "31"), drawn) if color else drawn
+        lines.append(f"{name:<{width}}  {drawn}".rstrip())
+    several = max(matrix.sizes, default=1)
+    shared = f"\nRows with several nodes, up to {several}, show their lower quartile." if several > 1 else ""
+    return "\n".join([*lines, "", f"{_KEY}{shared}"]) + "\n"
+
+
+def _sign(part: float) -> str:
+    if isnan(part):
+        return " "
+    return "x" if part <= 0 else "·" if part >= _FINE else str(int(part * 10))

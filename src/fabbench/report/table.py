@@ -15,18 +15,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
 
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
 from fabbench.report.json_contract import to_json
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
-    from rich.segment import Segment
-    from rich.table import Table as Grid
-    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +36,8 @@ class Table:
     headline: str = ""
     align: str = ""
     notes: Sequence[str] = ()
-    keys: int = 0
-    """A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded."""
+    keys: int = 0  # A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded
+    ruled: bool = True  # Whether text has a line below the header; lists, which programs may read, have none
 
     def aligns(self) -> str:
         """Return one letter per column."""
@@ -55,16 +48,14 @@ class Table:
 class Overview:
     """A table with a name, and the same as plain data for JSON."""
 
-    name: str
-    """Its key in JSON."""
+    name: str  # Its key in JSON
     table: Table
     records: Sequence[Mapping[str, object]]
 
 
 # ---------------------------------------------------------------- CSV
 
-RAW_CSV = "raw-csv"
-"""The format without apostrophes, for everything that can write CSV."""
+RAW_CSV = "raw-csv"  # The format without apostrophes, for everything that can write CSV
 CSV_FORMATS = ("csv", RAW_CSV)
 
 _FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
@@ -178,102 +169,130 @@ def _grid(table: Table) -> str:
 
 # ---------------------------------------------------------------- terminals
 
-
-LONG = 1000
-"""Tables with more rows are not drawn by rich, which takes a millisecond per row."""
+LONG = 1000  # Tables with more rows are written in blocks, and neither folded nor aligned by their decimals
 _ROWS_PER_BLOCK = 512
+_GAP = 2
+_HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
+_LEAST = 8  # A column is not folded to less than this width
+_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
+
+BOLD = "1"
+_TONES = {
+    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good"), "good"),
+    **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
+    **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling"), "bad"),
+    **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
+    **dict.fromkeys(("truncated", "unproven", "undecided"), "doubt"),
+}
+_COLORS = {"good": "32", "bad": "31", "doubt": "33"}
+_WORDS = "|".join(_TONES)
+_VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")
+_STATED = lazy(  # a verdict where one is stated: before a colon or a bracket, after a colon, counted
+    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()|(?<=: )(?:{_WORDS})(?=, |[,.]?$)|(?<=\d )(?:{_WORDS})(?=[,. ]|$)"
+)
+
+
+def tone_of(text: str) -> str:
+    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`; empty: it is none."""
+    found = _VERDICT.match(text)
+    return _TONES[found[1]] if found else ""
+
+
+def painted(text: str, style: str) -> str:
+    """Return text in a style, such as `BOLD`, for a terminal that shows it."""
+    return f"\x1b[{style}m{text}\x1b[0m" if text else text
+
+
+def toned(text: str, *, everywhere: bool = False) -> str:
+    """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow."""
+    return (_VERDICT if everywhere else _STATED).sub(
+        lambda found: f"\x1b[{_COLORS[_TONES[found[0]]]}m{found[0]}\x1b[39m", text
+    )
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
-    """Write tables one after another. `color` requests color; the variable NO_COLOR still disables it.
-
-    Without `width` nothing is wrapped or cut. Every character is text: rich's markup in cells is ignored.
-    """
+    """Write tables one after another. `color` is for a terminal that shows it; without `width` nothing is folded."""
     return "".join(terminal_pieces(tables, color=color, width=width))
 
 
 def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> Iterator[str]:
-    """Write tables as `to_terminal` does, piece by piece. Rows of `LONG` tables are never wrapped."""
-    tables = list(tables)
-    if not color and width is None and not any(table.keys for table in tables):
-        yield from _plain_pieces(tables)
-        return
-    from rich.text import Text
-
-    out = io.StringIO()
-    terminal = console(out, color=color, width=width or 10_000)
-    separate = True
+    """Write tables as `to_terminal` does, piece by piece."""
     for index, table in enumerate(tables):
-        if index and separate:
-            terminal.print()
-        # The box for a terminal has a blank line below it.
-        separate = not (color and table.header and not table.notes)
-        if table.headline:
-            terminal.print(text_of(table.headline, style="bold"), soft_wrap=width is None)
-            terminal.print()
-        if table.title:
-            terminal.print(text_of(table.title, style="bold"), soft_wrap=width is None)
-        if table.header and len(table.rows) > LONG:
-            yield _drain(out)
-            yield from _long_grid(table, color=color)
-        elif table.header:
-            for part in split_to_width(align_decimals(table), terminal.width):
-                terminal.print(to_rich(part, color=color))
-        for note in table.notes:
-            whole = text_of(note, style="dim")
-            lines = whole.wrap(terminal, width - 2) if width else [whole]
-            marked = text_of("- ", style="dim") + Text("\n  ").join(lines)
-            terminal.print(marked, soft_wrap=width is None)
-    yield _drain(out)
-
-
-def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
-    """Write tables as rich draws them without color, but without rich, which is slow to load."""
-    for index, table in enumerate(tables):
-        above = [*([""] if index else []), *([table.headline, ""] if table.headline else [])]
-        above += [table.title] if table.title else []
-        if above:
-            yield "".join(f"{_cell_text(line).rstrip()}\n" for line in above)
+        lines = [""] if index else []
+        for text, everywhere in ((table.headline, True), (table.title, False)):
+            shown = folded(text, width) if text else []
+            lines += [painted(toned(line, everywhere=everywhere), BOLD) for line in shown] if color else shown
+            lines += [""] if text and everywhere else []
+        yield _joined(lines)
         if table.header:
-            short = len(table.rows) <= LONG
-            yield from _long_grid(align_decimals(table) if short else table, color=False)
-        if table.notes:
-            yield "".join(f"{_cell_text(f'- {note}').rstrip()}\n" for note in table.notes)
+            for part in split_to_width(table, width) if width and table.keys else [table]:
+                yield from grid_pieces(part, color=color, width=width)
+        notes = [line for note in table.notes for line in folded(f"- {note}", width, indent="  ")]
+        yield _joined(([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes))
 
 
-def _drain(out: io.StringIO) -> str:
-    text = out.getvalue()
-    out.seek(0)
-    out.truncate()
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+def _joined(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
-def to_rich(table: Table, *, color: bool) -> "Grid":
-    """Return the cells of a table for rich."""
-    from rich import box
-    from rich.table import Table as Grid
+def folded(text: str, width: int | None, *, indent: str = "", whole: bool = True) -> list[str]:
+    """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
+    line = _cell_text(text).rstrip()
+    if width is None or _cell_width(line) <= width:
+        return [line]
+    lines, rest = list[str](), line
+    while rest:
+        room = max(width - len(indent), _LEAST) if lines else width
+        end = len(rest) if _cell_width(rest) <= room else _fitting(rest, room, whole=whole)
+        lines.append((indent if lines else "") + rest[:end].rstrip())
+        rest = rest[end:].lstrip()
+    return lines
 
-    grid = Grid(box=box.SIMPLE_HEAD if color else box.ASCII2, pad_edge=not color)
-    widths = _widths(table) if table.keys else [None] * len(table.header)
-    for name, align, width in zip(table.header, table.aligns(), widths, strict=True):
-        side: JustifyMethod = "left" if align == "l" else "right"
-        grid.add_column(text_of(name), justify=side, overflow="fold", width=width)
-    for row in table.rows:
-        grid.add_row(*map(text_of, row))
-    return grid
+
+def _fitting(text: str, room: int, *, whole: bool) -> int:
+    """Return how many characters of a text fit: up to a blank, if there is one that is not its beginning."""
+    most = next((count for count in range(min(len(text), room), 0, -1) if _cell_width(text[:count]) <= room), 1)
+    blank = text.rfind(" ", 1, most + 1)
+    if blank > 0 and text[:blank].strip(" -"):
+        return blank
+    return most if not whole else (text + " ").index(" ", most)
 
 
-_GAP = 3
-"""Characters between two columns, with any box."""
-_HEAD = 14
-"""A header is folded to this width, unless its cells are wider."""
-_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
+def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
+    """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
+    table = align_decimals(table) if len(table.rows) <= LONG else table
+    aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
+    widths = _fitted(table, _widths(table, fold=fold is not None), fold)
+
+    def lines(cells: Sequence[str], style: str = "") -> Iterator[str]:
+        shown = [
+            folded(cell, room, whole=False) if fold else [_cell_text(cell)]
+            for cell, room in zip(cells, widths, strict=True)
+        ]
+        for number in range(max(map(len, shown), default=1)):
+            parts = []
+            for each, room, align in zip(shown, widths, aligns, strict=True):
+                text = each[number] if number < len(each) else ""
+                blank = " " * (room - _cell_width(text))
+                text = (painted(text, style) if style else _toned_cell(text)) if color else text
+                parts.append(text + blank if align == "l" else blank + text)
+            yield (" " * _GAP).join(parts).rstrip()
+
+    rule = [chr(0x2500) * (sum(widths) + _GAP * (len(widths) - 1))] if table.ruled else []
+    yield _joined([*lines(table.header, BOLD), *rule])
+    for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
+        yield _joined(line for row in table.rows[start : start + _ROWS_PER_BLOCK] for line in lines(row))
+
+
+def _toned_cell(text: str) -> str:
+    found = _VERDICT.match(text, len(text) - len(text.lstrip()))
+    return toned(text[: found.end()], everywhere=True) + text[found.end() :] if found else text
 
 
 def align_decimals(table: Table) -> Table:
     """Pad the cells of columns aligned by their decimal points."""
     aligns = table.aligns()
-    if "d" not in aligns:
+    if "d" not in aligns or not table.rows:
         return table
     columns = zip(zip(*table.rows, strict=True), aligns, strict=False)
     padded = (_padded(column) if align == "d" else column for column, align in columns)
@@ -294,63 +313,48 @@ def _padded(cells: Sequence[str]) -> Sequence[str]:
 
 def split_to_width(table: Table, width: int) -> Iterator[Table]:
     """Yield a table in as many parts as it takes to fit into `width`, each with the `keys` columns."""
-    widths = _widths(table) if table.keys else []
-    keys = list(range(table.keys))
-    room = width - sum(widths[: table.keys]) - _GAP * table.keys - 1
+    widths, keys = _widths(align_decimals(table), fold=True), list(range(table.keys))
+    room = width - sum(widths[: table.keys]) - _GAP * (table.keys - 1)
     part: list[int] = []
     for index in range(table.keys, len(widths)):
-        taken = sum(widths[each] + _GAP for each in [*part, index])
-        if part and taken > room:
-            yield _columns_of(table, [*keys, *part])
+        if part and sum(widths[each] + _GAP for each in [*part, index]) > room:
+            yield columns_of(table, [*keys, *part])
             part = []
         part.append(index)
-    yield _columns_of(table, [*keys, *part]) if keys else table
+    yield columns_of(table, [*keys, *part])
 
 
-def _widths(table: Table) -> list[int]:
-    """Return the width of each column, with its header folded if that is wider than its cells."""
-    from rich.cells import cell_len
-
-    widths = []
-    for index, name in enumerate(table.header):
-        body = max((cell_len(unbroken(row[index])) for row in table.rows), default=0)
-        widths.append(max(body, min(cell_len(unbroken(name)), _HEAD)))
+def _widths(table: Table, *, fold: bool) -> list[int]:
+    """Return the width of each column; with `fold`, its header is folded if it is wider than its cells."""
+    heads = [_cell_width(_cell_text(name)) for name in table.header]
+    widths = [min(head, _HEAD) if fold else head for head in heads]
+    for row in table.rows:
+        widths = [max(width, _cell_width(_cell_text(cell))) for width, cell in zip(widths, row, strict=True)]
     return widths
 
 
-def _columns_of(table: Table, indices: Sequence[int]) -> Table:
+def _fitted(table: Table, widths: list[int], most: int | None) -> list[int]:
+    """Narrow the widest columns until all fit: at first not below their words, then to `_LEAST`."""
+    wide = sum(widths) + _GAP * (len(widths) - 1) - (most or 0)
+    if most is None or wide <= 0:
+        return widths
+    columns = zip(table.header, *table.rows, strict=True)
+    words = [max(_LEAST, *(len(word) for cell in column for word in cell.split())) for column in columns]
+    for least in ([min(word, _HEAD) for word in words], [_LEAST] * len(widths)):
+        while wide > 0 and any(width > room for width, room in zip(widths, least, strict=True)):
+            at = max(range(len(widths)), key=lambda each: (widths[each] > least[each], widths[each]))
+            widths[at], wide = widths[at] - 1, wide - 1
+    return widths
+
+
+def columns_of(table: Table, indices: Sequence[int]) -> Table:
+    """Return some columns of a table."""
     return replace(
         table,
         header=[table.header[index] for index in indices],
         rows=[[row[index] for index in indices] for row in table.rows],
         align="".join(table.aligns()[index] for index in indices),
     )
-
-
-def _long_grid(table: Table, *, color: bool) -> Iterator[str]:
-    """Write a grid like rich's, in blocks. Iterates over the rows twice: first for widths."""
-    aligns, widths = table.aligns(), list(map(_cell_width, map(_cell_text, table.header)))
-    for row in table.rows:
-        widths = [max(width, _cell_width(_cell_text(cell))) for width, cell in zip(widths, row, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = []
-        for cell, width, align in zip(map(_cell_text, cells), widths, aligns, strict=True):
-            blank = " " * (width - _cell_width(cell))
-            padded.append(cell + blank if align == "l" else blank + cell)
-        return f" {'   '.join(padded)}".rstrip() if color else f"| {' | '.join(padded)} |"
-
-    if color:
-        above, below = "\n", "\n"
-        rule = f" {chr(0x2500) * (sum(widths) + 3 * len(widths) - 3)}"
-    else:
-        rule = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
-        above = below = f"{rule}\n"
-    yield f"{above}{line(table.header)}\n{rule}\n"
-    for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
-        block = [line(row) for row in table.rows[start : start + _ROWS_PER_BLOCK]]
-        yield "\n".join(block) + "\n"
-    yield below
 
 
 def _cell_text(text: str) -> str:
@@ -363,30 +367,6 @@ def _cell_width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
-
-
-def text_of(text: str, *, style: str = "") -> "Text":
-    """Return text for rich, on one line."""
-    from rich.text import Text
-
-    return Text(unbroken(text), style=style)
-
-
-def console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> "Console":
-    """Return a rich console that passes only styles and the moves of a live view to a terminal.
-
-    All printed text is made printable, whatever its source. `color` None: color if `file` is a terminal.
-    """
-    from rich.console import Console
-
-    class TextConsole(Console):
-        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
-            for segment in super().render(renderable, options):
-                plain = segment.text if segment.control else printable(segment.text)
-                yield segment if plain == segment.text else segment._replace(text=plain)
-
-    settings: dict[str, Any] = {} if width is None else {"width": width}
-    return TextConsole(file=file, force_terminal=color, highlight=False, emoji=False, markup=False, **settings)
 
 
 # ---------------------------------------------------------------- results

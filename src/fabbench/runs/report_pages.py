@@ -12,8 +12,8 @@ from fabbench.benchmarks import benchmarks
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
-from fabbench.report.heat_map import MAX_SVG_ROWS
 from fabbench.report.page import RunPage, RunSection, run_section
+from fabbench.report.svg import MAX_ROWS
 from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
@@ -30,12 +30,11 @@ from fabbench.sweep.values import SweepResult
 def sweep_page(run: StoredRun) -> RunPage:
     """Return the page of a sweep in a report. Raise MachineError if the sweep cannot be read."""
     sweep = stored_sweep(run.path)
-    document = sweep.document
     outcomes = Counter(each.outcome for each in sweep.tests)
     return RunPage(
         id=run.id,
         name=run.name,
-        about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {document.fabric}",
+        about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {sweep.document.fabric}",
         created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in outcomes.items()) or "none",
         damage=[*run.damage, *sweep.damage],
@@ -51,7 +50,7 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
     report = sweep_report(
-        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_SVG_ROWS
+        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_ROWS
     )
     return replace(report, unfinished=left)
 
@@ -82,8 +81,7 @@ class StoredSection(NamedTuple):
     section: RunSection
     path: Path
     damage: Sequence[str]
-    measured: bool
-    """Whether the run has any log."""
+    measured: bool  # any log
 
 
 def stored_sections(
@@ -114,5 +112,4 @@ def _section(metric: str | None, sizes: range | None, path: Path, number: int, *
         page = sweep_page(run)
         return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
     section = run_section(run_page(run, metric, sizes, brief=brief), number)
-    measured = any(execution.logs for execution in run.executions)
-    return StoredSection(section, path, run.damage, measured)
+    return StoredSection(section, path, run.damage, any(execution.logs for execution in run.executions))

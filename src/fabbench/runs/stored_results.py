@@ -62,7 +62,7 @@ def run_page(
     run: StoredRun, metric: str | None = None, sizes: range | None = None, *, brief: bool = False
 ) -> "RunPage":
     """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
-    from fabbench.report.page import RunPage
+    from fabbench.report.page import RunPage, hardware_of
 
     columns, damage = columns_within(stored_columns(run), sizes), list(run.damage)
     comparisons: list[Comparison] = []
@@ -84,6 +84,7 @@ def run_page(
         comparisons=comparisons,
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
+        hardware=hardware_of(_hosts(run)),
         command=run.command_line,
         programs=_programs(run),
     )
@@ -95,8 +96,8 @@ def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None, siz
 
     columns = columns_within(load(*inputs, store=store), sizes)
     comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
-    page = comparison_page(comparisons[0])
-    return replace(page, comparisons=comparisons, nodes=list(_versions(comparisons[0].columns)))
+    nodes = list(_versions(comparisons[0].columns))
+    return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
@@ -115,11 +116,13 @@ def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool =
     return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
 
 
+def _hosts(run: StoredRun) -> list[Mapping[str, Any]]:
+    known = run.document.get("hosts")
+    return [host for host in known if isinstance(host, dict)] if isinstance(known, list) else []
+
+
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    listed_hosts = run.document.get("hosts")
-    known = listed_hosts if isinstance(listed_hosts, list) else []
-    hosts = [_node(host) for host in known if isinstance(host, dict)]
-    if hosts:
+    if hosts := list(map(_node, _hosts(run))):
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)

@@ -6,10 +6,9 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from fabbench.analysis.compare import compare
-from fabbench.report.page import RunPage, page_of, run_section
-from fabbench.report.plot import Plot, PlotLine
+from fabbench.report.page import RunPage, comparison_page, page_of, run_section
 from fabbench.report.plots import left_out, plots
-from fabbench.report.svg import KINDS, to_svg, to_svg_file
+from fabbench.report.svg import KINDS, Plot, PlotLine, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
 from tests.support.pages import EFA, HOSTILE, TCP, Page, page
 
@@ -63,7 +62,7 @@ def points(svg: str) -> list[list[tuple[float, float]]]:
     root = ET.fromstring(svg)
     lines = [each for each in root.iter() if each.tag.endswith("polyline")]
     pairs = [[tuple(map(float, pair.split(","))) for pair in each.attrib["points"].split()] for each in lines]
-    return [[(x, y) for x, y in line] for line in pairs]
+    return [[(x, y) for x, y in line] for line in pairs if len({*line}) > 1]  # the others are marks of labels
 
 
 def test_both_axes_are_logarithmic() -> None:
@@ -94,6 +93,8 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
     (plot,) = plots(comparison)
     assert [len(line.points) for line in plot.lines] == [2, 1]
     assert left_out(comparison, 0) == ["1 zero value of TCP not plotted."]
+    some = compare([column("a", log([(KB, 0), (MB, 1e9)]), log([(KB, 3e7), (MB, 1e9)]), log([(KB, 2e7), (MB, 1e9)]))])
+    assert left_out(some, 0) == []  # one of its repeats is 0, the median is not
 
 
 def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
@@ -116,16 +117,21 @@ TCP_ON_P4D = rates("TCP", [(MB, 1), (2 * GB, 4)], **P4D, transport="socket")
 
 def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
     (plot,) = plots(compare([EFA_ON_P4D, TCP_ON_P4D]))
-    assert [(each.label, each.value, each.kind) for each in plot.ceilings] == [
-        ("ceiling of the NICs, 93.75 GB/s", 93.75, None)  # of both: one line
-    ]
-    assert [(each.label, each.size, each.low, each.high, each.kind) for each in plot.published] == [
-        ("EFA: published, 77.35 to 77.9 GB/s at 2 GB", 2 * GB, 77.35, 77.9, 0),
-        ("TCP: published, 4.13 to 8.2 GB/s at 2 GB", 2 * GB, 4.13, 8.2, 1),
+    assert [(each.value, each.kind) for each in plot.ceilings] == [(93.75, None)]  # of both: one line
+    assert [(each.size, each.low, each.high, each.kind) for each in plot.published] == [
+        (2 * GB, 77.35, 77.9, 0),
+        (2 * GB, 4.13, 8.2, 1),
     ]
     assert "EFA: normal: 77 GB/s at 2 GB, 82 % of the ceiling" in plot.description
     drawn = ET.fromstring(to_svg(plot))
-    kinds = [each.attrib["class"] for each in drawn.iter() if each.tag == "path"]
-    assert [kind for kind in kinds if kind not in {"grid", "even"}] == [
-        *("ceiling all", "published c0", "published c1")
-    ]
+    kinds = [each.attrib.get("class") for each in drawn.iter("path")]
+    assert [kind for kind in kinds if kind not in {None, "grid"}] == [
+        "ceiling call",
+        "published c0",
+        "published c1",
+    ] * 2
+    texts = {each.text for each in drawn.iter("text")}
+    assert {"ceiling 93.75", "published 77.35–77.9", "published 4.13–8.2", "EFA 77", "2 GB: EFA 77, TCP 4"} < texts
+    head = Page(written([comparison_page(compare([EFA_ON_P4D, TCP_ON_P4D]))])).text
+    assert re.search(r"busbw at 2 GB\s*77\s+GB/s\s*EFA, 19.3x TCP .*of the NICs' ceiling\s*82\s+%", head, re.DOTALL)
+    assert "2 × p4d.24xlarge, 8 × A100, 4 NICs" in head

@@ -46,6 +46,19 @@ def two_metrics(label: str, time: float) -> Column:
     return column(label, late, wide)
 
 
+def test_three_tables_begin_with_a_summary_at_the_largest_size() -> None:
+    kinds = [("float", 2.0), ("half", 3.0), ("double", 4.0)]
+    new, old = (
+        column(name, *(log([(KB, 1e9), (GB, times * rate * 1e9)], labels={"dtype": kind}) for kind, rate in kinds))
+        for name, times in (("new", 2), ("old", 1))
+    )
+    summary = comparison_tables.tables_of_comparison(compare([new, old]), terminal=True)[0]
+    assert summary.title == "Summary"
+    assert summary.rows[1] == ["half busbw", "1 GB", "6 GB/s", "3 GB/s", "2.0x"]
+    few = compare([rates("new", [(GB, 2)]), rates("old", [(GB, 1)])])
+    assert comparison_tables.tables_of_comparison(few)[0].title == ""
+
+
 def test_json_and_csv_are_complete() -> None:
     comparison = compare(COLUMNS)
     made = json.loads(render_comparison(comparison, "json"))
@@ -53,14 +66,6 @@ def test_json_and_csv_are_complete() -> None:
     assert len(made["rows"]) == len(rows) == 2 * 29
     assert {*made["rows"][0]} == {*rows[0]} == {*comparison_tables.HEADER}
     assert made["rows"][-2]["ratio"] == float(rows[-2]["ratio"]) == pytest.approx(77.35 / 4.13)
-
-
-def test_a_bar_in_a_label_stays_in_its_cell() -> None:
-    text = render_comparison(compare([rates("a|b", [(8, 2)]), rates("c\\|d", [(8, 1)])]))
-    header = text.splitlines()[2]
-    assert "busbw a\\|b (GB/s)" in header
-    assert "busbw c\\\\&#124;d (GB/s)" in header
-    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", header)) == 5
 
 
 cell_text = st.text(alphabet=st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20)
@@ -94,16 +99,6 @@ def test_no_format_shows_a_number_that_cannot_be_trusted(form: str) -> None:
 
 
 # ---------------------------------------------------------------- terminal
-
-TABLE = Table(title="A [bold]title[/]", header=["name", "n"], rows=[["[red]x", "1"]], align="lr", notes=["So."])
-
-
-def test_colour_for_a_terminal_unless_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[1m" in to_terminal([TABLE], color=True, width=60)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not re.search(r"\x1b\[[0-9;]*3\dm", to_terminal([TABLE], color=True, width=60))
 
 
 def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> None:

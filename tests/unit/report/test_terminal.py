@@ -1,13 +1,17 @@
 """Comparisons on a terminal of 80 columns."""
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from fabbench.analysis.compare import Column, compare
+from fabbench.analysis.gate import check
+from fabbench.cli.terminal import print_comparison, safe_streams
 from fabbench.model.log import Point
+from fabbench.plan.gates import parse_gate
 from fabbench.report import render_comparison
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
@@ -26,7 +30,7 @@ def drawn(columns: list[Column], width: int = 80) -> list[str]:
 
 def table_of(lines: list[str]) -> list[str]:
     """Return the rows of the first table."""
-    start = next(index for index, line in enumerate(lines) if line.startswith(" ──")) + 1
+    start = next(index for index, line in enumerate(lines) if line.startswith("──")) + 1
     return lines[start : lines.index("", start)]
 
 
@@ -44,7 +48,7 @@ def test_the_published_table_has_its_headline_first_and_its_points_below_each_ot
     ]
     rows = table_of(lines)
     assert rows[-1].split() == ["2", "GB", "77.35", "4.13", "18.7x"]
-    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {(13, 20, 31)}
+    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {(11, 17, 27)}
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -71,7 +75,27 @@ def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
     assert "| ≤ 64 B       |   9.00–9.50 us | 19.25–20.00 us |        - |" in text
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, plain: bool
+) -> None:
+    for name, value in (("COLUMNS", "80"), ("LINES", "24"), ("NO_COLOR", "1" if plain else "")):
+        monkeypatch.setenv(name, value)
+    comparison = compare([rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))])
+    verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with safe_streams():
+        print_comparison(comparison, "terminal", verdict=verdict)
+    lines = capsys.readouterr().out.splitlines()
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines)).splitlines()
+    assert text[0] == text[-2] != text[-1]  # a headline of two lines
+    assert max(map(len, text)) <= 80
+    colors = {match[2]: match[1] for line in lines for match in re.finditer(r"\x1b\[(3\d)m(\w+)\x1b\[39m", line)}
+    assert colors == ({} if plain else {"faster": "32", "failed": "31", "passed": "32"})
+    assert (lines == text) == plain
+
+
 def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
     text = render_comparison(compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal")
     assert "\x1b" not in text
-    assert "1 KB |" in text
+    assert "\n1 KB  " in text

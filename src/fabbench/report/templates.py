@@ -1,0 +1,37 @@
+"""Pages and pictures from the templates of this package: all text in them is escaped, whatever its origin."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fabbench.model.messages import printable
+from fabbench.report.table import tone_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
+
+
+@cache
+def template(name: str) -> "Template":
+    """Return a template; a value that is not there is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = PackageLoader("fabbench.report")
+    made = Environment(autoescape=True, finalize=_shown, undefined=StrictUndefined, loader=loader, **settings)
+    made.filters["tone"] = tone_of
+    return made.get_template(name)
+
+
+def _shown(value: object) -> object:
+    """Make text printable, and round coordinates; what a template has written stays."""
+    if type(value) is float:
+        return f"{round(value, 1):g}"
+    return printable(value) if type(value) is str else value
+
+
+def rendered(name: str, /, **values: object) -> "Markup":
+    """Return what a template makes of values."""
+    from markupsafe import Markup
+
+    return Markup(template(name).render(**values))  # noqa: S704 - escaped by the template
