@@ -15,7 +15,7 @@ from fabbench.config.sections import ABOUT, Config, Defaults
 from fabbench.evidence.known_errors import matching_errors
 from fabbench.launchers import options_of_launchers
 from fabbench.model.hosts import options_of
-from fabbench.model.options import Option, declared
+from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant
 
 TARGET = Path(__file__).with_name("cli.md")
@@ -215,7 +215,7 @@ def _signature(option: click.Option) -> str:
         return names
     if isinstance(option.type, click.Choice):
         return f"{names} {option.metavar or '|'.join(map(str, option.type.choices))}"
-    return f"{names} {option.metavar or option.type.name.upper()}"
+    return f"{names}{'=' if names.startswith(RARE) else ' '}{option.metavar or option.type.name.upper()}"
 
 
 def _notes(option: click.Option) -> str:

@@ -9,12 +9,12 @@ from fabbench.cli.help_sections import SectionedCommand
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import ALIASES
 from fabbench.model.messages import REDACTED
+from fabbench.model.plugins import ALIASES
 
 _FILES = "fabbench.hostfile"
 _FOR_SSH = "fabbench.host"
-_WORDS = "fabbench.words"
+WORDS = "fabbench.words"
 _FLAGS = ("--host", "--hostfile")
 
 
@@ -25,12 +25,12 @@ class HostsCommand(SectionedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = args[: args.index("--")] if "--" in args else args
         ctx.meta[_FOR_SSH] = any(word.partition("=")[0] in _FLAGS for word in words)
-        ctx.meta.setdefault(_WORDS, tuple(args))
+        ctx.meta.setdefault(WORDS, tuple(args))
         return super().parse_args(ctx, args)
 
     @override
     def chosen_launcher(self, ctx: click.Context) -> str:
-        words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
+        words: tuple[str, ...] = ctx.meta.get(WORDS, ())
         for word, following in zip(words, (*words[1:], ""), strict=True):
             flag, equals, value = word.partition("=")
             if flag in {"--on", "--as"}:
@@ -48,8 +48,8 @@ def hostfile_option() -> click.Option:
         multiple=True,
         expose_value=False,
         callback=_read,
-        help="Use the hosts in FILE, one per line, as Open MPI and MPICH read it. Slot counts are "
-        "ignored: there is one rank per GPU; see --gpus.",
+        help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
+        "per GPU; see --gpus.",
     )
 
 
@@ -67,14 +67,9 @@ def _hosts(file: Path) -> tuple[str, ...]:
         raise RequestError(f"{file} is not a host file: {error}.") from None
 
 
-def keep_words(ctx: click.Context, args: Sequence[str]) -> None:
-    """Keep the words of the command line as they were typed."""
-    ctx.meta[_WORDS] = tuple(args)
-
-
 def command_line(ctx: click.Context) -> tuple[str, ...]:
     """Return the words of the command line."""
-    return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(_WORDS, ()))
+    return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ()))
 
 
 def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 from fabbench.model.patterns import lazy
 
+RARE = "--set "
+"""Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
 LONGEST_QUOTE = 300
 """Characters of a line that a finding shows."""
 
@@ -42,6 +44,18 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     """Write names with commas: all of a few, else the first `limit` and how many more."""
     more = len(names) - limit
     return f"{', '.join(names[:limit])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """Return the name closest to a text; empty: none is close."""
+    import difflib  # not needed for correct names
+
+    return next(iter(difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.6)), "")
+
+
+def did_you_mean(name: str) -> str:
+    """Return `` Did you mean NAME?``; empty for no name."""
+    return f" Did you mean {name}?" if name else ""
 
 
 def counted(number: int, noun: str) -> str:
