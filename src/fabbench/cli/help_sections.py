@@ -11,16 +11,23 @@ import click
 from fabbench.cli.suggestions import merged_settings
 from fabbench.model.compat import override
 from fabbench.model.messages import RARE
+from fabbench.model.plugins import ALIASES
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
+WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
 BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
 _SET = "Set with --set KEY=VALUE"
 _ORDER = (BENCHMARK, MEASURED, WHERE)  # Sections that come first; those of launchers follow, then the last ones
 _LAST = (RESULTS, OUTPUT, _SET)
 _OF_LAUNCHERS: Mapping[str, str] = {
     **dict.fromkeys(("kubernetes", "mpijob", "kubernetes mpijob"), "Kubernetes"),
-    "slurm": "Slurm", "skypilot": "SkyPilot", "modal": "Modal", "ssh": "ssh", "slurm ssh": "ssh", "local": "Local",
+    "slurm": "Slurm",
+    "skypilot": "SkyPilot",
+    "modal": "Modal",
+    "ssh": "ssh",
+    "slurm ssh": "ssh",
+    "local": "Local",
     "kubernetes mpijob skypilot": "Pods (Kubernetes, SkyPilot)",
 }
 """The launchers that share an option → its section."""
@@ -75,18 +82,36 @@ class SectionedCommand(click.Command):
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta.setdefault(WORDS, tuple(args))
         return super().parse_args(ctx, merged_settings(args))
-
-    def chosen_launcher(self, ctx: click.Context) -> str:
-        """Return the launcher or format that the command line names; empty: none."""
-        del ctx
-        return ""
 
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, records in _sections(ctx).items():
             with formatter.section(section):
                 formatter.write_dl(records)
+
+
+def _own_words(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words of the command line that are not for the benchmark's program."""
+    words: tuple[str, ...] = ctx.meta.get(WORDS, ())
+    return words[: words.index("--") if "--" in words else None]
+
+
+def named_for_ssh(ctx: click.Context) -> bool:
+    """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
+    return any(word.partition("=")[0] in {"--host", "--hostfile"} for word in _own_words(ctx))
+
+
+def _chosen_launcher(ctx: click.Context) -> str:
+    """Return the launcher or format that the command line names; empty: none."""
+    words = _own_words(ctx)
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        flag, equals, value = word.partition("=")
+        if flag in {"--on", "--as"}:
+            name = value if equals else following
+            return ALIASES.get(name, name)
+    return "ssh" if named_for_ssh(ctx) else ""
 
 
 def _complete_keys(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -98,18 +123,17 @@ def _complete_keys(ctx: click.Context, parameter: click.Parameter, incomplete: s
 def _sections(ctx: click.Context, *, short: bool = False) -> dict[str, list[tuple[str, str]]]:
     """Return the records of a command's options by section, in order; `short`: the common ones."""
     command = ctx.command
-    launcher = command.chosen_launcher(ctx) if short and isinstance(command, SectionedCommand) else ""
+    launcher = _chosen_launcher(ctx) if short else ""
     records: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
         section = _section(command, param)
         if record is not None and (not short or _is_common(command, param, section, launcher)):
-            records.setdefault(section, []).append((_flags(param, record[0]), record[1]))
+            flags, about = record
+            if section == _SET:
+                flags = flags.removeprefix(RARE).replace(" ", "=", 1)
+            records.setdefault(section, []).append((flags, about))
     return {section: records[section] for section in sorted(records, key=_rank)}
-
-
-def _flags(param: click.Parameter, text: str) -> str:
-    return text.removeprefix(RARE).replace(" ", "=", 1) if param.opts[0].startswith(RARE) else text
 
 
 def _section(command: click.Command, param: click.Parameter) -> str:
@@ -176,14 +200,8 @@ def short_help(ctx: click.Context) -> str:
 
 def _lines(records: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Yield a line for each option: its flags, and the beginning of what it means."""
-    flags = [_shorter(flag) for flag, _ in records]
+    flags = [re.sub(r" \[.{20,}", " NAME", flag) for flag, _ in records]  # not many words
     column = max(map(len, flags))
     for flag, (_, about) in zip(flags, records, strict=True):
         sentence = re.sub(r"^On [\w, ]+: ", "", about).partition(". ")[0].partition(" [")[0].removesuffix(".")
         yield f"  {flag:{column}}  {textwrap.shorten(sentence, width - column - 4, placeholder=' …')}"
-
-
-def _shorter(flag: str) -> str:
-    """Return an option without the words that its value may be, where these are many."""
-    names, bracket, words = flag.partition(" [")
-    return f"{names} NAME" if bracket and len(words) > 20 else flag

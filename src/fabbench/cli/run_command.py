@@ -26,8 +26,8 @@ from fabbench.cli.click_options import (
     with_launcher_options,
 )
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.help_sections import BENCHMARK, sections_of_launchers
-from fabbench.cli.host_options import WORDS, HostsCommand, command_line, named_for_ssh
+from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
+from fabbench.cli.host_options import command_line
 from fabbench.cli.output import COMPARED, result_options
 from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
@@ -55,7 +55,7 @@ CONFIGURATION_FLAGS = (
 )
 
 
-class TargetCommand(HostsCommand):
+class TargetCommand(SectionedCommand):
     """A command about one target: its own options come after those of launchers that it `selects`."""
 
     def __init__(
@@ -68,7 +68,7 @@ class TargetCommand(HostsCommand):
         super().__init__(name, params=[config_option(), on, *launcher_options(launchers, selects), *params], **more)
 
 
-class RunCommand(HostsCommand):
+class RunCommand(SectionedCommand):
     """A command of ``fabbench run``: options of all benchmarks and launchers, and the benchmark's own.
 
     Configurations keep the order in which they are written. What goes after ``--`` is for the benchmark.
