@@ -66,7 +66,7 @@ class RunOptions:
     name: str = option(Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset="")
     gates: tuple[str, ...] = option(
         Text("a gate", "GATE"),
-        "Fail (exit 1) unless this holds for the first configuration. METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
+        "Fail (exit 1) unless this holds. For the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
         ">=LIMIT or <=LIMIT. Can be given several times.",
         "--gate",
         many=tuple,

@@ -45,8 +45,7 @@ _COMMON = frozenset({
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
-_RARE = frozenset({"quiet", "verbose", "debug", "version", "raw_csv", "store", "exit_zero"})
-"""Those of other commands that it leaves out."""
+_RARE = frozenset({"quiet", "verbose", "debug", "version", "raw_csv", "store", "exit_zero"})  # Left out of others
 
 
 def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
@@ -192,16 +191,18 @@ def short_help(ctx: click.Context) -> str:
     if isinstance(command, click.Group):
         command.format_commands(ctx, formatter)
     for section, records in _sections(ctx, short=True).items():
-        formatter.write(f"\n{section}:\n")
-        formatter.write("".join(f"{line}\n" for line in _lines(records, formatter.width)))
+        formatter.write("\n".join((f"\n{section}:", *_lines(records, formatter.width), "")))
     formatter.write(f"\n{ctx.command_path} --help shows all options.")
     return formatter.getvalue()
 
 
 def _lines(records: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Yield a line for each option: its flags, and the beginning of what it means."""
-    flags = [re.sub(r" \[.{20,}", " NAME", flag) for flag, _ in records]  # not many words
+    split = [flag.partition(" [") for flag, _ in records]  # its value may be one of many words
+    flags = [f"{name} NAME" if len(words) > 20 else name + bracket + words for name, bracket, words in split]
     column = max(map(len, flags))
-    for flag, (_, about) in zip(flags, records, strict=True):
-        sentence = re.sub(r"^On [\w, ]+: ", "", about).partition(". ")[0].partition(" [")[0].removesuffix(".")
-        yield f"  {flag:{column}}  {textwrap.shorten(sentence, width - column - 4, placeholder=' …')}"
+    for (_, _, words), flag, (_, about) in zip(split, flags, records, strict=True):
+        text = re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about)
+        text += f": {words[:-1].replace('|', ', ')}" if len(words) > 20 else ""
+        text = textwrap.shorten(text, width - column - 4, placeholder=" …", break_on_hyphens=False)
+        yield f"  {flag:{column}}  {text}"

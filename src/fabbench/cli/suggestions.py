@@ -28,15 +28,14 @@ def meant(text: str, known: Iterable[str]) -> str:
 
 def merged_settings(words: Sequence[str]) -> list[str]:
     """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option."""
+    end = words.index("--") if "--" in words else len(words)
     merged: list[str] = []
-    ended = False
-    for word in words:
-        ended = ended or word == "--"
-        if not ended and merged[-1:] == ["--set"]:
+    for word in words[:end]:
+        if merged[-1:] == ["--set"]:
             merged[-1] += f" {word}"
         else:
-            merged.append(word if ended or not word.startswith("--set=") else RARE + word.removeprefix("--set="))
-    return merged
+            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else word)
+    return [*merged, *words[end:]]
 
 
 @contextlib.contextmanager
