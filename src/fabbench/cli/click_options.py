@@ -1,7 +1,7 @@
 """Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,7 @@ from fabbench.cli.suggestions import meant
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target, options_of
-from fabbench.model.messages import RARE, did_you_mean
+from fabbench.model.messages import did_you_mean
 from fabbench.model.option_types import Flag, Type
 from fabbench.model.options import LauncherOptions, Option, declared
 
@@ -194,11 +194,3 @@ def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> R
     return RequestError(
         f"{long} has no effect with {chosen}.", hint=f"It works with {flag} {', '.join(sorted(works))}."
     )
-
-
-def long_names(parameters: Iterable[click.Parameter]) -> Iterator[tuple[str, str]]:
-    """Yield the word of each option in `defaults.run` (`Option.word`), and the name of its value."""
-    for each in parameters:
-        if isinstance(each, click.Option) and each.expose_value and each.name:
-            long = next((flag for flag in each.opts if flag.startswith("--")), "--")
-            yield long.removeprefix(RARE).removeprefix("--"), each.name

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli.ci import JUNIT
-from fabbench.cli.click_options import long_names
 from fabbench.cli.output import COMPARED
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.messages import RARE
 from fabbench.model.option_types import FABRIC, File, Flag, PassedEnvironment, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, latest, option
 
@@ -126,7 +126,9 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
     defaults = config.defaults
     shared: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
     values = {name: value for name, value in shared.items() if value} | dict(defaults.run.get(benchmark, {}))
-    return {key: values[name] for name, key in long_names(command.params) if name in values}
+    options = [each for each in command.params if isinstance(each, click.Option) and each.expose_value]
+    words = {each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options}
+    return {name: values[word] for name, word in words.items() if name and word in values}
 
 
 class CommandOptions(Mapping[str, Mapping[str, Option]]):
