@@ -88,12 +88,11 @@ _debug_help = "Write each action to FILE, one per line with its time. Secrets ar
 
 def verbosity_options() -> list[click.Parameter]:
     """Return the three options."""
-    flag = partial(click.Option, is_flag=True, expose_value=False)
-    kind = click.Path(path_type=Path)
+    made, kind = partial(click.Option, expose_value=False), click.Path(path_type=Path)
     return [
-        flag(["-q", "--quiet"], callback=_quiet, help=_quiet_help),
-        flag(["-v", "--verbose"], callback=_verbose, help=_verbose_help),
-        click.Option(["--debug"], type=kind, metavar="FILE", expose_value=False, callback=_debug, help=_debug_help),
+        made(["-q", "--quiet"], is_flag=True, callback=_quiet, help=_quiet_help),
+        made(["-v", "--verbose"], is_flag=True, callback=_verbose, help=_verbose_help),
+        made(["--debug", "log"], type=kind, metavar="FILE", callback=_debug, help=_debug_help),
     ]
 
 
