@@ -18,7 +18,7 @@ from fabbench.evidence.known_errors import BY_CODE, KnownError
 from fabbench.launchers import options_of_launchers
 from fabbench.model.hosts import options_of
 from fabbench.model.log import METRICS
-from fabbench.model.options import Option, declared
+from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant
 from fabbench.model.units import format_size
 
@@ -221,7 +221,7 @@ def _signature(option: click.Option) -> str:
         return names
     if isinstance(option.type, click.Choice):
         return f"{names} {option.metavar or '|'.join(map(str, option.type.choices))}"
-    return f"{names} {option.metavar or option.type.name.upper()}"
+    return f"{names}{'=' if names.startswith(RARE) else ' '}{option.metavar or option.type.name.upper()}"
 
 
 def _notes(option: click.Option) -> str:

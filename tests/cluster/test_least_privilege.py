@@ -13,7 +13,7 @@ from tests.support.kubernetes_runs import SIZES, Client, rules
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-USER = ("--image", NO_SSHD, "--run-as-user", "1000")
+USER = ("--image", NO_SSHD, "--set", "run-as-user=1000")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_pod_security_admits_sockets(client: Client, level: str, more: Sequence[
 
 
 RDMA = r"IPC_LOCK(.|\n)*\nHint: RDMA needs IPC_LOCK"
-ROOT = r"runAsNonRoot(.|\n)*\nHint: Pass --run-as-user "
+ROOT = r"runAsNonRoot(.|\n)*\nHint: Pass --set run-as-user="
 
 
 @pytest.mark.parametrize(

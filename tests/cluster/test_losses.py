@@ -14,7 +14,7 @@ from tests.support.kubernetes_runs import SIZES, Client, RunningCommand
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-SOON = ("--lost-after", "8")
+SOON = ("--set", "lost-after=8")
 WHERE = "jsonpath={.spec.nodeName}"
 
 
@@ -73,7 +73,7 @@ def comes_back(run: RunningCommand, node: Node) -> int:
 def test_the_api_server_is_gone_for_good(client: Client) -> None:
     """fabbench ends by itself, and says what it could not do; the pods end by themselves."""
     with client.nothing_left():
-        with client.midway(argv=client.short_lease("--lost-after", "8")) as run:
+        with client.midway(argv=client.short_lease("--set", "lost-after=8")) as run:
             client.cluster.api_stop()
             assert run.ends() == 3, run.err
         assert some_rows(client)

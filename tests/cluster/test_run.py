@@ -154,13 +154,13 @@ def test_tainted_nodes_are_taken_where_pods_tolerate_it(client: Client) -> None:
     taint = "team=bench:NoSchedule"
     secret = ("--docker-server=localhost", "--docker-username=a", "--docker-password=b")
     client.kubectl("create", "secret", "docker-registry", "regcred", *secret)
-    more = ("--label", "queue=q", "--annotation", "note=a b", "--node-selector", "kubernetes.io/os=linux")
+    more = ("--pod-label", "queue=q", "--set", "annotations=note=a b", "--node-selector", "kubernetes.io/os=linux")
     try:
         client.kubectl("taint", "nodes", *nodes, taint)
         done = client.call(client.nccl())
         assert (done.returncode, f"taint {taint}" in done.stderr) == (3, True), done.stderr
         with client.nothing_left():
-            done = client.call(client.nccl("--toleration", taint, "--pull-secret", "regcred", *more))
+            done = client.call(client.nccl("--toleration", taint, "--set", "pull-secrets=regcred", *more))
         assert done.returncode == 0, done.stderr
     finally:
         client.kubectl("taint", "nodes", *nodes, f"{taint}-")

@@ -14,7 +14,7 @@ from tests.support.kubernetes_runs import SIZES, Client, rules
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-USER = ("--image", NO_SSHD, "--run-as-user", "1000")
+USER = ("--image", NO_SSHD, "--set", "run-as-user=1000")
 
 
 @pytest.fixture
@@ -115,4 +115,4 @@ def test_pod_security(client: Client, level: str, more: tuple[str, ...], admitte
     with client.nothing_left():
         done = client.call(client.nccl(*more))
     assert done.returncode == (0 if admitted else 3), done.stderr
-    assert admitted == (not re.search(r"restricted:latest(.|\n)*--run-as-user", done.stderr)), done.stderr
+    assert admitted == (not re.search(r"restricted:latest(.|\n)*--set run-as-user=1000", done.stderr)), done.stderr

@@ -122,8 +122,14 @@ def test_what_a_launcher_declares_is_read(launcher: str) -> None:
     ("words", "expected"),
     [
         (("slurm", "--toleration", "a"), "--as kubernetes"),
-        *((("skypilot", "--infra", "aws", option, "a=b"), option) for option in ("--label", "--annotation")),
-        *((("skypilot", "--infra", "slurm/x", option, "a"), option) for option in ("--toleration", "--pull-secret")),
+        *(
+            (("skypilot", "--infra", "aws", option, f"{key}a=b"), option)
+            for option, key in (("--pod-label", ""), ("--set", "annotations="))
+        ),
+        *(
+            (("skypilot", "--infra", "slurm/x", option, f"{key}a"), option)
+            for option, key in (("--toleration", ""), ("--set", "pull-secrets="))
+        ),
         (("script", "--env", "NCCL_NET=Socket"), "NCCL_NET=AWS Libfabric"),
         (("script", "--env", "FI_PROVIDER=tcp"), "FI_PROVIDER=efa"),
         (("slurm", "--env", "NCCL_DEBUG=WARN"), "NCCL_DEBUG=INFO"),
@@ -151,4 +157,4 @@ def test_what_a_shell_could_misread_is_no_name(word: str, tmp_path: Path) -> Non
         file = tmp_path / "fabbench.yaml"
         file.write_text(f"targets: {{t: {{launcher: slurm, {key}: {json.dumps(word)}}}}}\n")
         done = runner().invoke(cli, ["config", "--config", str(file)])
-        assert (done.exit_code, f"{file}:1:{34 + len(key)}: targets.t.{key} " in done.stderr) == (2, True)
+        assert (done.exit_code, f"{file}: targets.t.{key} " in done.stderr) == (2, True)

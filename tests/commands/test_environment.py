@@ -37,13 +37,8 @@ def test_documents_have_the_name_alone(form: str) -> None:
 
 
 def test_what_does_not_go_together() -> None:
-    for words, expected in (
-        (("--env", "NCCL_NET"), "--env NCCL_NET takes the variable from the environment"),
-        (("--env", NAME, "--variant", f"a={NAME}=x"), "but --env also sets it"),
-        (("--env", "1x"), "does not set a variable"),
-    ):
-        done = fabbench("render", "nccl", "--as", "script", *TYPE, *words)
-        assert (done.exit_code, expected in done.stderr) == (2, True), (words, done.stderr)
+    done = fabbench("render", "nccl", "--as", "script", *TYPE, "--env", NAME, "--variant", f"a={NAME}=x")
+    assert (done.exit_code, "but --env also sets it" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_run_needs_the_variable_and_every_launcher_hides_it() -> None:

@@ -22,18 +22,6 @@ def test_a_type_or_a_family_is_listed(type_: str, names: list[str]) -> None:
     assert [each["instance_type"] for each in json.loads(done.stdout)["instances"]] == names
 
 
-def test_an_unknown_type_is_refused_with_those_like_it() -> None:
-    done = runner().invoke(cli, ["instances", "p5.48xlrge"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "p5.48xlarge" in done.stderr
-
-
-def test_nodes_are_those_of_clusters() -> None:
-    done = runner().invoke(cli, ["nodes", "--on", "local"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--on kubernetes, mpijob and slurm" in done.stderr
-
-
 def test_slurms_nodes_have_the_type_that_their_features_name() -> None:
     typed = SlurmNode(name="n1", states=frozenset({"IDLE"}), gpus=8, features=("p5.48xlarge",), cpus=192)
     found = nodes_table([typed, SlurmNode(name="n2", partitions=frozenset({"b", "a"}))])

@@ -88,7 +88,7 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("text", ["7e123456", "08123456", "12345678", "0o17", "y"])
 def test_texts_stay_texts_for_readers_of_another_yaml(text: str) -> None:
     """The API reads 7e12 and 08 as numbers, which PyYAML writes without quotes."""
-    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--label", f"team={text}")
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-label", f"team={text}")
     assert f"labels: {{team: '{text}'}}" in done.stdout
 
 

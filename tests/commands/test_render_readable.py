@@ -264,8 +264,3 @@ def test_pairs_on_one_host_need_no_ssh() -> None:
 def test_ab_takes_two_fabrics(words: tuple[str, ...]) -> None:
     text = rendered("script", "nccl", *words, "--no-efa", "--repeat", "1")
     assert re.findall(r"\d{3}-([\w-]+)-r1", text) == ["ofi-tcp", "efa", "tcp"]
-
-
-@pytest.mark.parametrize("words", [("efa:tcp",), ("--ab", "efa:tcp:shm"), ("--ab", "efa:"), ("--ab", "efa: x")])
-def test_ab_takes_nothing_else(words: tuple[str, ...]) -> None:
-    assert runner().invoke(cli, ["render", "nccl", *words, "--as", "script", *P5]).exit_code == 2

@@ -148,6 +148,3 @@ def test_what_cannot_be_judged_is_reported(tmp_path: Path) -> None:
     done = sweep("--from", str(folder))
     assert done.exit_code == 3
     assert "Hint: " in done.stderr
-    assert sweep().exit_code == 2
-    assert sweep("--from", str(folder), "--metric", "speed").exit_code == 2
-    assert sweep("--from", str(folder), "--confidence", "200%").exit_code == 2

@@ -34,10 +34,10 @@ def test_actions_are_written_with_their_time(tmp_path: Path) -> None:
 
 
 def test_actions_have_no_secrets(tmp_path: Path) -> None:
-    from fabbench.cli.verbosity import _logged_to
+    from fabbench.cli.verbosity import _logged
 
     file = tmp_path / "log"
-    with _logged_to(file):
+    with file.open("w", encoding="utf-8") as stream, _logged(stream):
         action("here", ("env", "MY_TOKEN=s3cr3t", "sh", "-c", "one\ntwo"))
         action("api c", "GET /api?token=s3cr3t 200")
     text = file.read_text("utf-8")

@@ -182,7 +182,7 @@ def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, 
 def test_every_command_and_option_is_documented() -> None:
     """Shared options once, others where their command is."""
     reference = text_of("docs/cli.md")
-    shared = set(re.findall(r"^\* `.*?(--[\w-]+)", section_of(reference, "Shared options"), re.MULTILINE))
+    shared = set(re.findall(r"^\* `.*?(--(?:set [a-z])?[\w-]+)", section_of(reference, "Shared options"), re.MULTILINE))
     assert {"--on", "--fabric", "--partition"} <= shared
     found = dict(commands(cli, click.Context(cli, info_name="fabbench")))
     assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
@@ -195,7 +195,8 @@ def test_every_command_and_option_is_documented() -> None:
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.help, f"{path} {option.opts[0]} has no help"
-                named = re.search(rf"`[^`]*{re.escape(max(option.opts, key=len))}[\s,`]", section)
+                flag = re.escape(max(option.opts, key=len)).replace(r"\ ", r"\s+")
+                named = re.search(rf"`[^`]*{flag}[\s,`=]", section)
                 assert named or {*option.opts} & shared, f"{path} {option.opts[0]}"
 
 

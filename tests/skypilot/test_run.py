@@ -44,7 +44,7 @@ def test_both_configurations_are_measured_by_one_job(skypilot: SkyLab) -> None:
 
 
 def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
-    failing = skypilot.run(*ONE, "--bin-dir", "/nowhere", "--keep", name="kept")
+    failing = skypilot.run(*ONE, "--bin-dir", "/nowhere", "--set", "keep=true", name="kept")
     assert failing.returncode == 4, failing.stderr[-500:]
     assert "/nowhere/fi_pingpong" in failing.stderr
     assert "sky down kept" in failing.stderr

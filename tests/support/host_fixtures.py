@@ -22,7 +22,7 @@ class Labs:
     up: dict[Options, Lab] = field(default_factory=dict)
     down: list[Lab] = field(default_factory=list)
     ssh_client: str = ""
-    """What fabbench is told to connect with (--ssh-client); empty: nothing."""
+    """What fabbench is told to connect with (ssh-client); empty: nothing."""
 
     def __call__(self, hosts: int = 2, *, fresh: bool = False, **options: Any) -> Lab:
         """Return a lab of so many hosts; `options` are those of lab.Options.

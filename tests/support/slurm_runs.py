@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
 PAIRS = ("--bin-dir", "/usr/bin", "--size", "64", "--size", "1K", "--iterations", "100")
-RANKS = ("--bin-dir", str(STANDIN), "--gpus", "1", "--no-gres", "-e", "1K")
+RANKS = ("--bin-dir", str(STANDIN), "--gpus", "1", "--set", "no-gres=true", "-e", "1K")
 SLOW = ("--no-efa", "--repeat", "1", "--nodes", "2", "--partition", "rest")
 """On nodes which are not the login node. Eight rows."""
 ENDLESS = {"ROW_S": 0.5, "HANG_AT": "512"}
@@ -42,7 +42,7 @@ def nccl(*more: str) -> list[str]:
 
 
 def osu(*more: str) -> list[str]:
-    own = ("--bin-dir", str(OSU), "--no-gres", "-e", "64")
+    own = ("--bin-dir", str(OSU), "--set", "no-gres=true", "-e", "64")
     return argv("run", "osu", "--on", "slurm", "--login", "node0", *own, *more)
 
 

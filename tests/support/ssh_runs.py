@@ -16,7 +16,7 @@ STORE = HOME / "runs"
 
 def hosts(lab: Lab, count: int | None = None) -> list[str]:
     """The options that name hosts, and what connects to them where the test says it."""
-    client = ["--ssh-client", lab.ssh_client] if lab.ssh_client else []
+    client = ["--set", f"ssh-client={lab.ssh_client}"] if lab.ssh_client else []
     return [*client, *(word for host in lab.hosts[:count] for word in ("--host", host.name))]
 
 

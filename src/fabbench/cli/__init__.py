@@ -16,40 +16,54 @@ import click
 
 from fabbench import __version__
 from fabbench.cli import terminal
+from fabbench.cli.help_sections import short_help
 from fabbench.cli.internal_errors import internal_errors
-from fabbench.cli.suggestions import SuggestingGroup
-from fabbench.cli.verbosity import with_verbosity
+from fabbench.cli.suggestions import SuggestingGroup, suggesting
+from fabbench.cli.verbosity import log_lines, with_verbosity
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError
 from fabbench.model.plugins import PluginWarning
 
-COMMANDS: Mapping[str, str] = {
-    "run": "Run a benchmark and compare configurations.",
-    "render": "Print a script or manifests that run the benchmark elsewhere.",
-    "check": "Check hosts or clusters before a run, and suggest fixes.",
-    "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
-    "instances": "List EC2 instance types with EFA.",
-    "parse": "Read benchmark logs and print their results.",
-    "explain": "Diagnose which network a log or run used, and why.",
-    "compare": "Compare runs and log files, and gate on the result.",
-    "sweep": "Find bad nodes, NICs and links of a cluster.",
-    "baseline": "Name runs that others are compared with.",
-    "history": "Show how a metric changed over past runs.",
-    "runs": "List past runs, or remove them.",
-    "show": "Print a past run.",
-    "report": "Write runs or logs as an HTML page, to read or to send.",
-    "rerun": "Repeat a past run.",
-    "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
-    "completion": "Print the completion script for bash, zsh or fish.",
-    "config": "Show the targets and defaults of fabbench.yaml, and check it.",
+_SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Measure": {
+        "check": "Check hosts or clusters before a run, and suggest fixes.",
+        "run": "Run a benchmark and compare configurations.",
+        "sweep": "Find bad nodes, NICs and links of a cluster.",
+        "rerun": "Repeat a past run.",
+        "render": "Print a script or manifests that run the benchmark elsewhere.",
+    },
+    "Read results": {
+        "compare": "Compare runs and log files, and gate on the result.",
+        "parse": "Read benchmark logs and print their results.",
+        "explain": "Diagnose which network a log or run used, and why.",
+        "report": "Write runs or logs as an HTML page, to read or to send.",
+    },
+    "Past runs": {
+        "runs": "List past runs, or remove them.",
+        "show": "Print a past run.",
+        "history": "Show how a metric changed over past runs.",
+        "baseline": "Name runs that others are compared with.",
+    },
+    "Cluster and setup": {
+        "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
+        "instances": "List EC2 instance types with EFA.",
+        "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
+        "config": "Show the targets and defaults of fabbench.yaml, and check it.",
+        "completion": "Print the completion script for bash, zsh or fish.",
+    },
 }
+COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 """In the order in which `--help` lists them; each is the function `command` of the module of that name.
 
 The sentences are repeated here so that `--help` need not import every command; a test keeps them in sync.
 """
+_TRY = (
+    ("fabbench check --efa --on local", "is EFA ready on this machine?"),
+    ("fabbench explain job.log", "which network did this job use?"),
+    ("fabbench compare new.log old.log", "what changed?"),
+)
 
 
-_GROUPS = frozenset({"run", "render"})  # Commands whose options are those of the commands below them
 _READERS = frozenset({"parse", "explain", "compare"})
 """Commands that start nothing, so they have no notices while they run."""
 
@@ -63,10 +77,12 @@ class Commands(SuggestingGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """List the commands, without importing them, and some to try."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for name, commands in {**_SECTIONS, "Try": dict(_TRY)}.items():
+            with formatter.section(name):
+                formatter.write_dl([(f"{each:{width}}", text) for each, text in commands.items()], col_max=40)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
@@ -75,7 +91,7 @@ class Commands(SuggestingGroup):
             return None
         command = importlib.import_module(f"{__name__}.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
-        return command if cmd_name in _GROUPS else with_verbosity(command)
+        return with_verbosity(command)
 
     @override
     def resolve_command(
@@ -91,10 +107,15 @@ class Commands(SuggestingGroup):
         with terminal.safe_streams(), internal_errors():
             return super().main(*args, **more)
 
+    @override
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with suggesting():
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises becomes a message on stderr and an exit status."""
         try:
-            with _plain_warnings():
+            with _plain_warnings(), suggesting():
                 return super().invoke(ctx)
         except FabbenchError as error:
             terminal.print_error(error)
@@ -145,31 +166,23 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _notices() -> Iterator[None]:
+def _notices() -> contextlib.AbstractContextManager[None]:
     """Write what launchers log, such as the id of a job, on standard error."""
     import logging
 
-    class Notices(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            terminal.notify(record.getMessage())
-
-    logger, handler = logging.getLogger("fabbench"), Notices()
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+    return log_lines(logging.getLogger("fabbench"), terminal.notify)
 
 
 @with_verbosity
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Benchmark cluster networks, verify the transport, compare runs, gate CI.
 
     Exit statuses: 0 success; 1 measured, but a gate failed; 2 usage error;
     3 environment error (a machine, a job, a disk or a file); 4 result not trustworthy;
     70 a bug in fabbench itself; 130 interrupted.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(short_help(ctx))

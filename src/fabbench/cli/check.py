@@ -2,23 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.benchmarks import DEFAULT, runnable_names
+from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
+from fabbench.cli.complete import complete
 from fabbench.cli.output import LISTED, results
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
-from fabbench.cli.suggestions import LazyChoice
 from fabbench.cli.verbosity import is_verbose
 from fabbench.model.errors import RequestError
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
-    from fabbench.hosts.check import Check, Requirements
+    from fabbench.hosts.check import Requirements
     from fabbench.model.hosts import Needs, Target
-    from fabbench.report.table import Overview
 
 _MAX_NAMED = 8
 
@@ -32,8 +31,9 @@ _MAX_NAMED = 8
 @click.option(
     "--benchmark",
     "benchmarks",
-    type=LazyChoice(runnable_names),
     multiple=True,
+    metavar="NAME",
+    shell_complete=complete,
     help=f"Benchmark whose programs to look for. Can be given several times. Default: {DEFAULT}.",
 )
 @click.option(
@@ -62,13 +62,19 @@ def command(**given: Any) -> None:
 
     Example: fabbench check --efa --host node-1 --host node-2
     """
-    from fabbench.hosts.check import check_hosts
+    from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
     from fabbench.launchers.pod_options import with_image
+    from fabbench.report.check_report import render_checks
 
-    target, reason = chosen_target(click.get_current_context())
-    if given["deep"]:
-        _require_deep(target)
+    context = click.get_current_context()
+    target, reason = chosen_target(context)
+    launcher = launcher_named(target.launcher)
+    if given["deep"] and not launcher.has_deep_check:
+        raise RequestError(
+            f"--deep starts pods or a job, but {target.name} has none.",
+            hint="Leave it out: hosts are always checked in full.",
+        )
     needs = _needs(given["benchmarks"], given["config"])
     fabrics = (*given["fabrics"], *(("efa",) if given["efa"] else ()))
     target = with_image(target, next(iter(given["benchmarks"]), DEFAULT), fabrics)
@@ -76,35 +82,16 @@ def command(**given: Any) -> None:
     requirements = replace(requirements, image=getattr(target.options, "image", ""))
     terminal.notify(f"Target {target.name}{_hosts(target)}: {reason}.")
     with terminal.hosts_progress() as progress:
-        examined = launcher_named(target.launcher).examine(
-            target, replace(needs, fabrics=fabrics), deep=given["deep"], progress=progress
-        )
+        wanted = replace(needs, fabrics=fabrics)
+        examined = launcher.examine(target, wanted, deep=given["deep"], progress=progress)
     checks = list(examined.checks)
     if examined.probes or examined.relations.unreachable:
         checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
-    _print(checks, given["form"], examined.overviews)
-
-
-def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]" = ()) -> NoReturn:
-    from fabbench.hosts.check import worst
-    from fabbench.report.check_report import render_checks
-
-    context = click.get_current_context()
-    full = is_verbose(context)
-    terminal.write_drawn(terminal.drawn(render_checks, checks, form, overviews=overviews, full=full))
+    full, overviews = is_verbose(context), examined.overviews
+    terminal.write_drawn(terminal.drawn(render_checks, checks, given["form"], overviews=overviews, full=full))
     context.exit(worst(checks))
-
-
-def _require_deep(target: "Target") -> None:
-    from fabbench.launchers import launcher_named
-
-    if not launcher_named(target.launcher).has_deep_check:
-        raise RequestError(
-            f"--deep starts pods or a job, but {target.name} has none.",
-            hint="Leave it out: hosts are always checked in full.",
-        )
 
 
 def _needs(benchmarks: Sequence[str], config: "Config | None") -> "Needs":

@@ -7,35 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import given_options, launcher_options, with_launcher_options
 from fabbench.cli.options import AGE, written_age
-from fabbench.cli.suggestions import LazyChoice
-from fabbench.launchers import options_of_launchers
+from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit
-from fabbench.model.hosts import Target
 from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
     from fabbench.launchers import Leftover, Leftovers
 
 
-def _cleaning() -> list[str]:
-    from fabbench.launchers import launchers
-
-    return [name for name, launcher in launchers().usable().items() if launcher.cleans]
-
-
-class _CleanCommand(click.Command):
-    """With the options that say how to reach the machines, after --on."""
-
-    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
-        reaching = launcher_options(options_of_launchers(), lambda each: each.reaches)
-        super().__init__(name, params=[params[0], *reaching, *params[1:]], **more)
-
-
-@click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
-@click.option(
-    "--on", "launcher", type=LazyChoice(_cleaning), default="kubernetes", show_default=True, help="Where to look."
+@click.command(
+    cls=TargetCommand,
+    selects=lambda each: each.reaches,
+    short_help="Remove leftover pods and jobs from a cluster (not local runs).",
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @click.option(
@@ -44,15 +28,8 @@ class _CleanCommand(click.Command):
 @click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")
 @click.option("--force", is_flag=True, help="Force-delete pods on lost nodes, which cannot be removed otherwise.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def command(  # noqa: PLR0913 - one parameter for each option
-    launcher: str,
-    older_than: timedelta | None,
-    *,
-    everywhere: bool,
-    whole: bool,
-    force: bool,
-    yes: bool,
-    **_reaching: Any,
+def command(
+    older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
 ) -> None:
     """Remove leftover pods and jobs from a cluster (not local runs).
 
@@ -76,10 +53,8 @@ def command(  # noqa: PLR0913 - one parameter for each option
     """
     from fabbench.launchers import launcher_named
 
-    launchers = options_of_launchers()
-    target = Target(name=launcher, launcher=launcher, options=launchers[launcher]())
-    target = with_launcher_options(target, given_options(click.get_current_context(), launchers), launchers, "--on")
-    with launcher_named(launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
+    target, _ = chosen_target(click.get_current_context())
+    with launcher_named(target.launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
         _clean(leftovers, older_than, whole=whole, yes=yes)
 
 

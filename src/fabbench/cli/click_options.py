@@ -1,77 +1,82 @@
 """Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.complete import complete
+from fabbench.cli.complete import complete_value, items
 from fabbench.cli.host_options import hostfile_option, hosts_of_files
-from fabbench.cli.suggestions import did_you_mean
+from fabbench.cli.suggestions import meant
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target, options_of
-from fabbench.model.option_types import Choice, Flag, Type
-from fabbench.model.options import LauncherOptions, Option, declared, read_option
+from fabbench.model.messages import did_you_mean
+from fabbench.model.option_types import Flag, Type
+from fabbench.model.options import LauncherOptions, Option, declared
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
-    """Checks a text with the type of an option, and leaves it a text: callers parse it again."""
+    """Reads a text as the value of an option's type."""
 
     name = "text"
 
-    def __init__(self, types: Sequence[Type]) -> None:
-        """Where several launchers have an option of one name, any of their `types` may match."""
-        self._types = types
+    def __init__(self, type_: Type) -> None:
+        self._type = type_
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        reason = ""
-        for each in self._types:
-            try:
-                each.parse(str(value))
-            except ValueError as error:
-                near = did_you_mean(str(value), each.names) if isinstance(each, Choice) else ""
-                reason = f"{str(error) or f'{value!r} is not {each.expected}'}.{near}"
-            else:
-                return str(value)
-        return self.fail(reason, param, ctx)
+        if not isinstance(value, str):  # from fabbench.yaml
+            return value
+        try:
+            return self._type.parse(value)
+        except ValueError as error:
+            near = did_you_mean(meant(value, self._type.names))
+            self.fail(f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx)
+
+    @override
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        del ctx
+        return complete_value(param.name or "", incomplete) or items(self._type.names, incomplete)
 
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:
-    """Return click options that show their defaults, and have them as values."""
-    return [_click_option([each], each.help, default=each.default or None) for each in options]
+    """Return click options that show their defaults; their values are those of the options."""
+    return [_click_option(each, each.help, default=each.default or None) for each in options]
 
 
-def _click_option(same: Sequence[Option], help_: str, *, default: Any = None) -> click.Parameter:
-    option = same[0]
+def _click_option(option: Option, help_: str, *, default: Any = None) -> click.Parameter:
     if option.flags == ("--",):
         return click.Argument(
             [option.name],
             nargs=-1,
-            type=click.UNPROCESSED,
+            type=OptionType(option.type),
             required=False,
             metavar="[-- OPTIONS]",
             callback=_after_dashes,
         )
-    if isinstance(option.type, Flag):
+    if isinstance(option.type, Flag) and not option.rare:
         return click.Option([*option.flags, option.name], is_flag=True, help=help_)
+    many = option.many
     return click.Option(
         [*option.flags, option.name],
-        type=OptionType([each.type for each in same]),
-        multiple=option.many is not None,
+        type=OptionType(option.type),
+        multiple=many is not None,
+        callback=None if many is None else lambda _, __, values: many(values or ()),
         metavar=option.type.metavar,
         default=default,
         show_default=default is not None,
         envvar=option.variable or None,
         show_envvar=bool(option.variable),
         help=help_,
-        shell_complete=complete,
     )
 
 
@@ -110,7 +115,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     if len(texts) == 1:
         (text,) = texts
         text += "" if len(by_launcher) == total else f" [{', '.join(sorted(by_launcher))}]"
-    return _click_option([*dict.fromkeys(by_launcher.values())], text)
+    return _click_option(next(iter(by_launcher.values())), text)
 
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
@@ -122,13 +127,13 @@ def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(of) for name, of in by_option.items() if len(of) < len(launchers)}
 
 
-def given_texts(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
-    """Return the texts of those options that have one."""
+def values_of(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of those options that have one."""
     return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
 
 
 class GivenOptions(NamedTuple):
-    """Options as texts, by their names."""
+    """Values of options, by their names."""
 
     typed: Mapping[str, Any]  # On the command line
     defaults: Mapping[str, Any]  # In `defaults.run` of `fabbench.yaml`: they apply where they have an effect
@@ -140,11 +145,7 @@ def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
     names = {each.name for each in every if each.flags}
 
     def given_by(source: ParameterSource) -> dict[str, Any]:
-        return {
-            name: context.params[name]
-            for name in names
-            if context.get_parameter_source(name) is source and context.params.get(name) not in {None, False, ()}
-        }
+        return {name: context.params[name] for name in names if context.get_parameter_source(name) is source}
 
     typed = given_by(ParameterSource.COMMANDLINE)
     if files := hosts_of_files(context):
@@ -155,7 +156,7 @@ def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
 def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
     """Return a launcher's own options, from those given options that it has."""
     every = {**given.defaults, **given.typed}
-    return kind(**{name: read_option(each, every[name]) for name, each in declared(kind).items() if name in every})
+    return kind(**{name: every[name] for name in declared(kind) if name in every})
 
 
 def with_launcher_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
@@ -171,8 +172,7 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
             every = {launcher: options_of(kind) for launcher, kind in launchers.items()}
             works = {launcher: options[name] for launcher, options in every.items() if name in options}
             raise _without_effect(target, works, flag)
-    texts = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
-    values = {name: read_option(known[name], value) for name, value in texts.items()}
+    values = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
     specific = {name: values.pop(name) for name in declared(kind) if name in values}
     options = replace(target.options, **specific)
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
@@ -194,11 +194,3 @@ def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> R
     return RequestError(
         f"{long} has no effect with {chosen}.", hint=f"It works with {flag} {', '.join(sorted(works))}."
     )
-
-
-def long_names(parameters: Iterable[click.Parameter]) -> Iterator[tuple[str, str]]:
-    """Yield the long name of each option without its dashes, and the name of its value."""
-    for each in parameters:
-        if isinstance(each, click.Option) and each.expose_value and each.name:
-            long = next((flag for flag in each.opts if flag.startswith("--")), "--")
-            yield long[2:], each.name

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-def _items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
+def items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
+    """Return those names that begin with a word, each once."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
@@ -20,7 +21,7 @@ def _items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
 def _targets() -> Iterator[str]:
     from fabbench.config import find_config, load
     from fabbench.launchers import options_of_launchers
-    from fabbench.model.hosts import ALIASES
+    from fabbench.model.plugins import ALIASES
 
     launchers = options_of_launchers()
     if path := find_config(Path.cwd(), os.environ):
@@ -54,6 +55,7 @@ _VALUES: Mapping[str, Callable[[], Iterator[str]]] = {
     "instance_type": _instance_types,
     "type_": _instance_types,
     "benchmark": _benchmarks,
+    "benchmarks": _benchmarks,
 }
 """Name of an option or argument → what its value may be."""
 
@@ -61,7 +63,7 @@ _VALUES: Mapping[str, Callable[[], Iterator[str]]] = {
 def complete_value(name: str, incomplete: str) -> "list[CompletionItem]":
     """Complete the value of an option or argument by its name. On any error, nothing is completed."""
     try:
-        return _items(_VALUES[name](), incomplete) if name in _VALUES else []
+        return items(_VALUES[name](), incomplete) if name in _VALUES else []
     except Exception:  # noqa: BLE001 - a shell cannot show errors while it completes
         return []
 
@@ -81,5 +83,5 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from fabbench.runs.store import runs
 
     store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or STORE)
-    items = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
-    return items or [CompletionItem(incomplete, type="file")]
+    found = items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
+    return found or [CompletionItem(incomplete, type="file")]

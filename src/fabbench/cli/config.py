@@ -30,7 +30,7 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
     ~/.config/fabbench (XDG_CONFIG_HOME).
     """
     if schema:
-        from fabbench.config.sections import schema as generated
+        from fabbench.config.schema import schema as generated
         from fabbench.launchers import options_of_launchers
 
         click.echo(json.dumps(generated(options_of_launchers(), CommandOptions()), indent=2))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli.ci import JUNIT
-from fabbench.cli.click_options import long_names
 from fabbench.cli.output import COMPARED
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import FABRIC, File, Flag, PassedEnvironment, Seconds, Text, Whole, WholeOrAuto
+from fabbench.model.messages import RARE
+from fabbench.model.option_types import FABRIC, File, Flag, PassedEnvironment, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, latest, option
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class RunOptions:
         many=tuple,
     )
     repeats: int | None = option(
-        WholeOrAuto(1, 999),
-        "Repeats of each configuration; auto: until every gate, or every verdict, is decided. "
+        Whole(1, 999, "N|auto", auto=True),
+        "Repeats of each configuration. auto: until every gate, or every verdict, is decided. "
         "Default: 3 with several configurations, else 1.",
         "--repeat",
     )
@@ -54,19 +54,19 @@ class RunOptions:
     max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
     env: Mapping[str, str | None] = option(
         PassedEnvironment(),
-        "Environment variable of the benchmark, in every configuration. NAME alone takes its value "
+        "Environment variable of every configuration. NAME alone takes its value "
         "from the current environment, and keeps it out of command lines and stored files. Can be given "
         "several times.",
         many=latest,
     )
     dry_run: bool = option(
-        Flag(), "Show what would run: nodes, commands, environment, executions, time. Nothing is started."
+        Flag(), "Only show what would run. Nodes, commands, environment, executions, time; nothing is started."
     )
     keep_going: bool = option(Flag(), "Do not abort an execution on the wrong network.")
     name: str = option(Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset="")
     gates: tuple[str, ...] = option(
         Text("a gate", "GATE"),
-        "Fail (exit 1) unless this holds for the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
+        "Fail (exit 1) unless this holds. For the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
         ">=LIMIT or <=LIMIT. Can be given several times.",
         "--gate",
         many=tuple,
@@ -74,7 +74,7 @@ class RunOptions:
     strict: bool = option(Flag(), "Also fail inconclusive gates.")
     baseline: str | None = option(
         Text("a run or a file", "NAME|RUN|FILE"),
-        "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",
+        "What gates compare with. A name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",
     )
     metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
     form: str = option(Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=COMPARED[0])
@@ -110,7 +110,7 @@ def command_options(name: str) -> Mapping[str, Option]:
 
     kinds = (*options_of_launchers().values(), Target, RunOptions, runnable(name).work_type())
     options = (each for kind in kinds if kind is not None for each in declared(kind).values())
-    return {each.long[2:]: each for each in options if each.flags and each.long != "--"}
+    return {each.word: each for each in options if each.flags and each.long != "--"}
 
 
 def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
@@ -126,7 +126,9 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
     defaults = config.defaults
     shared: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
     values = {name: value for name, value in shared.items() if value} | dict(defaults.run.get(benchmark, {}))
-    return {key: values[name] for name, key in long_names(command.params) if name in values}
+    options = [each for each in command.params if isinstance(each, click.Option) and each.expose_value]
+    words = {each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options}
+    return {name: values[word] for name, word in words.items() if name and word in values}
 
 
 class CommandOptions(Mapping[str, Mapping[str, Option]]):

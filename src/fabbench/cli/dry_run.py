@@ -48,15 +48,15 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         click.echo(to_json(redacted(document)), nl=False)
         return
     reason = f": {request.target_reason}" if request.target_reason else ""
-    terminal.write_line(f"Target:         {request.target.name} ({request.target.launcher}){reason}")
-    for number, host in enumerate(inventory.hosts):
-        terminal.write_line(f"{'Nodes:' if not number else '':16}{_host(host)}")
-    if inventory.image:
-        terminal.write_line(f"Image:          {inventory.image}")
-    terminal.write_line(f"Configurations: {', '.join(map(str, planned.configurations))}")
     ids = ", ".join(execution.id for execution in planned.executions)
-    terminal.write_line(f"Executions:     {len(planned.executions)}: {ids}")
-    terminal.write_line(f"Time:           {_time(estimate, longest)}")
+    _write_facts(
+        ("Target", f"{request.target.name} ({request.target.launcher}){reason}"),
+        *(("" if number else "Nodes", _host(host)) for number, host in enumerate(inventory.hosts)),
+        ("Image", inventory.image),
+        ("Configurations", ", ".join(map(str, planned.configurations))),
+        ("Executions", f"{len(planned.executions)}: {ids}"),
+        ("Time", _time(estimate, longest)),
+    )
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
     launcher = launcher_named(request.target.launcher)
     for configuration in planned.configurations:
@@ -65,6 +65,12 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         for line in execution_lines(first[configuration.label], inventory, request, launcher):
             terminal.write_line(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
+
+
+def _write_facts(*facts: tuple[str, str]) -> None:
+    for name, text in facts:
+        if text:
+            terminal.write_line(f"{name + ':' if name else '':16}{text}")
 
 
 def _host(host: "Host") -> str:
@@ -125,21 +131,18 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
         raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
     preview = preview_sweep(request)
     target, document, reason = request.run.target, preview.document, request.run.target_reason
-    terminal.write_line(f"Target:      {target.name} ({target.launcher}){f': {reason}' if reason else ''}")
-    terminal.write_line(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
-    for why in document.unreachable.values():
-        terminal.write_line(f"Left out:    {why}")
-    terminal.write_line(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
-    if document.nics:
-        terminal.write_line(f"NICs:        {', '.join(document.nics)}")
-    if document.group_of:
-        sizes = Counter(document.group_of.values())
-        terminal.write_line(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
-    terminal.write_line(f"Rounds:      {preview.max_rounds or 'as many as it takes'}")
-    if preview.first is None or preview.execution is None:
-        terminal.write_line("Tests:       none: all have ended")
-    else:
-        terminal.write_line(f"Next round:  {_round(preview.first)}")
+    sizes = Counter(document.group_of.values())
+    _write_facts(
+        ("Target", f"{target.name} ({target.launcher}){f': {reason}' if reason else ''}"),
+        ("Nodes", f"{len(document.nodes)}: {listed(document.nodes)}"),
+        *(("Left out", why) for why in document.unreachable.values()),
+        ("Sweep", f"{document.benchmark} on {document.fabric}, mode {document.mode}"),
+        ("NICs", ", ".join(document.nics)),
+        ("Groups", listed([f"{name} ({sizes[name]})" for name in sorted(sizes)])),
+        ("Rounds", str(preview.max_rounds or "as many as it takes")),
+        ("Next round", _round(preview.first) if preview.first is not None else "none: all tests have ended"),
+    )
+    if preview.first is not None and preview.execution is not None:
         click.echo()
         terminal.write_line(f"First test: {preview.first.tests[0]}")
         hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}

@@ -1,94 +1,155 @@
-"""Help of commands with many options, in sections: ``-h`` has the common ones, ``--help`` all."""
+"""Help: ``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is much."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
+from fabbench.cli.suggestions import merged_settings
 from fabbench.model.compat import override
-from fabbench.model.hosts import Target
-from fabbench.model.options import declared
+from fabbench.model.messages import RARE
+from fabbench.model.plugins import ALIASES
 
+CommandT = TypeVar("CommandT", bound=click.Command)
+
+WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
 BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
+_SET = "Set with --set KEY=VALUE"
 _ORDER = (BENCHMARK, MEASURED, WHERE)  # Sections that come first; those of launchers follow, then the last ones
-_LAST = (RESULTS, OUTPUT)
-_OF_LAUNCHERS: Mapping[frozenset[str], str] = {
-    frozenset({"kubernetes"}): "Kubernetes",
-    frozenset({"mpijob"}): "Kubernetes",
-    frozenset({"kubernetes", "mpijob"}): "Kubernetes",
-    frozenset({"kubernetes", "mpijob", "skypilot"}): "Pods (Kubernetes, SkyPilot)",
-    frozenset({"slurm"}): "Slurm",
-    frozenset({"skypilot"}): "SkyPilot",
-    frozenset({"modal"}): "Modal",
-    frozenset({"ssh"}): "ssh",
-    frozenset({"ssh", "slurm"}): "ssh",
-    frozenset({"local"}): "Local",
+_LAST = (RESULTS, OUTPUT, _SET)
+_OF_LAUNCHERS: Mapping[str, str] = {
+    **dict.fromkeys(("kubernetes", "mpijob", "kubernetes mpijob"), "Kubernetes"),
+    "slurm": "Slurm",
+    "skypilot": "SkyPilot",
+    "modal": "Modal",
+    "ssh": "ssh",
+    "slurm ssh": "ssh",
+    "local": "Local",
+    "kubernetes mpijob skypilot": "Pods (Kubernetes, SkyPilot)",
 }
 """The launchers that share an option → its section."""
 _RUN: Mapping[str, str] = {
     **dict.fromkeys(("fabrics", "variants", "repeats", "env", "keep_going", "dry_run", "name"), MEASURED),
-    **dict.fromkeys(("efa", "no_efa", "ab"), MEASURED),
-    **dict.fromkeys(("gates", "baseline", "metric"), RESULTS),
+    **dict.fromkeys(("efa", "no_efa", "ab", "max_repeats", "max_time", "seed", "partners", "mode", "deep"), MEASURED),
+    **dict.fromkeys(("gates", "baseline", "metric", "strict", "confidence", "tolerance", "groups"), RESULTS),
+    **dict.fromkeys(("instance_type", "as_form", "rare"), WHERE),
 }
-_RARE = frozenset({
-    *("variants", "keep_going", "metric", "store", "name", "config", "interface", "bin_dirs", "mpirun"),
-    *("raw_csv", "junit", "quiet", "verbose", "debug", "start_timeout", "lost_after"),
+_COMMON = frozenset({
+    *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations", "devices"),
+    *("fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
+    *("on", "as_form", "hosts", "hostfile", "nodes", "gpus", "instance_type", "rare"),
+    *("gates", "baseline", "groups", "benchmarks", "deep", "form", "output"),
+    *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
-"""Options that -h leaves out."""
+"""The options of commands with many that ``-h`` shows."""
+_RARE = frozenset({"quiet", "verbose", "log", "version", "raw_csv", "store", "exit_zero"})  # Left out of others
 
 
 def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
     """Return the section of each option that chooses machines; `launchers`: those that have it, if not all do."""
-    shared = (*declared(Target), "on", "as_form", "hostfile", "config")
-    return {name: _OF_LAUNCHERS.get(of, WHERE) for name, of in launchers.items()} | dict.fromkeys(shared, WHERE)
+    from fabbench.model.hosts import Target
+    from fabbench.model.options import declared
+
+    shared = (*declared(Target), "on", "hostfile", "config")
+    return {name: _OF_LAUNCHERS.get(" ".join(sorted(of)), WHERE) for name, of in launchers.items()} | dict.fromkeys(
+        shared, WHERE
+    )
 
 
 class SectionedCommand(click.Command):
-    """A command whose help has sections, and whose ``-h`` shows the common options."""
+    """A command whose help has sections, and whose rare options are set with ``--set``."""
 
     sections: Mapping[str, str] = {}  # Name of an option → its section
     launchers: Mapping[str, frozenset[str]] = {}  # Name of an option → the launchers or formats that have it
 
     def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
-        short = click.Option(["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_short_help, hidden=True)
-        super().__init__(name, params=[*params, short], **more)
-        self.context_settings = {**self.context_settings, "help_option_names": ["--help"]}
+        made = [*params]
+        if any(each.opts[0].startswith(RARE) for each in params):
+            made.append(
+                click.Option(
+                    ["--set", "rare"],
+                    metavar="KEY=VALUE",
+                    expose_value=False,
+                    shell_complete=_complete_keys,
+                    help="Set a rare option, by its key. Can be given several times. --help lists the keys.",
+                )
+            )
+        super().__init__(name, params=made, **more)
 
-    def chosen_launcher(self, ctx: click.Context) -> str:
-        """Return the launcher or format that the command line names; empty: none."""
-        del ctx
-        return ""
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta.setdefault(WORDS, tuple(args))
+        return super().parse_args(ctx, merged_settings(args))
 
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        short = bool(ctx.meta.get(_SHORT))
-        launcher = self.chosen_launcher(ctx) if short else ""
-        records: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None and param.name == "help":
-                record = ("-h, --help", _HELP)
-            if record is not None and (not short or self._is_common(param.name or "", launcher)):
-                records.setdefault(self._section(param.name or ""), []).append(record)
-        for section in sorted(records, key=_rank):
+        for section, records in _sections(ctx).items():
             with formatter.section(section):
-                formatter.write_dl(records[section])
-        if short:
-            with formatter.section("More"):
-                formatter.write_text(f"{ctx.command_path} --help shows all options.")
-
-    def _section(self, name: str) -> str:
-        return _RUN.get(name) or self.sections.get(name) or OUTPUT
-
-    def _is_common(self, name: str, launcher: str) -> bool:
-        if name in _RARE:
-            return False
-        launchers = self.launchers.get(name)
-        return launchers is None or self._section(name) == WHERE or launcher in launchers
+                formatter.write_dl(records)
 
 
-_SHORT = "fabbench.short_help"
-_HELP = "-h: show the common options, and those of the chosen launcher or format; --help: show all."
+def _own_words(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words of the command line that are not for the benchmark's program."""
+    words: tuple[str, ...] = ctx.meta.get(WORDS, ())
+    return words[: words.index("--") if "--" in words else None]
+
+
+def named_for_ssh(ctx: click.Context) -> bool:
+    """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
+    return any(word.partition("=")[0] in {"--host", "--hostfile"} for word in _own_words(ctx))
+
+
+def _chosen_launcher(ctx: click.Context) -> str:
+    """Return the launcher or format that the command line names; empty: none."""
+    words = _own_words(ctx)
+    for word, following in zip(words, (*words[1:], ""), strict=False):
+        flag, equals, value = word.partition("=")
+        if flag in {"--on", "--as"}:
+            name = value if equals else following
+            return ALIASES.get(name, name)
+    return "ssh" if named_for_ssh(ctx) else ""
+
+
+def _complete_keys(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    del parameter
+    keys = (f"{each.opts[0].removeprefix(RARE)}=" for each in ctx.command.params if each.opts[0].startswith(RARE))
+    return sorted(key for key in keys if key.startswith(incomplete))
+
+
+def _sections(ctx: click.Context, *, short: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Return the records of a command's options by section, in order; `short`: the common ones."""
+    command = ctx.command
+    launcher = _chosen_launcher(ctx) if short else ""
+    records: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+        section = _section(command, param)
+        if record is not None and (not short or _is_common(command, param, section, launcher)):
+            flags, about = record
+            if section == _SET:
+                flags = flags.removeprefix(RARE).replace(" ", "=", 1)
+            records.setdefault(section, []).append((flags, about))
+    return {section: records[section] for section in sorted(records, key=_rank)}
+
+
+def _section(command: click.Command, param: click.Parameter) -> str:
+    if not isinstance(command, SectionedCommand):
+        return "Options"
+    name = param.name or ""
+    return _SET if param.opts[0].startswith(RARE) else _RUN.get(name) or command.sections.get(name) or OUTPUT
+
+
+def _is_common(command: click.Command, param: click.Parameter, section: str, launcher: str) -> bool:
+    """Return whether ``-h`` has an option. With a launcher, that has the options which only some launchers have."""
+    name = param.name or ""
+    if not isinstance(command, SectionedCommand) or "--help" in param.opts:
+        return name not in _RARE and "--help" not in param.opts
+    if launcher:
+        return launcher in command.launchers.get(name, ()) or (section == WHERE and name not in command.launchers)
+    return name in _COMMON
 
 
 def _rank(section: str) -> tuple[int, str]:
@@ -97,9 +158,51 @@ def _rank(section: str) -> tuple[int, str]:
     return (50 + _LAST.index(section), "") if section in _LAST else (10, section)
 
 
-def _short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
+# ---------------------------------------------------------------- -h
+
+
+def with_short_help(command: CommandT) -> CommandT:
+    """Add ``-h`` to a command."""
+    if not any("-h" in each.opts for each in command.params):
+        command.params.append(
+            click.Option(
+                ["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_print_short_help, hidden=True
+            )
+        )
+    return command
+
+
+def _print_short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
     if given and not ctx.resilient_parsing:
-        ctx.meta[_SHORT] = True
-        click.echo(ctx.get_help())
+        click.echo(short_help(ctx))
         ctx.exit()
+
+
+def short_help(ctx: click.Context) -> str:
+    """Return what ``-h`` prints: at most 40 lines of 80 columns."""
+    command, formatter = ctx.command, ctx.make_formatter()
+    command.format_usage(ctx, formatter)
+    first, *more = inspect.cleandoc(command.help or "").split("\n\n")
+    example = next((each for each in more if each.startswith("Example:")), "")
+    for text in filter(None, (first, example)):
+        formatter.write_paragraph()
+        formatter.write_text(textwrap.indent(" ".join(text.split()), "  "))
+    if isinstance(command, click.Group):
+        command.format_commands(ctx, formatter)
+    for section, records in _sections(ctx, short=True).items():
+        formatter.write("\n".join((f"\n{section}:", *_lines(records, formatter.width), "")))
+    formatter.write(f"\n{ctx.command_path} --help shows all options.")
+    return formatter.getvalue()
+
+
+def _lines(records: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Yield a line for each option: its flags, and the beginning of what it means."""
+    split = [flag.partition(" [") for flag, _ in records]  # its value may be one of many words
+    flags = [f"{name} NAME" if len(words) > 20 else name + bracket + words for name, bracket, words in split]
+    column = max(map(len, flags))
+    for (_, _, words), flag, (_, about) in zip(split, flags, records, strict=True):
+        text = re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about)
+        text += f": {words[:-1].replace('|', ', ')}" if len(words) > 20 else ""
+        text = textwrap.shorten(text, width - column - 4, placeholder=" …", break_on_hyphens=False)
+        yield f"  {flag:{column}}  {text}"

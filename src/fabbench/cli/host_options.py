@@ -5,38 +5,12 @@ from pathlib import Path
 
 import click
 
-from fabbench.cli.help_sections import SectionedCommand
-from fabbench.model.compat import override
+from fabbench.cli.help_sections import WORDS
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import ALIASES
 from fabbench.model.messages import REDACTED
 
 _FILES = "fabbench.hostfile"
-_FOR_SSH = "fabbench.host"
-_WORDS = "fabbench.words"
-_FLAGS = ("--host", "--hostfile")
-
-
-class HostsCommand(SectionedCommand):
-    """A command with options of launchers: it distinguishes hosts for ssh from nodes of a cluster."""
-
-    @override
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = args[: args.index("--")] if "--" in args else args
-        ctx.meta[_FOR_SSH] = any(word.partition("=")[0] in _FLAGS for word in words)
-        ctx.meta.setdefault(_WORDS, tuple(args))
-        return super().parse_args(ctx, args)
-
-    @override
-    def chosen_launcher(self, ctx: click.Context) -> str:
-        words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
-        for word, following in zip(words, (*words[1:], ""), strict=True):
-            flag, equals, value = word.partition("=")
-            if flag in {"--on", "--as"}:
-                name = value if equals else following
-                return ALIASES.get(name, name)
-        return "ssh" if ctx.meta.get(_FOR_SSH) else ""
 
 
 def hostfile_option() -> click.Option:
@@ -48,8 +22,8 @@ def hostfile_option() -> click.Option:
         multiple=True,
         expose_value=False,
         callback=_read,
-        help="Use the hosts in FILE, one per line, as Open MPI and MPICH read it. Slot counts are "
-        "ignored: there is one rank per GPU; see --gpus.",
+        help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
+        "per GPU; see --gpus.",
     )
 
 
@@ -67,14 +41,9 @@ def _hosts(file: Path) -> tuple[str, ...]:
         raise RequestError(f"{file} is not a host file: {error}.") from None
 
 
-def keep_words(ctx: click.Context, args: Sequence[str]) -> None:
-    """Keep the words of the command line as they were typed."""
-    ctx.meta[_WORDS] = tuple(args)
-
-
 def command_line(ctx: click.Context) -> tuple[str, ...]:
     """Return the words of the command line."""
-    return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(_WORDS, ()))
+    return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ()))
 
 
 def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
@@ -100,8 +69,3 @@ def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store
 def hosts_of_files(ctx: click.Context) -> tuple[str, ...]:
     """Return the hosts of all --hostfile."""
     return tuple(ctx.meta.get(_FILES, ()))
-
-
-def named_for_ssh(ctx: click.Context) -> bool:
-    """Return whether there is a --host or --hostfile."""
-    return bool(ctx.meta.get(_FOR_SSH))

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from fabbench.model.compat import override
+from fabbench.cli.click_options import OptionType
 from fabbench.model.log import Proof
+from fabbench.model.option_types import File, Parsed
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_size
 from fabbench.plan import STORE
@@ -16,19 +16,10 @@ from fabbench.plan import STORE
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _Store(click.Path):
-    """A directory of runs. A URL is refused: it would become a directory of that name."""
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if "://" in str(value):
-            self.fail(f"{value!r} is a URL. Copy the runs to a directory first, e.g. with aws s3 sync.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 store = click.option(
     "--store",
-    type=_Store(file_okay=False, path_type=Path),
+    type=OptionType(File("a directory", "DIRECTORY", directory=True)),
+    metavar="DIRECTORY",
     default=STORE,
     envvar="FABBENCH_STORE",
     show_default=True,
@@ -59,10 +50,13 @@ _NODES_OF_LOGS = (
         help="Type of the nodes, such as p5.48xlarge, if the log does not state it. It tells whether figures "
         "are normal; fewer EFA NICs than the type has are off-fabric.",
     ),
-    click.option("--nodes", type=click.IntRange(1, 65536), help="Number of nodes, if the log does not state it."),
+    click.option(
+        "--nodes", type=click.IntRange(1, 65536), metavar="N", help="Number of nodes, if the log does not state it."
+    ),
     click.option(
         "--nics",
         type=click.IntRange(0, 1024),
+        metavar="N",
         help="Required NICs per rank (0: any). Default: those of the instance type.",
     ),
 )
@@ -78,26 +72,25 @@ def known_proof(**known: Any) -> Proof | None:
     return Proof(**given) if given else None
 
 
-class _Sizes(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
-    """A size, or a range of sizes with both ends."""
-
-    name = "sizes"
-
-    @override
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> range:
-        first, dots, last = str(value).partition("..")
-        try:
-            low = parse_size(first) if first or not dots else 0
-            high = (parse_size(last) if last else 1 << 62) if dots else low
-        except ValueError as error:
-            self.fail(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K.", param, ctx)
-        if high < low:
-            self.fail(f"{value!r} ends before it begins.", param, ctx)
-        return range(low, high + 1)
+def _sizes(text: str) -> range:
+    """Read a size, or a range of sizes with both ends."""
+    first, dots, last = text.partition("..")
+    try:
+        low = parse_size(first) if first or not dots else 0
+        high = (parse_size(last) if last else 1 << 62) if dots else low
+    except ValueError as error:
+        raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
+    if high < low:
+        raise ValueError(f"{text!r} ends before it begins")
+    return range(low, high + 1)
 
 
 sizes = click.option(
-    "--size", "sizes", type=_Sizes(), metavar="SIZE[..SIZE]", help="Only these message sizes: 1M, 1M..1G, 1M.., ..64K."
+    "--size",
+    "sizes",
+    type=OptionType(Parsed("sizes", "SIZE[..SIZE]", _sizes)),
+    metavar="SIZE[..SIZE]",
+    help="Only these message sizes: 1M, 1M..1G, 1M.., ..64K.",
 )
 
 
@@ -107,20 +100,14 @@ _AGE = lazy(r"([0-9]{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class AgeType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
-    """The type of options whose value is an age."""
-
-    name = "age"
-
-    @override
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        match = _AGE.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a valid age. Write 90s, 10m, 2h, 7d or 2w.", param, ctx)
-        return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+def _age(text: str) -> timedelta:
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a valid age. Write 90s, 10m, 2h, 7d or 2w")
+    return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
 
-AGE = AgeType()
+AGE = OptionType(Parsed("an age", "AGE", _age))
 
 
 def written_age(age: timedelta) -> str:

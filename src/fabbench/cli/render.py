@@ -4,31 +4,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from fabbench.cli.click_options import Launchers, click_options, given_options, launcher_options, with_launcher_options
-from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.host_options import command_line
+from fabbench.cli.click_options import Launchers, click_options, given_options, with_launcher_options
 from fabbench.cli.output import output_option
-from fabbench.cli.run_command import RunCommand, RunGroup, variants_of
+from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
 from fabbench.cli.suggestions import NamedChoice
+from fabbench.config.choose_target import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
 from fabbench.model.option_types import AUTO
-from fabbench.model.options import read_options
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.plan.request import RunRequest
 
-_SHARED = ("fabrics", "variants", "repeats", "env")  # Options of runs that documents have, too
-
 
 class _RenderCommand(RunCommand):
-    """A command of ``fabbench run`` with the options of formats; those of runs alone are hidden."""
+    """A command of ``fabbench run`` with the options of formats."""
+
+    shared = ("fabrics", "variants", "repeats", "env")
+    unwanted = "run"
+    environment = None
 
     @override
     def shared_launchers(self) -> Launchers:
@@ -36,48 +35,38 @@ class _RenderCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        formats = options_of_formats()
-        form = click.Option(
-            ["--as", "as_form"], required=True, type=NamedChoice(sorted(formats)), help="What to print."
-        )
-        described = launcher_options(formats, lambda each: each.only != "run")
-        shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
-        shown = [config_option(), form, *described, *shared, output_option()]
-        names = {"json", "raw_csv", *(each.name for each in shown)}
-        others = [each for each in super().shared_parameters() if each.name not in names]
-        return [*shown, *map(_hidden, others)]
+        kind = NamedChoice(sorted(options_of_formats()))
+        form = click.Option(["--as", "as_form"], required=True, type=kind, help="What to print.")
+        return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
 
     @override
     def work_parameters(self) -> list[click.Parameter]:
-        runs = {name for name, each in self.work_options.items() if each.only == "run"}
-        return [_hidden(each) if each.name in runs else each for each in super().work_parameters()]
+        return click_options(each for each in self.work_options.values() if each.only != "run")
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flag = error.option_name
+            if not any(flag in each.opts for each in RunCommand(self.benchmark, self.work_type).params):
+                raise
+            hint = _HINTS.get(flag, "Describe the machines with --instance-type and --nodes.")
+            text = f"{flag} works with fabbench run only: render contacts no machine."
+            raise RequestError(text, hint=hint) from None
 
     @override
     def invoke(self, ctx: click.Context) -> None:
-        _refuse_options_of_runs(ctx)
+        if ctx.params["repeats"] == AUTO:
+            raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
         _print(self.request(ctx), ctx.params["as_form"])
 
     @override
-    def request(self, ctx: click.Context) -> "RunRequest":
-        from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import RunRequest
-
-        texts = {name: ctx.params[name] for name in _SHARED if ctx.params[name] is not None}
-        given, work = read_options(RunOptions, texts), self.work(ctx)
-        if given.repeats == AUTO:
-            raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
-        for sentence in self.benchmark.advice(work, given.fabrics):
-            click.echo(sentence, err=True)
-        env, inherited = split_environment(given.env, None)
-        return RunRequest(
-            benchmark=self.name or "",
-            work=work,
-            target=with_image(replace(_target(ctx), inherited=inherited), self.name, given.fabrics),
-            fabrics=given.fabrics,
-            repeats=given.repeats,
-            env=env,
-            command=command_line(ctx),
-        )
+    def target(self, ctx: click.Context) -> Resolved:
+        """Return the target that the options describe; nothing is discovered."""
+        form, formats = ctx.params["as_form"], options_of_formats()
+        target = Target(name=form, launcher=form, options=formats[form]())
+        return Resolved(with_launcher_options(target, given_options(ctx, formats), formats, "--as"), "")
 
 
 class RenderGroup(RunGroup):
@@ -123,27 +112,5 @@ def _print(request: "RunRequest", form: str) -> None:
     click.echo(text, nl=False)
 
 
-def _hidden(parameter: click.Parameter) -> click.Parameter:
-    if isinstance(parameter, click.Option) and parameter.expose_value:
-        parameter.hidden = True
-    return parameter
-
-
-_HINTS = dict.fromkeys(("gates", "strict"), "Pipe the document's output into fabbench compare - --gate ….")
-_HINTS["silence_s"] = "A script limits the time of each step: --timeout."
-
-
-def _refuse_options_of_runs(ctx: click.Context) -> None:
-    for each in ctx.command.params:
-        given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-        if isinstance(each, click.Option) and each.hidden and given:
-            long = next(flag for flag in each.opts if flag.startswith("--"))
-            hint = _HINTS.get(each.name or "", "Describe the machines with --instance-type and --nodes.")
-            raise RequestError(f"{long} works with fabbench run only: render contacts no machine.", hint=hint)
-
-
-def _target(ctx: click.Context) -> Target:
-    """Return the target that the options describe; nothing is discovered."""
-    form, formats = ctx.params["as_form"], options_of_formats()
-    target = Target(name=form, launcher=form, options=formats[form](), variants=variants_of(ctx))
-    return with_launcher_options(target, given_options(ctx, formats), formats, "--as")
+_HINTS = dict.fromkeys(("--gate", "--strict"), "Pipe the document's output into fabbench compare - --gate ….")
+_HINTS["--silence"] = "A script limits the time of each step: --timeout."

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,16 +18,16 @@ from fabbench.cli.click_options import (
     Launchers,
     click_options,
     given_options,
-    given_texts,
     launcher_options,
     launchers_by_option,
     own_options,
     require_effect,
+    values_of,
     with_launcher_options,
 )
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.help_sections import BENCHMARK, sections_of_launchers
-from fabbench.cli.host_options import HostsCommand, command_line, keep_words, named_for_ssh
+from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
+from fabbench.cli.host_options import command_line
 from fabbench.cli.output import COMPARED, result_options
 from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
@@ -35,13 +35,12 @@ from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import FabbenchError, RequestError, worst
 from fabbench.model.option_types import AUTO
-from fabbench.model.options import Option, declared, read_options
+from fabbench.model.options import Option, declared, parsed
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.config.choose_target import Resolved
     from fabbench.config.sections import Config
-    from fabbench.model.plan import Variant
     from fabbench.plan.request import Adaptive, RunRequest, Work
     from fabbench.runs.run import RunResult
     from fabbench.runs.sweep import SweepRun
@@ -49,14 +48,14 @@ if TYPE_CHECKING:
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)
-_FLAGS = (
+CONFIGURATION_FLAGS = (
     _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
     _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
     _flag(["--ab"], help="Compare the best RDMA fabric with TCP. --ab nvlink:efa compares these two."),
 )
 
 
-class TargetCommand(HostsCommand):
+class TargetCommand(SectionedCommand):
     """A command about one target: its own options come after those of launchers that it `selects`."""
 
     def __init__(
@@ -69,22 +68,25 @@ class TargetCommand(HostsCommand):
         super().__init__(name, params=[config_option(), on, *launcher_options(launchers, selects), *params], **more)
 
 
-class RunCommand(HostsCommand):
+class RunCommand(SectionedCommand):
     """A command of ``fabbench run``: options of all benchmarks and launchers, and the benchmark's own.
 
     Configurations keep the order in which they are written. What goes after ``--`` is for the benchmark.
     """
 
+    shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
+    unwanted = "render"  # Options that work with this command only are left out
+    environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
+
     def __init__(self, benchmark: "Benchmark", work: type[Any], **more: Any) -> None:
         help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
-        self.benchmark = benchmark
+        self.benchmark, self.work_type = benchmark, work
         self.work_options = self.work_options_of(work)
         params = [*self.shared_parameters(), *self.work_parameters()]
         self.launchers = launchers_by_option(self.shared_launchers())
         own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
         self.sections = sections_of_launchers(self.launchers) | own
         super().__init__(benchmark.name, params=params, help=help_, short_help=benchmark.summary, **more)
-        self._work = work
 
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         """Return the benchmark's own options."""
@@ -106,24 +108,20 @@ class RunCommand(HostsCommand):
         more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
         return {**known, "gates": replace(known["gates"], help=f"{known['gates'].help} {more}")}
 
-    def shared_parameters(self) -> list[click.Parameter]:
-        """Return the options that every benchmark has."""
+    def common_parameters(self) -> list[click.Parameter]:
+        """Return the options of every benchmark that the command has, and those of launchers."""
         known = self.run_options()
-        shared = click_options(each for name, each in known.items() if name != "form")
-        return [
-            config_option(),
-            shared[0],
-            *launcher_options(options_of_launchers(), lambda each: each.only != "render"),
-            *shared[1:2],
-            *_FLAGS,
-            *shared[2:-1],
-            *result_options(COMPARED, known["form"].help),
-            shared[-1],
-        ]
+        where = launcher_options(self.shared_launchers(), lambda each: each.only != self.unwanted)
+        return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
+
+    def shared_parameters(self) -> list[click.Parameter]:
+        """Return all options but those of the benchmark itself."""
+        results = result_options(COMPARED, declared(RunOptions)["form"].help)
+        return [*CONFIGURATION_FLAGS, *self.common_parameters(), *results]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Expand the short forms of ``--fabric``."""
-        keep_words(ctx, args)
+        ctx.meta[WORDS] = tuple(args)
         end = args.index("--") if "--" in args else len(args)
         words: list[str] = []
         for word in args[:end]:
@@ -147,30 +145,31 @@ class RunCommand(HostsCommand):
             show_plan(request, ctx.params["form"])
             return
         watched = {} if terminal.is_quiet() else {"watching": partial(watching, metric=request.metric)}
-        junit = read_options(RunOptions, {"junit": ctx.params["junit"]} if ctx.params["junit"] else {}).junit
-        with build_result(f"fabbench run {self.name}", junit) as build:
+        with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
             with interruptible():
                 result = run(request, notify=terminal.notify, **watched)
             build.comparison, build.verdict = result.comparison, result.verdict
             build.problem = _interrupted(result)
             _print(result, ctx.params["form"])
 
-    def work(self, ctx: click.Context) -> "Work":
-        """Return what the benchmark's own options request. Raise RequestError."""
-        return cast("Work", read_options(self._work, given_texts(ctx, self.work_options)))
+    def target(self, ctx: click.Context) -> "Resolved":
+        """Return where to run, and why there. Raise RequestError."""
+        return chosen_target(ctx)
 
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import RunRequest
+        from fabbench.plan.request import RunRequest, read_variants
 
-        given = read_options(RunOptions, given_texts(ctx, declared(RunOptions)))
-        work = self.work(ctx)
+        given = RunOptions(**values_of(ctx, self.shared))
+        work = cast("Work", self.work_type(**values_of(ctx, self.work_options)))
         for sentence in self.benchmark.advice(work, given.fabrics):
             terminal.notify(sentence)
-        target, reason = chosen_target(ctx)
-        env, inherited = split_environment(given.env, os.environ)
-        target = replace(target, variants=variants_of(ctx), inherited=inherited)
+        target, reason = self.target(ctx)
+        env, inherited = split_environment(given.env, self.environment)
+        config: Config | None = ctx.params["config"]
+        variants = read_variants(given.variants, config.variants if config else {})
+        target = replace(target, variants=variants, inherited=inherited)
         return RunRequest(
             benchmark=self.name or "",
             work=work,
@@ -212,14 +211,17 @@ class RunGroup(SuggestingGroup):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Make the command of one benchmark. If it cannot be loaded, it fails with the reason when called."""
+        """Make the command of one benchmark. Raise RequestError if it cannot be loaded."""
         from fabbench.benchmarks import runnable, runnable_names
 
-        del ctx
+        if cmd_name not in runnable_names():
+            return None
         try:
             benchmark = runnable(cmd_name)
-        except RequestError as error:
-            return _broken(cmd_name, error) if cmd_name in runnable_names() else None
+        except RequestError:
+            if ctx.resilient_parsing:  # while a shell completes
+                return None
+            raise
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
         return with_verbosity(self.command_of(benchmark, work))
@@ -238,16 +240,6 @@ def _summary(name: str) -> str:
         return f"Cannot be loaded: {error.__cause__ or error}"
 
 
-def _broken(name: str, error: RequestError) -> click.Command:
-    """Return the command of a benchmark that cannot be loaded: it is listed as such, and fails if called."""
-
-    def fail(**_: object) -> None:
-        raise error
-
-    words, settings = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED), {"ignore_unknown_options": True}
-    return click.Command(name, callback=fail, params=[words], context_settings=settings, help=str(error))
-
-
 def default_work(name: str, config: "Config | None") -> "Work":
     """Return what ``fabbench run NAME`` measures with the file's defaults and no option. Raise RequestError."""
     from fabbench.benchmarks import runnable
@@ -255,9 +247,8 @@ def default_work(name: str, config: "Config | None") -> "Work":
     work = runnable(name).work_type()
     assert work is not None  # noqa: S101 - it is runnable
     given = config.defaults.run.get(name, {}) if config else {}
-    names = {each.long[2:]: name_ for name_, each in declared(work).items()}
-    texts = {names[key]: value for key, value in given.items() if key in names}
-    return cast("Work", read_options(work, texts))
+    own = {name_: each for name_, each in declared(work).items() if each.word in given}
+    return cast("Work", work(**{name_: parsed(each, given[each.word]) for name_, each in own.items()}))
 
 
 def chosen_target(ctx: click.Context) -> "Resolved":
@@ -285,14 +276,6 @@ def chosen_target(ctx: click.Context) -> "Resolved":
     if isinstance(ctx.command, RunCommand):
         require_effect(ctx, ctx.command.work_options, resolved.target, launchers)
     return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
-
-
-def variants_of(ctx: click.Context) -> "tuple[Variant, ...]":
-    """Read the values of ``--variant``. Raise RequestError."""
-    from fabbench.plan.request import read_variants
-
-    config: Config | None = ctx.params["config"]
-    return read_variants(ctx.params["variants"], config.variants if config else {})
 
 
 def print_release_failure(result: "RunResult | SweepRun") -> None:

@@ -1,20 +1,55 @@
-"""Suggestions for misspelled commands and values."""
+"""Suggestions for misspelled commands, options and values."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from fabbench.model.compat import override
-from fabbench.model.hosts import ALIASES
+from fabbench.model.messages import RARE, did_you_mean, nearest, unbroken
+from fabbench.model.plugins import ALIASES
+
+_WORDS = """
+    ls=runs list=runs rm=runs export=runs plot=report init=config doctor=check resume=rerun bench=run diff=compare
+    sbatch=slurm srun=slurm eks=kubernetes bash=script prometheus=openmetrics github=comment md=markdown
+    nccl-tests=bin-dir label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
+"""
+_MEANT = dict(pair.split("=") for pair in _WORDS.split())
+"""Words of other tools, and of older releases, and what they mean here."""
 
 
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean NAME?`` with the name closest to a text; empty: none is close."""
-    import difflib  # not needed for correct names
+def meant(text: str, known: Iterable[str]) -> str:
+    """Return the name that a text means here, or is closest to; empty: there is none."""
+    names, dashes = list(known), text[: 2 * text.startswith("--")]
+    word = dashes + _MEANT.get(text[len(dashes) :].lower(), "")
+    return word if word in names else nearest(text, names)
 
-    near = difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""
+
+def merged_settings(words: Sequence[str]) -> list[str]:
+    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option."""
+    end = words.index("--") if "--" in words else len(words)
+    merged: list[str] = []
+    for word in words[:end]:
+        if merged[-1:] == ["--set"]:
+            merged[-1] += f" {word}"
+        else:
+            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else word)
+    return [*merged, *words[end:]]
+
+
+@contextlib.contextmanager
+def suggesting() -> Iterator[None]:
+    """Name the option that is closest to an unknown one."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        name, params = error.option_name, error.ctx.command.params if error.ctx else ()
+        flags = [flag for each in params for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")]
+        keys = {key.removesuffix("s"): key for key in flags if key.startswith(RARE)}
+        near = keys.get(f"{RARE}{name.removeprefix('--').removesuffix('s')}") or meant(name, [*flags, "--help"])
+        shown = did_you_mean(f"{near}=VALUE" if near.startswith(RARE) else near)
+        raise click.UsageError(f"No such option {unbroken(name)}.{shown}", error.ctx) from None
 
 
 class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
@@ -24,21 +59,8 @@ class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since cli
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         value, names = ALIASES.get(value, value), [str(each) for each in self.choices]
         if isinstance(value, str) and value not in names:
-            self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(value, names)}", param, ctx)
+            self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(meant(value, names))}", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class LazyChoice(NamedChoice):
-    """A choice whose names are looked up when it is used: that imports what they name."""
-
-    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
-        self.case_sensitive = True
-        self._names = names
-
-    @property
-    @override
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(self._names())
 
 
 class SuggestingGroup(click.Group):
@@ -50,6 +72,8 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
         except click.UsageError:
             name = args[0]
-            ctx.fail(f"No such command {name!r}.{did_you_mean(name, self.list_commands(ctx))}")
+            ctx.fail(f"No such command {name!r}.{did_you_mean(meant(name, self.list_commands(ctx)))}")

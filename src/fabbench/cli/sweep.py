@@ -1,6 +1,6 @@
 """``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -71,16 +71,18 @@ def command(
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    given = dict(_given(ctx))
-    if ctx.invoked_subcommand is not None:
-        _require_none(given, ctx.invoked_subcommand)
+    given = {
+        each.name: each.opts[-1]
+        for each in ctx.command.params
+        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE and each.expose_value
+    }
+    if (benchmark := ctx.invoked_subcommand) is not None:
+        if "sources" in given:
+            raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
+        for flag in given.values():
+            raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
     elif resume is not None:
-        for name in given.keys() - {"resume", "store"}:
-            raise RequestError(
-                f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
-                hint=f"Leave it out. To print the answer in another format: fabbench show {resume}",
-            )
-        _resume(ctx, resume, store)
+        _resume(ctx, resume, store, given)
     elif sources:
         _read(ctx, sources, store, metric)
     else:
@@ -88,20 +90,6 @@ def command(
             "Nothing to test and nothing to read: a benchmark or --from is missing.",
             hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
         )
-
-
-def _given(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Yield the options on the command line: their names, and their flags."""
-    for each in ctx.command.params:
-        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE and each.expose_value:
-            yield each.name, each.opts[-1]
-
-
-def _require_none(given: dict[str, str], benchmark: str) -> None:
-    if "sources" in given:
-        raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
-    for flag in given.values():
-        raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
 
 
 def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> None:
@@ -121,10 +109,15 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     raise click.exceptions.Exit(print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of))
 
 
-def _resume(ctx: click.Context, ref: str, store: Path) -> None:
+def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> None:
     from fabbench.cli.host_options import rerun_words
     from fabbench.runs.sweep_store import open_sweep
 
+    for name in given.keys() - {"resume", "store"}:
+        raise RequestError(
+            f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
+            hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
+        )
     run = open_sweep(ref, store)
     words = rerun_words(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
     with command.make_context("sweep", words, parent=ctx.parent) as inner:

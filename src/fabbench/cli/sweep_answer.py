@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import click_options, given_texts
+from fabbench.cli.click_options import click_options, values_of
 from fabbench.cli.output import result_options
 from fabbench.launchers import LABEL, SWITCH
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.messages import listed
 from fabbench.model.option_types import Choice, Parsed, Text
-from fabbench.model.options import declared, option, read_options
+from fabbench.model.options import declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def answer_parameters() -> list[click.Parameter]:
 
 def answer_options(ctx: click.Context) -> AnswerOptions:
     """Return the values of the options of the answer."""
-    return replace(read_options(AnswerOptions, given_texts(ctx, declared(AnswerOptions))), form=ctx.params["form"])
+    return replace(AnswerOptions(**values_of(ctx, declared(AnswerOptions))), form=ctx.params["form"])
 
 
 def groups_from_cluster(groups: str | None) -> bool:

@@ -1,7 +1,6 @@
 """The command of ``fabbench sweep`` for one benchmark: its options → one request → what is printed."""
 
 import inspect
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, given_texts, launcher_options
-from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.host_options import command_line
-from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible, print_release_failure
+from fabbench.cli.click_options import Launchers, click_options, values_of
+from fabbench.cli.run_command import RunCommand, RunGroup, interruptible, print_release_failure
 from fabbench.cli.sweep_answer import (
     AnswerOptions,
     answer_options,
@@ -29,14 +26,13 @@ from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestErro
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted
 from fabbench.model.option_types import Choice, Flag, Seconds, Text, Whole
-from fabbench.model.options import Option, declared, option, read_options
+from fabbench.model.options import Option, declared, option
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep, SweepDocument, TestResult
 
-_SHARED = ("on", "fabrics", "env", "name", "metric", "store")  # Options of runs that sweeps have, too
 MODES = ("diagnose", "pairs", "single", "rails")
 
 
@@ -74,6 +70,8 @@ class SweepOptions:
 class SweepCommand(RunCommand):
     """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
+    shared = ("on", "fabrics", "env", "name", "metric", "store")
+
     def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
         super().__init__(benchmark, work)
         self.help = inspect.cleandoc(_HELP.format(name=benchmark.name))
@@ -90,16 +88,7 @@ class SweepCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        known = self.run_options()
-        shared = click_options(known[name] for name in _SHARED)
-        return [
-            config_option(),
-            shared[0],
-            *launcher_options(self.shared_launchers(), lambda each: each.only != "render"),
-            *shared[1:],
-            *click_options(declared(SweepOptions).values()),
-            *answer_parameters(),
-        ]
+        return [*self.common_parameters(), *click_options(declared(SweepOptions).values()), *answer_parameters()]
 
     @override
     def invoke(self, ctx: click.Context) -> None:
@@ -119,26 +108,13 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import RunRequest
         from fabbench.runs.sweep import SweepRequest
         from fabbench.runs.sweep_store import open_sweep
 
-        given = read_options(RunOptions, given_texts(ctx, _SHARED))
-        sweep_options = read_options(SweepOptions, given_texts(ctx, declared(SweepOptions)))
+        sweep_options = SweepOptions(**values_of(ctx, declared(SweepOptions)))
         _require_effect(sweep_options)
         from_cluster = groups_from_cluster(how.groups)
-        target, reason = chosen_target(ctx)
-        env, inherited = split_environment(given.env, os.environ)
-        run = RunRequest(
-            benchmark=self.name or "",
-            work=self.work(ctx),
-            target=with_image(replace(target, inherited=inherited), self.name, given.fabrics),
-            target_reason=reason,
-            env={**target.env, **env},
-            **{name: getattr(given, name) for name in ("fabrics", "metric", "store", "name")},
-            command=command_line(ctx),
-        )
+        run = self.request(ctx)
         return SweepRequest(
             run=run,
             mode=sweep_options.mode,
@@ -149,7 +125,7 @@ class SweepCommand(RunCommand):
             seed=sweep_options.seed or 0,
             partners=sweep_options.partners,
             max_time=sweep_options.max_time,
-            resume=open_sweep(sweep_options.resume, given.store) if sweep_options.resume else None,
+            resume=open_sweep(sweep_options.resume, run.store) if sweep_options.resume else None,
         )
 
 

@@ -1,35 +1,38 @@
 """``--quiet``, ``--verbose`` and ``--debug FILE``, before a command or among its options."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 import click
 
 from fabbench.cli import terminal
+from fabbench.cli.help_sections import with_short_help
 from fabbench.model.actions import action_logger
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import printable
+
+if TYPE_CHECKING:
+    import logging
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 _VERBOSE = "fabbench.verbose"
 
 
 @contextmanager
-def _logged(stream: IO[str] | None = None) -> Iterator[None]:
-    """Write a line for each action to a stream; without one, to the current standard error."""
+def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: str = "%(message)s") -> Iterator[None]:
+    """Write a line for each record of a logger."""
     import logging
 
-    class ActionLines(logging.Handler):
+    class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            out = stream or sys.stderr
-            out.write(f"{printable(self.format(record))}\n")
-            out.flush()
+            write(self.format(record))
 
-    handler, logger = ActionLines(), action_logger()
-    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+    handler = Lines()
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     try:
@@ -38,15 +41,14 @@ def _logged(stream: IO[str] | None = None) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-@contextmanager
-def _logged_to(path: Path) -> Iterator[None]:
-    try:
-        file = path.open("w", encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        text = f"{path} cannot be written: {error.strerror}."
-        raise MachineError(text, hint="Choose another file for --debug.") from error
-    with file, _logged(cast("IO[str]", file)):
-        yield
+def _logged(stream: IO[str] | None = None) -> AbstractContextManager[None]:
+    """Write a line for each action to a stream; without one, to the current standard error."""
+
+    def write(line: str) -> None:
+        (out := stream or sys.stderr).write(f"{printable(line)}\n")
+        out.flush()
+
+    return log_lines(action_logger(), write, "%(asctime)s.%(msecs)03d %(message)s")
 
 
 def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
@@ -69,41 +71,33 @@ def is_verbose(ctx: click.Context) -> bool:
 
 def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del parameter
-    if path is not None and not ctx.resilient_parsing:
-        ctx.with_resource(_logged() if str(path) == "-" else _logged_to(path))
+    if path is None or ctx.resilient_parsing:
+        return
+    try:
+        file = None if str(path) == "-" else path.open("w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}."
+        raise MachineError(text, hint="Choose another file for --debug.") from error
+    ctx.with_resource(_logged(file and cast("IO[str]", ctx.with_resource(file))))
+
+
+_quiet_help = "Print results and errors only: no progress, no notices."
+_verbose_help = "Print each action on standard error: programs started, hosts reached, API requests."
+_debug_help = "Write each action to FILE, one per line with its time. Secrets are redacted."
 
 
 def verbosity_options() -> list[click.Parameter]:
     """Return the three options."""
+    made, kind = partial(click.Option, expose_value=False), click.Path(path_type=Path)
     return [
-        click.Option(
-            ["-q", "--quiet"],
-            is_flag=True,
-            expose_value=False,
-            callback=_quiet,
-            help="Print results and errors only: no progress, no notices.",
-        ),
-        click.Option(
-            ["-v", "--verbose"],
-            is_flag=True,
-            expose_value=False,
-            callback=_verbose,
-            help="Print each action on standard error: programs started, hosts reached, API requests.",
-        ),
-        click.Option(
-            ["--debug"],
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            expose_value=False,
-            callback=_debug,
-            help="Write each action to FILE, one per line with its time. Secrets are redacted.",
-        ),
+        made(["-q", "--quiet"], is_flag=True, callback=_quiet, help=_quiet_help),
+        made(["-v", "--verbose"], is_flag=True, callback=_verbose, help=_verbose_help),
+        made(["--debug", "log"], type=kind, metavar="FILE", callback=_debug, help=_debug_help),
     ]
 
 
 def with_verbosity(command: CommandT) -> CommandT:
-    """Add the options to a command; a group's commands have their own."""
-    names = {flag for each in command.params for flag in each.opts}
-    if "--quiet" not in names:
+    """Add the options, and ``-h``, to a command; a group's commands have their own."""
+    if not any("--quiet" in each.opts for each in command.params):
         command.params.extend(verbosity_options())
-    return command
+    return with_short_help(command)

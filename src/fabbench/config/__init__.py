@@ -4,15 +4,16 @@ import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fabbench.config.sections import Config, read_file
-from fabbench.config.values import Reading, unknown
-from fabbench.config.yaml_tree import Entries, Mistakes, Scalar, parse
+from fabbench.config.sections import Config, Reader
+from fabbench.config.yaml_text import parse
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.options import LauncherOptions, Option
 
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
 _MAX_BYTES = 1 << 20
+MAX_MISTAKES = 20
+"""Maximum mistakes that one message lists."""
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
@@ -53,7 +54,7 @@ def load(
     """Read a file. `launchers` and `benchmarks` are all known ones, with their options.
 
     Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be read,
-    RequestError that names every mistake with its line and column.
+    RequestError that names every mistake with its path in the file.
     """
     try:
         with path.open("rb") as file:
@@ -78,16 +79,13 @@ def read(
     benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
-    mistakes = Mistakes(str(path))
-    reading = Reading(mistakes=mistakes, folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)
-    root = parse(text, mistakes)
-    values = read_file(root, reading) if root is not None else {}
-    if isinstance(root, Entries) and values.get("default"):
-        names = {*values.get("targets", ()), *launchers}
-        key, node = root.entries["default"]
-        if values["default"] not in names and isinstance(node, Scalar):
-            unknown(node, key.text, sorted(names), reading, what="target")
-    mistakes.check()
+    reader = Reader(folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)
+    values = reader.file(parse(text, str(path)))
+    if reader.mistakes:
+        shown = [f"{path}: {each}" for each in reader.mistakes[:MAX_MISTAKES]]
+        if more := len(reader.mistakes) - len(shown):
+            shown.append(f"{more} more mistakes in {path}.")
+        raise RequestError(*shown, hint="fabbench config --schema prints every key, with its type and its meaning.")
     return Config(path=path, **values)
 
 

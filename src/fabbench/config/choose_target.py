@@ -6,8 +6,10 @@ from typing import NamedTuple
 from fabbench.config import FILE_NAME
 from fabbench.config.sections import Config
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.hosts import Target
+from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import LauncherOptions
+from fabbench.model.plugins import ALIASES
 
 TARGET_VARIABLE = "FABBENCH_TARGET"
 _SSH = "ssh"
@@ -45,12 +47,10 @@ def resolve(  # noqa: PLR0913 - each source that may decide
     ):
         if name:
             return _named(name, why, config, launchers)
-    tried = ["--on is not given", f"{TARGET_VARIABLE} is not set"]
-    file = f"no {FILE_NAME} in this directory, above it, or in ~/.config/fabbench"
-    tried.append(f"{config.path} has no default" if config else file)
+    file = f"{config.path} has no default" if config else f"there is no {FILE_NAME} here or in ~/.config/fabbench"
+    tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
     if hosts and _SSH in launchers:
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
-    tried.append("--host is not given")
     in_order = sorted((kind.order, name, kind) for name, kind in launchers.items() if kind.order)
     for _, name, kind in in_order:
         surroundings = given(kind).surroundings(environment)
@@ -59,7 +59,7 @@ def resolve(  # noqa: PLR0913 - each source that may decide
         tried.append(surroundings.sentence)
     raise RequestError(
         f"No target: {'; '.join(tried)}.",
-        hint=f"--on local runs on this machine. Known to --on: {', '.join(_known(config, launchers))}.",
+        hint=f"Name hosts (--host node1 --host node2), or pass --on: one of {', '.join(_known(config, launchers))}.",
     )
 
 
@@ -73,14 +73,12 @@ def _named(name: str, why: str, config: Config | None, launchers: Mapping[str, t
     launcher = ALIASES.get(name, name)
     if launcher in launchers:
         return Resolved(_bare(launcher, launchers[launcher]), why)
-    import difflib
-
     known = list(_known(config, launchers))
-    near = difflib.get_close_matches(name, (*known, *ALIASES), n=1)
+    near = did_you_mean(nearest(name, (*known, *ALIASES)))
     file = f"in {config.path}" if config else f"in a {FILE_NAME} (none was found)"
     raise RequestError(
         f"Unknown target {name} ({why}): it is neither {file} nor a launcher.",
-        hint=f"{f'Did you mean {near[0]}? ' if near else ''}Known to --on: {', '.join(known)}.",
+        hint=f"{near} Known to --on: {', '.join(known)}.".lstrip(),
     )
 
 

@@ -1,22 +1,26 @@
-"""The sections of `fabbench.yaml`: defaults, variants and targets; and its JSON schema."""
+"""The sections of `fabbench.yaml`: defaults, variants and targets. The types of options read their values."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
-from fabbench.config.values import Read, Reading, nested, option_keys, read_names, read_section, typed_keys, unknown
-from fabbench.config.yaml_tree import Entries, Node, Scalar
+from fabbench.config.yaml_text import Tree
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target, options_of
-from fabbench.model.option_types import FABRIC, File, Flag, Text, Whole
+from fabbench.model.messages import did_you_mean, nearest
+from fabbench.model.option_types import FABRIC, Environment, File, Flag, Text, Type, Whole
 from fabbench.model.options import LauncherOptions, Option, declared, option
 from fabbench.model.plan import Variant
-from fabbench.plan.request import NAME, TAKEN, check_name
+from fabbench.plan.request import check_name
 
-_TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+Read: TypeAlias = Callable[[Tree, str], Any]
+"""Reads a value at a path such as ``targets.prod.port``; None: something is wrong with it."""
+
+TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER, OPTIONS = "launcher", "options"
 """Keys of a target that are not options: its launcher, and a mapping for more keys of the launcher."""
 
@@ -57,229 +61,170 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
 """Keys that are not options: what is expected, and what they mean."""
 
 
-def read_file(node: Node, reading: Reading) -> dict[str, Any]:
-    """Return the fields of a `Config` that a file has. Anything wrong is added to the mistakes."""
-    keys: dict[str, Read] = {
-        **option_keys(Config, reading),
-        "defaults": lambda _, value, path: _defaults(value, path, reading),
-        "variants": lambda key, value, path: read_names(
-            value, path, reading, ABOUT[key.text][0], lambda name, each, at: _variant(name, each, at, reading)
-        ),
-        "targets": lambda key, value, path: read_names(
-            value, path, reading, ABOUT[key.text][0], lambda name, each, at: _target(name, each, at, reading)
-        ),
-    }
-    return read_section(node, "", reading, keys)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads a file, and collects the mistakes in it."""
 
+    folder: Path
+    """The directory of the file, which its relative paths start from."""
+    launchers: Mapping[str, type[LauncherOptions]]
+    """Launcher → its options."""
+    benchmarks: Mapping[str, Mapping[str, Option]] | None
+    """Benchmark → the options of its command, by `Option.word`. None: not checked."""
+    mistakes: list[str] = field(default_factory=list)
 
-# ---------------------------------------------------------------- defaults and variants
-
-
-def _defaults(node: Node, path: str, reading: Reading) -> Defaults:
-    keys = {
-        **option_keys(Defaults, reading),
-        "run": lambda key, value, at: read_names(
-            value, at, reading, ABOUT[key.text][0], lambda name, each, of: _benchmark(name, each, of, reading)
-        ),
-    }
-    return Defaults(**read_section(node, path, reading, keys))
-
-
-def _benchmark(key: Scalar, node: Node, path: str, reading: Reading) -> dict[str, Any] | None:
-    known = reading.benchmarks
-    if known is None:
-        return read_names(
-            node,
-            path,
-            reading,
-            "a mapping of options to values",
-            lambda _, value, __: value.text if isinstance(value, Scalar) else None,
-        )
-    if key.text not in known:
-        unknown(key, path.rpartition(".")[0], known, reading, what="benchmark")
-        return None
-    keys = typed_keys(known[key.text], reading)
-    if not isinstance(node, Entries):
-        reading.wrong(node, path, "a mapping of options to values")
-        return None
-    for name, (scalar, _) in node.entries.items():
-        if name not in keys:
-            unknown(scalar, path, keys, reading, what="option")
-    valid = {name: entry for name, entry in node.entries.items() if name in keys}
-    return read_section(replace(node, entries=valid), path, reading, keys)
-
-
-def _variant(key: Scalar, node: Node, path: str, reading: Reading) -> Variant | None:
-    values = read_section(node, path, reading, option_keys(Variant, reading))
-    try:
-        check_name(key.text)
-    except RequestError as error:
-        reading.mistakes.add(key, f"{error} {error.hint}")
-        return None
-    return Variant(name=key.text, **{name.replace("-", "_"): value for name, value in values.items()})
-
-
-# ---------------------------------------------------------------- targets
-
-
-def _target(key: Scalar, node: Node, path: str, reading: Reading) -> Target | None:
-    _check_name(key, reading)
-    entries = dict(nested(node.entries, OPTIONS)) if isinstance(node, Entries) else {}
-    _, named = entries.pop(LAUNCHER, (None, None))
-    if OPTIONS in entries:
-        reading.wrong(entries.pop(OPTIONS)[1], f"{path}.{OPTIONS}", ABOUT[OPTIONS][0])
-    if isinstance(named, Scalar) and named.text not in reading.launchers:
-        unknown(named, f"{path}.launcher", sorted(reading.launchers), reading, what="launcher")
-        return None
-    if not isinstance(node, Entries | Scalar) or (isinstance(node, Scalar) and node.type != "null"):
-        reading.wrong(node, path, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}")
-        return None
-    if not isinstance(named, Scalar) or not isinstance(node, Entries):
-        known = ", ".join(sorted(reading.launchers))
-        reading.mistakes.add(key, f"{path} has no launcher. Add launcher: and one of {known}.")
-        return None
-    kind = reading.launchers[named.text]
-    keys = {**option_keys(Target, reading, without=kind.without), **option_keys(kind, reading)}
-    _check_keys(key, entries, path, named.text, keys, reading)
-    valid = {name: entry for name, entry in entries.items() if name in keys}
-    values = read_section(replace(node, entries=valid), path, reading, keys)
-    fields = {name.replace("-", "_"): value for name, value in values.items()}
-    options = {name: fields.pop(name) for name in declared(kind) if name in fields}
-    try:
-        return Target(name=key.text, launcher=named.text, options=kind(**options), **fields)
-    except RequestError as error:
-        reading.mistakes.add(key, f"{path}: {error} {error.hint or ''}".rstrip())
-        return None
-
-
-def _check_name(key: Scalar, reading: Reading) -> None:
-    name = key.text
-    if not _TARGET_NAME.search(name) or "\n" in name:
-        text = f"{name!r} cannot be the name of a target: only letters, digits and . _ - can be in it."
-        reading.mistakes.add(key, text)
-    elif name in reading.launchers:
-        text = f"A target cannot be named {name}, which is a launcher: --on {name} means that."
-        reading.mistakes.add(key, text)
-
-
-def _check_keys(  # noqa: PLR0913, PLR0917 - where it is, and what is known there
-    key: Scalar,
-    entries: Mapping[str, tuple[Scalar, Node]],
-    path: str,
-    launcher: str,
-    keys: Iterable[str],
-    reading: Reading,
-) -> None:
-    """Note keys that are unknown, that belong to another launcher, and that are missing."""
-    kind, valid = reading.launchers[launcher], [LAUNCHER, *keys]
-    others = {each.key for of in reading.launchers.values() for each in options_of(of).values()}
-    for name, (scalar, _) in entries.items():
-        if name in valid:
-            continue
-        if name in others:
-            text = f"{path}: {name} means nothing to the launcher {launcher}. Valid here: {', '.join(valid)}."
-            reading.mistakes.add(scalar, text)
-        else:
-            unknown(scalar, path, valid, reading)
-    for each in kind.requires:
-        option_ = options_of(kind)[each]
-        if option_.key not in entries:
-            expected = option_.type.expected
-            text = f"{path} has no {option_.key}, which the launcher {launcher} needs: {expected}."
-            reading.mistakes.add(key, text)
-
-
-# ---------------------------------------------------------------- JSON schema
-
-
-def schema(
-    launchers: Mapping[str, type[LauncherOptions]], benchmarks: Mapping[str, Mapping[str, Option]]
-) -> dict[str, Any]:
-    """Return the JSON schema of `fabbench.yaml` (draft 7, which editors support best).
-
-    It checks less than the loader: neither that a default exists nor how ranges of hosts are written.
-    """
-    defaults = {**_properties(declared(Defaults).values()), "run": _described("run", _run_schema(benchmarks))}
-    variants = {
-        "type": ["object", "null"],
-        "propertyNames": {"pattern": NAME.pattern, "not": {"enum": sorted(TAKEN)}},
-        "additionalProperties": _object(_properties(declared(Variant).values())),
-    }
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "fabbench.yaml",
-        "description": "Targets and defaults of fabbench.",
-        **_object(
-            {
-                **_properties(declared(Config).values()),
-                "defaults": _described("defaults", _object(defaults)),
-                "variants": _described("variants", variants),
-                "targets": _described("targets", _targets_schema(launchers)),
-            }
-        ),
-    }
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": ["object", "null"], "properties": dict(properties), "additionalProperties": False}
-
-
-def _described(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": ABOUT[key][1], **value}
-
-
-def _properties(options: Iterable[Option]) -> dict[str, Any]:
-    return {each.key: each.schema() for each in options if each.only != "render"}
-
-
-def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any]:
-    """Return an object of objects: the options of each benchmark, without those that all of them have."""
-    simple: dict[str, Any] = {"type": ["string", "number", "boolean"]}
-    several = {"anyOf": [simple, {"type": "array", "items": simple}]}
-    first, *others = benchmarks.values()
-    shared = {name for name, each in first.items() if all(known.get(name) == each for known in others)}
-    schemas: dict[str, Any] = {}
-    for benchmark, options in benchmarks.items():
-        properties = {
-            name: {
-                "description": each.help,
-                **({"type": "boolean"} if isinstance(each.type, Flag) else several if each.many else simple),
-            }
-            for name, each in options.items()
-            if name not in shared
+    def file(self, tree: Tree) -> dict[str, Any]:
+        """Return the fields of a `Config` that a file has."""
+        known: dict[str, Read] = {
+            **self._options(Config),
+            "defaults": self._defaults,
+            "variants": partial(self._names, self._variant),
+            "targets": partial(self._names, self._target),
         }
-        schemas[benchmark] = {"type": "object", "properties": properties, "additionalProperties": several}
-    return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}
+        values = self._section(tree, "", known)
+        names = {*values.get("targets", ()), *self.launchers}
+        if (default := values.get("default")) and default not in names:
+            self._unknown("default", default, sorted(names), what="target")
+        return values
 
+    def _wrong(self, path: str, tree: Tree, expected: str) -> None:
+        seen = {type(None): "empty", list: "a list", dict: "a mapping"}.get(type(tree), repr(tree))
+        self.mistakes.append(f"{path} is {seen}; expected {expected}.")
 
-def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str, Any]:
-    """Return an object of targets, each with the conditions that its launcher sets."""
-    options = {name: options_of(kind) for name, kind in launchers.items()}
-    every = {each.key: each for known in options.values() for each in known.values()}
-    conditions: list[dict[str, Any]] = []
-    for key in _properties(every.values()):
-        foreign = [name for name, known in options.items() if key not in {each.key for each in known.values()}]
-        if foreign:
-            then = {"properties": {LAUNCHER: {"not": {"enum": foreign}}}}
-            conditions.append({"if": {"required": [key]}, "then": then})
-    for name, kind in launchers.items():
-        if kind.requires:
-            only = {"properties": {LAUNCHER: {"enum": [name]}}}
-            conditions.append({"if": only, "then": {"required": list(kind.requires)}})
-    target = {
-        **_object(
-            {
-                LAUNCHER: _described(LAUNCHER, {"anyOf": [{"enum": list(launchers)}, Text().schema()]}),
-                **_properties(every.values()),
-                OPTIONS: _described(OPTIONS, {"type": "object"}),
+    def _unknown(self, path: str, name: str, valid: Collection[str], *, what: str = "key") -> None:
+        # Case and underscores are the most common typos.
+        near = did_you_mean(nearest(name.replace("_", "-"), valid))
+        where = f"{path}: unknown" if path else "Unknown"
+        self.mistakes.append(f"{where} {what} {name!r}.{near} Valid here: {', '.join(valid) or 'none'}.")
+
+    def _section(self, tree: Tree, path: str, known: Mapping[str, Read], *, what: str = "key") -> dict[str, Any]:
+        """Return key → value of the valid entries. An empty section counts as absent."""
+        if not isinstance(tree, dict):
+            if tree is not None:
+                self._wrong(path or "The file", tree, f"a mapping with some of {', '.join(known)}")
+            return {}
+        values = {}
+        for name, value in tree.items():
+            if name in known:
+                values[name] = known[name](value, f"{path}.{name}".lstrip("."))
+            else:
+                self._unknown(path, name, known, what=what)
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _names(self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str) -> dict[str, Any]:
+        """Read a mapping whose keys are names that the user chose."""
+        if tree is not None and not isinstance(tree, dict):
+            self._wrong(path, tree, ABOUT[path.rpartition(".")[2]][0])
+            return {}
+        return self._section(tree, path, {name: partial(read, name) for name in tree or ()})
+
+    # ------------------------------------------------------------ values
+
+    def _options(self, kind: type, *, without: Collection[str] = ()) -> dict[str, Read]:
+        """Return readers for the options of a dataclass, by their keys."""
+        options = (each for name, each in declared(kind).items() if name not in without)
+        return {each.key: partial(self._value, each) for each in options if each.only != "render"}
+
+    def _value(self, option: Option, tree: Tree, path: str) -> Any:
+        places: dict[str, Tree] = {path: tree}
+        if isinstance(option.type, Environment) and isinstance(tree, dict):
+            places = {
+                f"{path}.{name}": f"{name}={value}" if isinstance(value, str) else value for name, value in tree.items()
             }
-        ),
-        "type": "object",
-        "required": [LAUNCHER],
-        "allOf": conditions,
-    }
-    return {
-        "type": ["object", "null"],
-        "propertyNames": {"pattern": _TARGET_NAME.pattern, "not": {"enum": list(launchers)}},
-        "additionalProperties": target,
-    }
+        elif option.many and isinstance(tree, list) and tree:
+            places = {f"{path}[{index}]": value for index, value in enumerate(tree)}
+        elif isinstance(option.type, Environment) or (option.many and not (option.type.lists and tree)):
+            self._wrong(path, tree, option.expected)
+            return None
+        values = [self._scalar(option.type, value, at) for at, value in places.items()]
+        if any(value is None for value in values):
+            return None
+        return option.many(values) if option.many else values[0]
+
+    def _scalar(self, type_: Type, tree: Tree, path: str) -> Any:
+        if isinstance(tree, str):
+            try:
+                value = type_.parse(tree)
+            except ValueError as error:
+                if str(error):
+                    self.mistakes.append(f"{path}: {error}.")
+                    return None
+            else:
+                return self.folder / value if isinstance(type_, File) else value
+        self._wrong(path, tree, "a text" if isinstance(type_, Environment) else type_.expected)
+        return None
+
+    def _typed(self, option: Option, tree: Tree, path: str) -> Any:
+        """Return a value, or several, as checked texts, or whether a flag is set: the command line reads them."""
+        items = tree if option.many and isinstance(tree, list) else [tree]
+        values = [self._scalar(option.type, each, path) for each in items]
+        if any(value is None for value in values):
+            return None
+        return values[0] if isinstance(option.type, Flag) else tuple(items) if option.many else items[0]
+
+    # ------------------------------------------------------------ sections
+
+    def _defaults(self, tree: Tree, path: str) -> Defaults:
+        known: dict[str, Read] = {**self._options(Defaults), "run": partial(self._names, self._benchmark)}
+        return Defaults(**self._section(tree, path, known))
+
+    def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
+        if self.benchmarks is None:
+            return {key: value for key, value in tree.items() if value} if isinstance(tree, dict) else None
+        if name not in self.benchmarks:
+            self._unknown(path.rpartition(".")[0], name, [*self.benchmarks], what="benchmark")
+            return None
+        if not isinstance(tree, dict):
+            self._wrong(path, tree, "a mapping of options to values")
+            return None
+        known = {word: partial(self._typed, each) for word, each in self.benchmarks[name].items()}
+        return self._section(tree, path, known, what="option")
+
+    def _variant(self, name: str, tree: Tree, path: str) -> Variant | None:
+        values = self._section(tree, path, self._options(Variant))
+        try:
+            check_name(name)
+        except RequestError as error:
+            self.mistakes.append(f"{path}: {error} {error.hint}")
+            return None
+        return Variant(name=name, **{key.replace("-", "_"): value for key, value in values.items()})
+
+    def _target(self, name: str, tree: Tree, path: str) -> Target | None:
+        if not TARGET_NAME.search(name) or "\n" in name:
+            self.mistakes.append(f"{path}: the name of a target can only have letters, digits and . _ -.")
+        elif name in self.launchers:
+            self.mistakes.append(f"{path}: a target cannot have the name of a launcher: --on {name} means that.")
+        if not isinstance(tree, dict | None):
+            self._wrong(path, tree, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}")
+            return None
+        entries = dict(tree or {})
+        more, launcher = entries.pop(OPTIONS, None), entries.pop(LAUNCHER, None)
+        if isinstance(more, dict):
+            entries |= more
+        elif more is not None:
+            self._wrong(f"{path}.{OPTIONS}", more, ABOUT[OPTIONS][0])
+        if not isinstance(launcher, str):
+            known = ", ".join(sorted(self.launchers))
+            self.mistakes.append(f"{path} has no launcher. Add launcher: and one of {known}.")
+            return None
+        if launcher not in self.launchers:
+            self._unknown(f"{path}.launcher", launcher, sorted(self.launchers), what="launcher")
+            return None
+        kind = self.launchers[launcher]
+        keys = {**self._options(Target, without=kind.without), **self._options(kind)}
+        others = {each.key for of in self.launchers.values() for each in options_of(of).values()}
+        for key in [key for key in entries if key in others and key not in keys]:
+            del entries[key]
+            self.mistakes.append(f"{path}: {key} has no effect with the launcher {launcher}. Valid: {', '.join(keys)}.")
+        for each in (options_of(kind)[required] for required in kind.requires):
+            if each.key not in entries:
+                text = f"{path} has no {each.key}, which the launcher {launcher} needs: {each.type.expected}."
+                self.mistakes.append(text)
+        values = self._section(entries, path, keys)
+        fields = {key.replace("-", "_"): value for key, value in values.items()}
+        own = {each: fields.pop(each) for each in declared(kind) if each in fields}
+        try:
+            return Target(name=name, launcher=launcher, options=kind(**own), **fields)
+        except RequestError as error:
+            self.mistakes.append(f"{path}: {error} {error.hint or ''}".rstrip())
+            return None

@@ -266,7 +266,6 @@ class Launcher(ABC):
 
     options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
-    cleans: bool = False  # Whether `leftovers` finds what runs left behind, for `fabbench clean`
     inherits: bool = False  # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
     open_starts_nothing: bool = False  # Whether `open` only inspects machines, so that `preview` may use it
     switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)

@@ -13,7 +13,7 @@ from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.option_types import Parsed, Text
-from fabbench.model.options import LauncherOptions, option
+from fabbench.model.options import RARE, LauncherOptions, option
 
 if TYPE_CHECKING:
     import yaml
@@ -109,16 +109,16 @@ class PodOptions(LauncherOptions):
     pull_secrets: tuple[str, ...] = option(
         Text("the name of a secret", "NAME", _NAME),
         "Image pull secret in the namespace. Can be given several times.",
-        "--pull-secret",
+        RARE,
         many=tuple,
     )
     runtime_class: str = option(
-        Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", unset=""
+        Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", RARE, unset=""
     )
     labels: Mapping[str, str] = option(
         Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
         "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given several times.",
-        "--label",
+        "--pod-label",
         many=dict,
     )
     pod_requests: tuple[str, ...] = option(
@@ -131,7 +131,7 @@ class PodOptions(LauncherOptions):
     annotations: Mapping[str, str] = option(
         Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, reserved=_RESERVED), any_lines=True),
         "Annotation for the pods and their Job. Can be given several times.",
-        "--annotation",
+        RARE,
         many=dict,
     )
 

@@ -37,16 +37,19 @@ AUTO = "auto"
 RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
-NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})
-"""Fabrics and providers that register no memory with a device: no page has to be locked."""
-
+_NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})  # No page has to be locked for these
 FABRICS = frozenset({*_NETWORKS, *RDMA})
+PROVIDERS = frozenset({
+    *("cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2", "psm3", "shm", "sm2"),
+    *("sockets", "tcp", "ucx", "udp", "usnic", "verbs"),
+})  # fmt: skip
+"""Providers of libfabric, https://github.com/ofiwg/libfabric/tree/main/prov"""
 
 
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
     """Return whether one of these fabrics may be RDMA; no fabrics stand for the best that hosts have."""
     names = [fabric.partition(";")[0] for fabric in fabrics]
-    return not names or any(name not in NO_RDMA for name in names)
+    return not names or any(name not in _NO_RDMA for name in names)
 
 
 def networks(fabric: str) -> frozenset[str]:

@@ -12,9 +12,6 @@ from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
 
-ALIASES = {"k8s": "kubernetes"}
-"""Names that people use for launchers and formats."""
-
 
 class MpiKind(StrEnum):
     """MPI launchers that take different command lines."""
@@ -34,7 +31,6 @@ class Mpi:
     program: str
     kind: MpiKind
     version: str
-    """As printed: ``4.1.7a1``, ``2021.11``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +170,7 @@ class Target:
     )
     nodes: int | None = option(
         Whole(1, 65536),
-        "Number of nodes: the first N hosts; on a cluster, any N free nodes. Default: all hosts; "
+        "Number of nodes. The first N hosts; on a cluster, any N free nodes. Default: all hosts; "
         "2 on a cluster; for a sweep, all free nodes that are alike.",
     )
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
@@ -183,13 +179,13 @@ class Target:
     )
     bin_dirs: tuple[str, ...] = option(
         FOLDER,
-        "Directory to search first for programs, on every host. Can be given several times.",
+        "Directory to search first for programs, as every host has it. Can be given several times.",
         "--bin-dir",
         many=tuple,
     )
-    mpirun: str | None = option(MPIRUN, "Path of mpirun on the first host.")
+    mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
     env: Mapping[str, str] = option(
-        Environment(), "Environment variables of every benchmark on this target.", in_file_only=True, many=latest
+        Environment(), "Environment variables of every benchmark on this target.", many=latest
     )
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""

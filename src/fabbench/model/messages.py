@@ -16,8 +16,9 @@ from typing import Any, TypeVar, cast
 
 from fabbench.model.patterns import lazy
 
-LONGEST_QUOTE = 300
-"""Characters of a line that a finding shows."""
+RARE = "--set "
+"""Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
+LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 
 _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
@@ -42,6 +43,18 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     """Write names with commas: all of a few, else the first `limit` and how many more."""
     more = len(names) - limit
     return f"{', '.join(names[:limit])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """Return the name closest to a text; empty: none is close."""
+    import difflib  # not needed for correct names
+
+    return next(iter(difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.6)), "")
+
+
+def did_you_mean(name: str) -> str:
+    """Return `` Did you mean NAME?``; empty for no name."""
+    return f" Did you mean {name}?" if name else ""
 
 
 def counted(number: int, noun: str) -> str:
@@ -122,8 +135,7 @@ _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
 _HOOK = lazy(r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/bot(?=\d+:))[^\s?#]+")
 """A URL that posts a message for anyone who has it: the host or the start of the path names a hook."""
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
-_ENVIRONMENTS = frozenset({"env", "envs", "environment"})
-"""Keys of documents that hold environment variables."""
+_ENVIRONMENTS = frozenset({"env", "envs", "environment"})  # Keys of documents that hold environment variables
 
 T = TypeVar("T")
 
@@ -151,6 +163,8 @@ def word(text: str) -> str:
     match = _SETTING.fullmatch(text)
     if match and "://" not in text[: match.start("value") + 2] and is_secret(match["name"]):
         return f"{text[: match.start('value')]}{REDACTED}"
+    if match and match["set"] == "=" and "://" not in text:  # --env=NAME=VALUE
+        return f"{text[: match.start('value')]}{word(match['value'])}"
     return without_secrets(text)
 
 

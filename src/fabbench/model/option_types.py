@@ -5,13 +5,13 @@ shell, a batch script or a manifest could misread.
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fabbench.model.compat import override
+from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size
@@ -21,29 +21,29 @@ _NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Type(ABC):
+class Type:
     """The type of an option's value."""
 
-    scalars: frozenset[str] = frozenset({"str"})
-    """Types that YAML may resolve a value to. A number meant as text is refused: YAML may have changed it."""
-    lists: bool = False
-    """Whether one value already stands for several, so that a file may have it without a list."""
-    pattern = r"\S"
-    """A regular expression that texts match, valid in both Python and JSON Schema."""
-
     @property
-    @abstractmethod
     def expected(self) -> str:
         """What is expected, in words: ``a whole number from 1 to 65535``."""
+        raise NotImplementedError
 
     @property
     def metavar(self) -> str:
         """The placeholder of the value in ``--help``."""
         return "TEXT"
 
-    @abstractmethod
+    lists: bool = False
+    """Whether one value already stands for several, so that a file may have it without a list."""
+    pattern = r"\S"
+    """A regular expression that texts match, valid in both Python and JSON Schema."""
+    names: Sequence[str] = ()
+    """Values to complete and to suggest."""
+
     def parse(self, text: str) -> Any:
         """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
+        raise NotImplementedError
 
     def write(self, value: Any) -> Any:
         """Return a value as records store it."""
@@ -51,11 +51,10 @@ class Type(ABC):
 
     def schema(self) -> dict[str, Any]:
         """Return the type as JSON Schema."""
-        return {"type": "string", "pattern": self.pattern}
+        return {"type": ["string", "number"], "pattern": self.pattern}
 
 
 def _one_line(text: str) -> str:
-    """Return the text; raise ValueError for line breaks and control characters."""
     if _CONTROL.search(text):
         raise ValueError
     return text
@@ -88,10 +87,14 @@ class Parsed(Type):
     """Whether it may have several lines."""
     pattern: str = r"\S"
     """What JSON Schema can check."""
+    names: Sequence[str] = ()
 
     @override
     def parse(self, text: str) -> Any:
         return self.read(text if self.any_lines else _one_line(text))
+
+
+AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,47 +104,27 @@ class Whole(Type):
     low: int
     high: int | None = None
     metavar: str = "N"
-    scalars = frozenset({"int"})
+    auto: bool = False
+    """Whether it may be ``auto``."""
 
     @property
     @override
     def expected(self) -> str:
-        return f"a whole number {_range(self.low, self.high)}"
+        limits = f"from {self.low} to {self.high}" if self.high else f"of {self.low} or more"
+        return f"{'auto, or ' * self.auto}a whole number {limits}"
 
     @override
     def parse(self, text: str) -> int:
+        if self.auto and text == "auto":
+            return AUTO
         if not _DECIMAL.fullmatch(text) or not self.low <= int(text) <= (self.high or int(text)):
             raise ValueError
         return int(text)
 
     @override
     def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.low, **({"maximum": self.high} if self.high else {})}
-
-
-AUTO = 0
-"""What `WholeOrAuto` reads ``auto`` as."""
-
-
-@dataclass(frozen=True, slots=True)
-class WholeOrAuto(Whole):
-    """A whole number, or ``auto``."""
-
-    metavar: str = "N|auto"
-    scalars = frozenset({"int", "str"})
-
-    @property
-    @override
-    def expected(self) -> str:
-        return f"auto, or a whole number {_range(self.low, self.high)}"
-
-    @override
-    def parse(self, text: str) -> int:
-        return AUTO if text == "auto" else Whole(self.low, self.high).parse(text)
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [Whole(self.low, self.high).schema(), {"const": "auto"}]}
+        number = {"type": "integer", "minimum": self.low, **({"maximum": self.high} if self.high else {})}
+        return {"anyOf": [number, {"const": "auto"}]} if self.auto else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +132,6 @@ class Seconds(Type):
     """A time in seconds, at least `low`; without it, more than 0."""
 
     low: int = 0
-    scalars = frozenset({"int", "float"})
     metavar = "SECONDS"
 
     @property
@@ -172,7 +154,6 @@ class Seconds(Type):
 class Size(Type):
     """A size in bytes, 1024-based."""
 
-    scalars = frozenset({"str", "int", "float"})
     expected = "a size such as 64, 4K or 2G"
     metavar = "SIZE"
 
@@ -185,10 +166,6 @@ class Size(Type):
         if isinstance(value, tuple):
             return ",".join(self.write(each) for each in value)
         return format_size(value).replace(" ", "").removesuffix("B") if value else value
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"type": ["string", "number"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +201,8 @@ class Choice(Type):
 class Truth(Type):
     """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
 
-    scalars = frozenset({"bool"})
     expected = "true or false"
+    metavar = "[true|false]"
 
     @override
     def parse(self, text: str) -> bool:
@@ -276,13 +253,11 @@ class Hosts(Type):
 
     @override
     def parse(self, text: str) -> tuple[str, ...]:
-        """Return the names, in order."""
         return expand_hostlist(text)
 
     @override
     def schema(self) -> dict[str, Any]:
-        text = {"type": "string", "pattern": r"\S"}
-        return {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+        return {"anyOf": [text := Type.schema(self), {"type": "array", "items": text, "minItems": 1}]}
 
 
 VARIABLE = Text("the name of an environment variable", "NAME", r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -290,15 +265,14 @@ VARIABLE = Text("the name of an environment variable", "NAME", r"^[A-Za-z_][A-Za
 
 @dataclass(frozen=True, slots=True)
 class Environment(Type):
-    """Environment variables, a single value in files only. Numbers keep the digits that a file has."""
+    """Environment variables: a mapping in files, which alone have them."""
 
     lists = True
-    expected = "a mapping of names to strings or numbers"
+    expected = "a mapping of names to values"
     metavar = "NAME=VALUE"
 
     @override
     def parse(self, text: str) -> Mapping[str, str]:
-        """Return one variable, ``NAME=VALUE``."""
         name, equals, value = text.partition("=")
         if not equals or not re.search(VARIABLE.pattern, name):
             raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
@@ -309,7 +283,7 @@ class Environment(Type):
         return {
             "type": "object",
             "propertyNames": {"pattern": VARIABLE.pattern},
-            "additionalProperties": {"type": ["string", "number"]},
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
         }
 
 
@@ -320,12 +294,13 @@ class PassedEnvironment(Environment):
 
     @override
     def parse(self, text: str) -> Mapping[str, str | None]:  # type: ignore[override]
-        """Return one variable, ``NAME=VALUE`` or ``NAME``."""
         return super().parse(text) if "=" in text else dict.fromkeys(super().parse(f"{text}="))
 
 
-def _range(low: int, high: int | None) -> str:
-    return f"from {low} to {high}" if high else f"of {low} or more"
+def _fabric(text: str) -> str:
+    if text.partition(";")[0] not in {*FABRICS, *PROVIDERS, AB, "auto"} or not re.fullmatch(r"[\w;.-]+", text):
+        raise ValueError
+    return text
 
 
 # ---------------------------------------------------------------- common types
@@ -334,7 +309,12 @@ INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za
 """As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
 HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
 USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
-FABRIC = Text("the name of a fabric", "NAME", r"^[A-Za-z0-9][A-Za-z0-9_;.-]*$")
+FABRIC = Parsed(
+    "the name of a fabric (efa, ib, roce, tcp, p2p, shm) or of a libfabric provider",
+    "NAME",
+    _fabric,
+    names=(*sorted(FABRICS), AB),
+)
 FOLDER = Text("a directory", "DIRECTORY", r"\S")
 MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
 IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import Flag, Type
+from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
+from fabbench.model.option_types import Environment, Flag, Type
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Option:
     type: Type
     help: str
     flags: tuple[str, ...] = ()
-    """On the command line; none: only `fabbench.yaml` has it."""
+    """On the command line; none: only `fabbench.yaml` has it. ``--set KEY`` is the flag of a rare option."""
     many: Callable[[Iterable[Any]], Any] | None = None
     """Combines the values where there may be several: `tuple`, `dict`; None: there is one."""
     default: str | tuple[str, ...] = ""
@@ -33,7 +34,7 @@ class Option:
     variable: str = ""
     """The environment variable that also sets it, if there is one."""
     reaches: bool = False
-    """Whether it says how to reach the machines, so that `fabbench clean` needs it as well."""
+    """Whether it says how to reach the machines: `fabbench clean` has it, too."""
 
     @property
     def key(self) -> str:
@@ -49,6 +50,16 @@ class Option:
     def long(self) -> str:
         """The long flag; of an option without flags, its key."""
         return next((flag for flag in self.flags if flag.startswith("--")), self.key)
+
+    @property
+    def rare(self) -> bool:
+        """Whether ``--set`` sets it."""
+        return self.long.startswith(RARE)
+
+    @property
+    def word(self) -> str:
+        """Its long flag without dashes, or its key: its name in ``defaults.run`` of `fabbench.yaml`."""
+        return self.long.removeprefix(RARE).removeprefix("--")
 
     def schema(self) -> dict[str, Any]:
         """Return JSON Schema of its value, with what it means."""
@@ -68,13 +79,12 @@ def option(  # noqa: PLR0913 - everything that describes an option
     only: Literal["", "run", "render"] = "",
     reaches: bool = False,
     variable: str = "",
-    in_file_only: bool = False,
 ) -> Any:
     """Declare the field of an option.
 
-    `flags` are those of the command line; without any, one is made from the field's name. `default` is
-    written as users would (``2G``, a tuple of texts where there may be several); None: the value is `unset`,
-    or False for a `Flag`, or an empty collection.
+    `flags` are those of the command line; without any, one is made from the field's name. `RARE` is that of an
+    option that few people need. `default` is written as users would (``2G``, a tuple of texts where there may be
+    several); None: the value is `unset`, or False for a `Flag`, or an empty collection.
     """
     shown: str | tuple[str, ...] = "" if default is None else default
     if isinstance(type_, Flag):
@@ -83,7 +93,7 @@ def option(  # noqa: PLR0913 - everything that describes an option
         value = many(type_.parse(text) for text in shown)
     else:
         value = unset if default is None else type_.parse(default)
-    flags = flags or (() if in_file_only else ("",))
+    flags = () if type(type_) is Environment else flags or ("",)
     declared = Option(
         type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
     )
@@ -117,17 +127,15 @@ def declared(kind: type) -> Mapping[str, Option]:
         options = {}
         for each in fields(kind):
             if isinstance(known := each.metadata.get("option"), Option):
-                flags = known.flags if known.flags != ("",) else (f"--{each.name.replace('_', '-')}",)
+                key = each.name.replace("_", "-")
+                flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
                 options[each.name] = replace(known, name=each.name, flags=flags)
         _DECLARED[kind] = MappingProxyType(options)
     return _DECLARED[kind]
 
 
 def parsed(known: Option, given: Any) -> Any:
-    """Return the value of an option from texts: one, several where there may be, or whether a flag is given.
-
-    Raise ValueError, with a reason if there is one.
-    """
+    """Return the value of an option from its text or texts, or whether a flag is given. Raise ValueError."""
     if isinstance(known.type, Flag):
         return bool(given)
     if known.many:
@@ -136,10 +144,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Return options from their texts by field name. Raise RequestError for an invalid one.
-
-    Values are texts, several texts where there may be several, and True or False for a `Flag`.
-    """
+    """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
     known = declared(kind)
     return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
@@ -151,9 +156,8 @@ def read_option(known: Option, given: Any) -> Any:
     except ValueError as error:
         shown = ", ".join(map(repr, given)) if known.many else repr(given)
         reason = str(error) or f"{shown} is not {known.type.expected}"
-        raise RequestError(
-            f"{known.long}: {reason}.", hint=f"{known.long} {known.type.metavar}: {known.help}"
-        ) from None
+        hint = f"{known.long} {known.type.metavar}: {known.help}"
+        raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
 
 
 def written(options: object) -> dict[str, Any]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ALIASES = {"k8s": "kubernetes"}
+"""Names that people use for launchers and formats."""
+
 
 class PluginWarning(UserWarning):
     """Something that another distribution offers cannot be used."""

@@ -63,8 +63,8 @@ def _client(chosen: str) -> Callable[[SshHost], SshTransport]:
 
     if shutil.which("ssh") is None:
         raise RequestError(
-            "--ssh-client is openssh, but ssh was not found on this machine.",
-            hint="Install it (openssh-client), or use --ssh-client paramiko.",
+            "ssh-client is openssh, but ssh was not found on this machine.",
+            hint="Install it (openssh-client), or use --set ssh-client=paramiko.",
         )
     return OpenSsh
 

@@ -4,27 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabbench.model.option_types import USER, Choice, File, Flag, Seconds, Whole
-from fabbench.model.options import LauncherOptions, option
+from fabbench.model.options import RARE, LauncherOptions, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions(LauncherOptions):
     """How hosts are reached by ssh."""
 
-    user: str | None = option(
-        USER, "User to log in as, instead of the one in ssh-config.", only="run", in_file_only=True
-    )
+    user: str | None = option(USER, "User to log in as. Default: that of ssh-config.", RARE, only="run", reaches=True)
     port: int | None = option(
-        Whole(1, 65535), "Port of sshd, instead of the one in ssh-config.", only="run", in_file_only=True
+        Whole(1, 65535), "Port of sshd. Default: that of ssh-config.", RARE, only="run", reaches=True
     )
-    identity: Path | None = option(
-        File(), "Private key to log in with, instead of those in ssh-config.", only="run", in_file_only=True
-    )
+    identity: Path | None = option(File(), "Private key. Default: those of ssh-config.", RARE, only="run", reaches=True)
     ssh_config: Path | None = option(File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True)
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
         "ssh implementation: openssh (your ssh program; uses an open ControlMaster), or paramiko. auto: openssh if "
         "there is an ssh program.",
+        RARE,
         default="auto",
         only="run",
         reaches=True,
@@ -33,5 +30,5 @@ class SshOptions(LauncherOptions):
         Flag(), "Accept unknown host keys; changed keys are still rejected.", only="run", reaches=True
     )
     lost_after: float = option(
-        Seconds(1), "Abort the run if a host has not answered for SECONDS.", default="60", only="run"
+        Seconds(1), "Abort if a host has not answered for SECONDS.", RARE, default="60", only="run"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
+from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
 from fabbench.runs.document import ENVIRONMENT_VARIABLE
 from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
@@ -87,9 +88,7 @@ def read_source(source: Source, *, proof: Proof | None = None, tables: bool = Fa
 def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) -> "StoredRun":
     """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
 
-    The user's own name (`RunRequest.name`) finds it too. `known` is what the store holds, if it has been listed.
-
-    Raise RequestError if there is no match, or more than one.
+    The user's own name finds it too. `known`: what the store holds. Raise RequestError unless one run matches.
     """
     from fabbench.runs.store import StoredRun
 
@@ -116,7 +115,8 @@ def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) 
     if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
     hint = "fabbench runs lists them." if any(_existing(store, known)) else f"No runs in {store}; see --store."
-    raise RequestError(f"Run {ref} not found in {store}.", hint=hint)
+    near = did_you_mean(nearest(ref, ("last", *(path.rpartition("-")[2] for path in known))))
+    raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
 
 
 def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":

@@ -125,5 +125,5 @@ def test_without_an_ssh_program_paramiko_connects(chosen: str, monkeypatch: pyte
 def test_openssh_without_an_ssh_program_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     target = Target(name="a", launcher="ssh", options=SshOptions(ssh_client="openssh"))
-    with pytest.raises(RequestError, match="--ssh-client"), allocation.connected(target, ["127.0.0.1"]):
+    with pytest.raises(RequestError, match="ssh-client"), allocation.connected(target, ["127.0.0.1"]):
         pass

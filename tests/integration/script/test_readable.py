@@ -65,7 +65,7 @@ BY_MPIRUN = ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")
 )
 def test_a_batch_script(lab: Labs, words: tuple[str, ...], mpi: tuple[str, ...]) -> None:
     site = lab(2, slurm=True)
-    text = fabbench(site, "render", *words, "--as", "slurm", "--no-gres", *mpi)
+    text = fabbench(site, "render", *words, "--as", "slurm", "--set", "no-gres=true", *mpi)
     site[0].path(HOME / "job.sbatch").write_text(text)
     site[0].sh(["env", "-C", HOME, "sbatch", "--wait", HOME / "job.sbatch"], timeout=300)
     (output,) = site[0].home.glob("fabbench-*.out")

@@ -101,7 +101,10 @@ def test_a_variable_from_the_environment_is_a_secret_of_the_task(sky: Sky) -> No
 @slow
 @pytest.mark.parametrize(
     ("words", "options"),
-    [(("--keep",), ""), (("--keep", "--idle-minutes", "30"), " down=True idle_minutes_to_autostop=30")],
+    [
+        (("--set", "keep=true"), ""),
+        (("--set", "keep=true", "--set", "idle-minutes=30"), " down=True idle_minutes_to_autostop=30"),
+    ],
 )
 def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options: str) -> None:
     done = sky.run(*words)
@@ -223,7 +226,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
-        (("--infra", "slurm", "--idle-minutes", "5"), 2, "idle clusters on Slurm"),
+        (("--infra", "slurm", "--set", "idle-minutes=5"), 2, "idle clusters on Slurm"),
         pytest.param(("--host", "a"), 2, "--host has no effect with --on skypilot", marks=slow),
         pytest.param(("--infra", "gcp"), 2, "does not support SkyPilot on gcp", marks=slow),
         pytest.param(("--fabric", "efa"), 3, "Without --instance-type", marks=slow),

@@ -49,7 +49,7 @@ def test_a_disk_that_is_full_is_reported(lab: Labs, tmp_path: Path, taken_kib: i
     try:
         hosts = lab(3, fresh=True, slurm=True, share=(shared,))
         (shared / "more").write_bytes(bytes(taken_kib << 10))
-        words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--chdir", str(shared))
+        words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--set", f"chdir={shared}")
         with nothing_left(hosts), running(hosts, words) as run:
             assert run.ends() == 3
         assert f"{shared}/fabbench-1.out" in run.err
@@ -92,7 +92,7 @@ def test_connections_that_break_do_not_matter(lab: Labs) -> None:
 
 def test_a_login_node_that_is_gone_at_the_end_is_reported(lab: Labs) -> None:
     hosts = lab(3, fresh=True, slurm=True)
-    words = [*nccl(*SLOW), "--lost-after", "3"]
+    words = [*nccl(*SLOW), "--set", "lost-after=3"]
     with standin(*hosts.hosts, **ENDLESS), running(hosts, words) as run:
         run.until_rows(2)
         job = the_job(hosts[0])

@@ -92,7 +92,7 @@ def test_osu_is_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> No
 @pytest.mark.slow
 def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
     hosts = lab(2, slurm=True, gpus=2)
-    words = [word for word in nccl("--no-efa", "--nodes", "2") if word not in {"--gpus", "1", "--no-gres"}]
+    words = [word for word in nccl("--no-efa", "--nodes", "2") if word not in {"--gpus", "1", "--set", "no-gres=true"}]
     done = run(hosts, words)
     assert done.returncode == 0, done.stderr
     assert the_run(hosts).logs("tcp")[0].facts["ranks"] == 4
@@ -132,7 +132,7 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
         slow(("--constraint", "h100"), "Invalid feature specification"),
         slow(("--partition", "short"), "(Partition"),
         slow(("--partition", "short", "--time", "5"), "(Partition"),
-        slow(("--chdir", "/nowhere"), "could not write its output"),
+        slow(("--set", "chdir=/nowhere"), "could not write its output"),
     ],
 )
 def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said: str) -> None:
@@ -190,7 +190,7 @@ def test_an_output_that_only_the_nodes_see_is_reported(lab: Labs) -> None:
     done = run(hosts, nccl("--no-efa", "--partition", "rest"))
     assert (done.returncode, done.stdout) == (3, "")
     assert re.search(rf"node\[1-2\], .* {HOME}/fabbench-1.out is not visible on node0", done.stderr), done.stderr
-    assert "--chdir DIRECTORY" in done.stderr
+    assert "--set chdir=DIRECTORY" in done.stderr
     hosts[1].path(HOME / "fabbench-1.out").unlink()
 
 

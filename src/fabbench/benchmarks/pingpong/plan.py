@@ -36,7 +36,7 @@ class PingpongWork(LibfabricWork):
     all_domains: bool = option(
         Flag(), "Measure over the domain of each RDMA device, one after another; a table for each."
     )
-    check: bool = option(Flag(), "Verify payloads.")
+    check: bool = option(Flag(), "Verify payloads.", "--verify")
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
-from fabbench.model.options import Surroundings, option
+from fabbench.model.options import RARE, Surroundings, option
 
 if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile
@@ -69,19 +69,20 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     )
     start_timeout: float = start_timeout("pods that are not ready", "300")
     lost_after: float = option(
-        Seconds(1), "Abort the run if a pod has not answered for SECONDS.", default="60", only="run"
+        Seconds(1), "Abort if a pod has not answered for SECONDS.", RARE, default="60", only="run"
     )
     run_as_user: int | None = option(
         Whole(1, 2**31 - 1, "UID"),
         "Run pods as this user instead of root (required in namespaces of level restricted).",
+        RARE,
         only="run",
     )
     lease: int = option(
         Whole(10),
         "Seconds without contact with fabbench after which pods exit.",
+        RARE,
         default=str(LEASE_S),
         only="run",
-        in_file_only=True,
     )
     run_id: str | None = option(
         Text("a run id", "ID", r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"),
@@ -115,7 +116,7 @@ class KubernetesOptions(ClusterPodOptions):
     order = 2
 
     pod_ssh_port: int = option(
-        Whole(1024, 65535), "Port of sshd in the pods of the Job.", default=str(PORT), only="render"
+        Whole(1024, 65535), "Port of sshd in the pods of the Job.", RARE, default=str(PORT), only="render"
     )
 
     @override

@@ -133,7 +133,6 @@ class KubernetesLauncher(Launcher):
     workload = staticmethod(workload)  # The objects of a run in order of creation: the first owns the others
     inherits = True
     has_deep_check = True
-    cleans = True
     switches_networks = True
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.option_types import IMAGE, Choice, Flag, Text, Whole
-from fabbench.model.options import declared, option
+from fabbench.model.options import RARE, declared, option
 
 IDLE_MINUTES = 10  # After how many idle minutes a cluster tears itself down by default
 
@@ -53,17 +53,18 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         unset="",
     )
     network_tier: str | None = option(
-        Choice(("best", "standard")), "SkyPilot's network_tier. Default: best on aws with EFA."
+        Choice(("best", "standard")), "SkyPilot's network_tier. Default: best on aws with EFA.", RARE
     )
     cluster_name: str | None = option(
         Text("the name of a cluster", "NAME", r"^[A-Za-z][A-Za-z0-9._-]*$"),
         "Name of the SkyPilot cluster. Default: a new one.",
         only="run",
     )
-    keep: bool = option(Flag(), "Leave the SkyPilot cluster up at the end.", only="run")
+    keep: bool = option(Flag(), "Leave the SkyPilot cluster up at the end.", RARE, only="run")
     idle_minutes: int | None = option(
         Whole(1, 10080),
         f"Tear the cluster down after N idle minutes. Default: {IDLE_MINUTES}, not on slurm.",
+        RARE,
         only="run",
     )
     start_timeout: float | None = start_timeout("a cluster that is not up")
@@ -90,7 +91,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
                         hint="It works with --infra k8s.",
                     )
         if self.node_kind is NodeKind.SLURM and self.idle_minutes is not None:
-            raise RequestError("SkyPilot does not tear down idle clusters on Slurm.", hint="Leave --idle-minutes out.")
+            raise RequestError("SkyPilot does not tear down idle clusters on Slurm.", hint="Leave idle-minutes out.")
 
 
 OPTIONS = SkyPilotOptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.option_types import HOST, IMAGE, Choice, Flag, Parsed, Seconds, Text
-from fabbench.model.options import Surroundings, option
+from fabbench.model.options import RARE, Surroundings, option
 from fabbench.remote.options import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
@@ -70,6 +70,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     chdir: str | None = option(
         Text("a directory", "DIRECTORY", _WORD),
         "Directory for the job's output, shared by the login node and all nodes.",
+        RARE,
     )
     sbatch_options: tuple[str, ...] = option(
         Parsed("NAME=VALUE", "NAME=VALUE", _sbatch_option),
@@ -77,9 +78,9 @@ class SlurmOptions(SshOptions, InstanceOptions):
         "--sbatch-option",
         many=tuple,
     )
-    no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).")
+    no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).", RARE)
     lost_after: float = option(
-        Seconds(1), "Abort if the login node has not answered for SECONDS.", default="300", only="run"
+        Seconds(1), "Abort if the login node is silent for SECONDS.", RARE, default="300", only="run"
     )
     start_timeout: float | None = start_timeout("a job that Slurm has not started")
 

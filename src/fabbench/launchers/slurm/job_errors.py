@@ -40,7 +40,7 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     return replace(why, text=f"Job {job.id}: {why.text} ({shorten(reason)}).{queue}")
 
 
-SHARE = "Pass a directory shared by the login node and all nodes: --chdir DIRECTORY."
+SHARE = "Pass a directory shared by the login node and all nodes: --set chdir=DIRECTORY."
 _FINISHED_STATUSES = frozenset({0, 4})  # Of a script that ran to its end; markers show what its steps did
 _UNWRITTEN = 74  # Exit status of a script whose output could not be written
 _NO_OUTPUT = 53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)

@@ -130,7 +130,6 @@ class SlurmLauncher(Launcher):
     groups_by = (SWITCH,)
     inherits = True
     has_deep_check = True
-    cleans = True
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:

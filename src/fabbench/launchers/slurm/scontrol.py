@@ -328,7 +328,7 @@ def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
     seen += f" {entry.instance_type} has {entry.gpus}."
     advice = "Check gres.conf, and that all GPUs of the node work."
     if not node.gpus:
-        advice = "Pass --no-gres on clusters without GRES."
+        advice = "Pass --set no-gres=true on clusters without GRES."
     return Check(host=node.name, name="GPUs", status=Status.WARN, seen=seen, advice=advice)
 
 

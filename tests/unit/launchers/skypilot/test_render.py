@@ -176,7 +176,16 @@ def test_other_nodes_do_nothing() -> None:
 
 def test_pods_have_what_users_request_and_add() -> None:
     words = ("--pod-request", f"{EFA}=1", "--pod-request", "hugepages-2Mi=5120Mi", "--pod-request", "cpu=90")
-    more = ("--toleration", "team", "--label", "queue=q", "--pull-secret", "regcred", "--network-tier", "best")
+    more = (
+        "--toleration",
+        "team",
+        "--pod-label",
+        "queue=q",
+        "--set",
+        "pull-secrets=regcred",
+        "--set",
+        "network-tier=best",
+    )
     found = task("--efa", "--instance-type", "p5.48xlarge", *words, *more)
     assert (found["resources"]["cpus"], found["resources"]["network_tier"]) == ("90+", "best")
     # With that tier, SkyPilot sets FI_PROVIDER=efa for the whole container.

@@ -79,7 +79,7 @@ def test_the_job_is_the_plans() -> None:
 def test_options_of_slurms_are_passed_on() -> None:
     names = {"partition": "gpu", "account": "a1", "qos": "high", "reservation": "r", "constraint": "[x|y]&z"}
     given = [word for name, value in {**names, "time": "20"}.items() for word in (f"--{name}", value)]
-    found = options("nccl", "--efa", *P5, *given, "--chdir", "/fsx/me", "--no-gres")
+    found = options("nccl", "--efa", *P5, *given, "--set", "chdir=/fsx/me", "--set", "no-gres=true")
     assert {name: found[name] for name in names} == names
     assert (found["time"], found["chdir"]) == ("20", "/fsx/me")
     assert "gpus-per-node" not in found

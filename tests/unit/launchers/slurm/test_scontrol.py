@@ -216,7 +216,7 @@ def test_checks_of_nodes() -> None:
     assert "32 EFA interfaces, 8 GPUs" in found["gpu-dy-p5-2", "instance type"].seen
     assert found["node1", "instance type"].status is Status.SKIP
     assert found["ip-10-1-2-3", "GPUs"].status is Status.WARN
-    assert "--no-gres" in found["ip-10-1-2-3", "GPUs"].advice
+    assert "no-gres=true" in found["ip-10-1-2-3", "GPUs"].advice
     assert found["main", "partition"].status is Status.FAIL
     assert found["main", "partition"].seen.startswith("2 of 3 nodes")
 
