@@ -140,8 +140,8 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     found = [require_executions(run) for run in open_runs(refs, store)] or [
         StoredRun(store / run.path) for run in _chosen(store, **filters)
     ]
-    damaged: list[StoredRun] = []
-    sound = _sound(found, damaged)
+    damaged = [run for run in found if run.damage]
+    sound = [run for run in found if not run.damage]
     file = output_file(ctx := click.get_current_context())
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
@@ -150,15 +150,6 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     for run in damaged:
         terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
     ctx.exit(Exit.REFUSED if damaged else Exit.FINE)
-
-
-def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator["StoredRun"]:
-    """Yield the runs that are intact; the others are added to `damaged`."""
-    for run in found:
-        if run.damage:
-            damaged.append(run)
-        else:
-            yield run
 
 
 def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:

@@ -56,6 +56,7 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.report import render_comparison
     from fabbench.report.json_contract import to_json
+    from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
     from fabbench.runs.stored_results import stored_comparison
 
@@ -70,7 +71,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             "format": 1,
             "id": stored.id,
             "path": str(stored.path),
-            **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
+            **{name: plain(getattr(stored, name)) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
             "comparison": comparison and json.loads(render_comparison(comparison, form, configurations=logs)),

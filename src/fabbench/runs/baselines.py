@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import redacted
 from fabbench.model.options import written
-from fabbench.runs.document import decode, read, write, writing
+from fabbench.runs.document import FORMAT, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST
 from fabbench.runs.index import open_index
 from fabbench.runs.indexed_run import IndexedRun, RunSetup, read_run
@@ -25,9 +25,16 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
 
 LAST_GOOD = "last-good"
-_FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = frozenset({LAST_GOOD, "last"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineDocument:
+    """``baselines/NAME.json``: the directory of a run, relative to the store."""
+
+    format: int = FORMAT
+    run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,7 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
     file = _file(store, name)
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, {"format": _FORMAT, "run": str(path)})
+        write(file, BaselineDocument(run=str(path)))
     return Baseline(name=name, path=str(path))
 
 
@@ -114,7 +121,7 @@ def _read_baseline(name: str, store: Path) -> Baseline | None:
     file = _file(store, name)
     if not _NAME.fullmatch(name) or not file.is_file():
         return None
-    return Baseline(name=name, path=decode(str, read(file).get("run"), f"{BASELINES}/{file.name}: run"))
+    return Baseline(name=name, path=read(file, BaselineDocument).run)
 
 
 def _problem(run: IndexedRun) -> str:

@@ -44,8 +44,7 @@ class CounterSampler:
         self._allocation = allocation
         self._view = view
         hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
-        expected, among = expected_nics(execution, hosts)
-        self.counters = ExecutionCounters(expected=expected, among=among, hosts={})
+        self.counters = ExecutionCounters(asked=expected_nics(execution, hosts), hosts={})
         self._printed = PrintedCounters(execution.id)
         self._cut = Prefixes().cut
         self._names = [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]

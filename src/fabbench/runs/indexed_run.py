@@ -173,16 +173,13 @@ def _peak(comparison: "Comparison") -> str:
 
 
 def _setup(run: "StoredRun") -> RunSetup:
-    hosts = run.document.get("hosts")
-    known = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
-    env = run.request.get("env")
     return RunSetup(
         benchmark=run.benchmark,
         target=run.target,
-        fabbench=str(run.document.get("fabbench") or ""),
+        fabbench=run.document.fabbench,
         image=run.image,
         hosts=list(run.hosts),
-        instance_types=sorted({str(host.get("instance_type") or "") for host in known} - {""}),
+        instance_types=sorted({host.instance_type for host in run.document.hosts} - {""}),
         configurations=[
             IndexedConfiguration(
                 label=each.label,
@@ -193,7 +190,7 @@ def _setup(run: "StoredRun") -> RunSetup:
             for each in run.configurations
         ],
         options=json.dumps(run.options, sort_keys=True, default=str),
-        env={str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {},
+        env=dict(run.request.env),
     )
 
 

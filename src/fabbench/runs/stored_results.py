@@ -16,9 +16,8 @@ from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
-from fabbench.runs.folders import VERDICT
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import StoredExecution, StoredRun
+from fabbench.runs.store import StoredExecution, StoredHost, StoredPlan, StoredRun
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
@@ -100,10 +99,7 @@ def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None, siz
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
-    if run.verdict is None:
-        return ()
-    breaches = read(run.path / VERDICT).get("breaches")
-    return tuple(map(str, breaches)) if isinstance(breaches, list) else ()
+    return run.verdict.breaches if run.verdict else ()
 
 
 def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
@@ -116,9 +112,7 @@ def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool =
 
 
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    listed_hosts = run.document.get("hosts")
-    known = listed_hosts if isinstance(listed_hosts, list) else []
-    hosts = [_node(host) for host in known if isinstance(host, dict)]
+    hosts = [_node(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
@@ -134,17 +128,10 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
 
 
-def _node(host: Mapping[str, Any]) -> tuple[str, ...]:
-    devices, versions = (host.get(key) for key in ("devices", "versions"))
-    kinds = devices if isinstance(devices, dict) else {}
-    known = versions if isinstance(versions, dict) else {}
-    return (
-        str(host.get("name") or "unknown"),
-        str(host.get("instance_type") or "-"),
-        str(host.get("gpus") or "-"),
-        listed([f"{name} ({kind})" for name, kind in kinds.items()], 8) or "-",
-        ", ".join(f"{name} {version}" for name, version in known.items()) or "-",
-    )
+def _node(host: StoredHost) -> tuple[str, ...]:
+    devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
+    versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
+    return tuple(text or "-" for text in (host.name, host.instance_type, str(host.gpus or ""), devices, versions))
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
@@ -158,16 +145,14 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        steps = read(execution.path / "plan.json")["steps"]
-        lines = [
-            " ".join(
-                (*(f"{name}={shlex.quote(value)}" for name, value in each["env"].items()), shlex.join(each["argv"]))
-            )
-            for step in steps
-            for each in step["commands"]
-        ]
-    except (MachineError, LookupError, TypeError, AttributeError):
+        steps = read(execution.path / "plan.json", StoredPlan).steps
+    except MachineError:
         return []  # reported in the run's damage
+    lines = [
+        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
+        for step in steps
+        for each in step.commands
+    ]
     lines = list(dict.fromkeys(lines))
     more = len(lines) - _MAX_PROGRAMS
     return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]
