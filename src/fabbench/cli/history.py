@@ -36,17 +36,17 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     """
     from fabbench.report.history_page import write_history
     from fabbench.runs.history import history, parse_metric, parse_where
-    from fabbench.runs.index import open_index
+    from fabbench.runs.summary import summaries
 
     name, size = parse_metric(metric)
     filters = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with open_index(store, terminal.files_progress) as index:
-        figures = [(run, each) for run, each in index.figures(name, size) if run.created >= oldest]
-        damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
-    result = history(figures, name, size, filters)
-    for path, sentence in damaged:
-        terminal.say(f"{path} is damaged, and left out: {sentence}")
+    listed = summaries(store, terminal.files_progress, figures=True)
+    runs = [run for run in listed if run.created >= oldest]
+    result = history(runs, name, size, filters)
+    for run in runs:
+        for sentence in run.damaged:
+            terminal.say(f"{run.path} is damaged, and left out: {sentence}")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:

@@ -85,10 +85,8 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         _write_nics(stored, form)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
-    if stored.damage:
-        raise click.exceptions.Exit(Exit.REFUSED)
-    if not any(execution.logs for execution in stored.executions):
-        raise click.exceptions.Exit(Exit.UNTRUSTED)
+    if stored.damage or not any(execution.logs for execution in stored.executions):
+        raise click.exceptions.Exit(Exit.REFUSED if stored.damage else Exit.UNTRUSTED)
 
 
 def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> NoReturn:

@@ -5,7 +5,7 @@ A name is a file in the store, ``baselines/NAME.json``, that identifies the run.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -15,9 +15,8 @@ from fabbench.model.messages import redacted
 from fabbench.model.options import written
 from fabbench.runs.document import FORMAT, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST
-from fabbench.runs.index import open_index
-from fabbench.runs.indexed_run import IndexedRun, RunSetup, read_run
 from fabbench.runs.inputs import open_run
+from fabbench.runs.summary import RunSetup, Summary, summaries, summary_of
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -61,10 +60,10 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
             hint=f"Use up to 64 letters, digits, '.', '_' and '-'; {' and '.join(sorted(_RESERVED))} are reserved.",
         )
     run = open_run(ref, store)
-    indexed, _ = read_run(run.path.parent, run.path.name)
-    if not indexed.is_ok:
+    summary = summary_of(run)
+    if not summary.is_ok:
         raise RequestError(
-            f"Run {run.id} is not good enough for a baseline: {_problem(indexed)}.",
+            f"Run {run.id} is not good enough for a baseline: {_problem(summary)}.",
             hint="Name a run whose executions are all ok and whose gates passed.",
         )
     resolved, folder = run.path.resolve(), store.resolve()
@@ -124,7 +123,7 @@ def _read_baseline(name: str, store: Path) -> Baseline | None:
     return Baseline(name=name, path=read(file, BaselineDocument).run)
 
 
-def _problem(run: IndexedRun) -> str:
+def _problem(run: Summary) -> str:
     if run.damaged:
         return "it is damaged"
     if run.gate == "failed":
@@ -142,17 +141,17 @@ class BaselineKey(NamedTuple):
     benchmark: str
     target: str
     options: str
-    """The benchmark's own options, in the form of `IndexedRun`."""
+    """The benchmark's own options, in the form of `RunSetup`."""
     nodes: int
-    instance_types: Sequence[str]
+    instance_types: tuple[str, ...]
     configuration: str
     """The first configuration."""
 
     @classmethod
     def of(cls, setup: RunSetup, configuration: str) -> Self:
         """Return the key of a run that is stored."""
-        types = list(setup.instance_types)
-        return cls(setup.benchmark, setup.target, setup.options, len(setup.hosts), types, configuration)
+        types, nodes = setup.instance_types, len(setup.hosts)
+        return cls(setup.benchmark, setup.target, setup.options, nodes, types, configuration)
 
     def fits(self, setup: RunSetup) -> bool:
         """Return whether a run measured the same; it may have other configurations too."""
@@ -167,15 +166,14 @@ def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") 
         target=request.target.name,
         options=json.dumps(redacted(written(request.work)), sort_keys=True, default=str),
         nodes=len(inventory.hosts),
-        instance_types=sorted({host.instance_type or "" for host in inventory.hosts} - {""}),
+        instance_types=tuple(sorted({host.instance_type for host in inventory.hosts} - {""})),
         configuration=planned.configurations[0].label,
     )
 
 
 def last_good(key: BaselineKey, store: Path) -> str:
     """Return the newest good run of a key, as an input of a comparison. Raise RequestError if none exists."""
-    with open_index(store) as index:
-        return _newest_good(key, index.runs, store)
+    return _newest_good(key, summaries(store), store)
 
 
 def last_good_before(ref: str, store: Path) -> str:
@@ -185,18 +183,18 @@ def last_good_before(ref: str, store: Path) -> str:
         run = open_run(run_ref, store)
     except RequestError as error:
         raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
-    current, _ = read_run(run.path.parent, run.path.name)
+    current = summary_of(run)
     setup = current.setup
     if current.damaged or not setup.configurations:
         raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
     key = BaselineKey.of(setup, configuration or setup.configurations[0].label)
-    with open_index(store) as index:
-        positions = [position for position, each in enumerate(index.runs) if each.id == current.id]
-        earlier = index.runs[positions[0] + 1 :] if positions else index.runs
-        return _newest_good(key, [each for each in earlier if each.created <= current.created], store)
+    # Of the same second, the one that follows in the list is older.
+    listed = list(summaries(store))
+    start = next((place for place, each in enumerate(listed, 1) if each.id == current.id), 0)
+    return _newest_good(key, [each for each in listed[start:] if each.created <= current.created], store)
 
 
-def _newest_good(key: BaselineKey, runs: Sequence[IndexedRun], store: Path) -> str:
+def _newest_good(key: BaselineKey, runs: Iterable[Summary], store: Path) -> str:
     newest = next((run for run in runs if run.is_ok and key.fits(run.setup)), None)
     if newest is None:
         raise RequestError(

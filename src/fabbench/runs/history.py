@@ -1,18 +1,15 @@
-"""A store's index → the history of a metric: one series per key, with level changes."""
+"""Summaries of runs → the history of a metric: one series per key, with level changes."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from fabbench.analysis.change_points import LEAST_VALUES
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import parse_size
-
-if TYPE_CHECKING:
-    from fabbench.runs.indexed_run import IndexedFigure, IndexedRun, RunSetup
+from fabbench.runs.summary import FullSummary, Measured, RunSetup, Summary
 
 
 def parse_metric(text: str) -> tuple[Metric, int | None]:
@@ -41,33 +38,33 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
 class _Kind:
     """The key of a series, and the circumstances of some of its runs."""
 
-    def __init__(self, setup: "RunSetup", figure: "IndexedFigure") -> None:
+    def __init__(self, setup: RunSetup, figure: Measured) -> None:
         self.key = _key(setup, figure)
         self.circumstances = _circumstances(setup, figure.configuration)
 
-    def value(self, run: "IndexedRun", name: str) -> str | None:
+    def value(self, run: Summary, name: str) -> str | None:
         """Return the value that `--where` matches by a name; None if there is none."""
         return self.key.get(name) or {"name": run.name, "store": run.folder}.get(name) or self.circumstances.get(name)
 
-    def fits(self, run: "IndexedRun", where: Mapping[str, str]) -> bool:
+    def fits(self, run: Summary, where: Mapping[str, str]) -> bool:
         """Return whether the values of a run match all patterns."""
         return all(fnmatchcase(self.value(run, name) or "", pattern) for name, pattern in where.items())
 
 
 def history(
-    figures: Sequence[tuple["IndexedRun", "IndexedFigure"]],
-    metric: Metric,
-    size: int | None = None,
-    where: Mapping[str, str] | None = None,
+    runs: Iterable[Summary], metric: Metric, size: int | None = None, where: Mapping[str, str] | None = None
 ) -> History:
-    """Return the history of a metric from the figures of an index, newest run first.
+    """Return the history of a metric, from the summaries of runs, newest first.
 
     `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no run has.
     """
+    sizes = None if size is None else range(size, size + 1)
     kinds: dict[tuple[RunSetup, str, object], tuple[_Kind, list[HistoryPoint]]] = {}
     by_key: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
-    for run, each in figures:
-        if each.value <= 0:
+    full = [run for run in runs if isinstance(run, FullSummary)]
+    for run, each in [(one, each) for one in full for each in one.measured if each.metric == metric.name]:
+        value = each.value(metric, sizes)
+        if value is None or value <= 0:
             continue
         shared = (run.setup, each.configuration, each.key)
         known = kinds.get(shared)
@@ -76,7 +73,7 @@ def history(
             known = kinds[shared] = new, by_key.setdefault(tuple(new.key.items()), [])
         kind, points = known
         if not where or kind.fits(run, where):
-            points.append(HistoryPoint(run.id, run.created, each.value, kind.circumstances))
+            points.append(HistoryPoint(run.id, run.created, value, kind.circumstances))
     _require_known(where or (), [kind for kind, _ in kinds.values()])
     chosen = {key: points for key, points in by_key.items() if points}
     # The length of a series does not depend on its values, so short series take no share of the level.
@@ -93,7 +90,7 @@ def _require_known(names: Iterable[str], kinds: Sequence[_Kind]) -> None:
         raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
 
 
-def _key(setup: "RunSetup", figure: "IndexedFigure") -> dict[str, str]:
+def _key(setup: RunSetup, figure: Measured) -> dict[str, str]:
     """Return what the runs of a series have in common: what was measured, and on which nodes."""
     first = {
         "benchmark": setup.benchmark,
@@ -106,19 +103,19 @@ def _key(setup: "RunSetup", figure: "IndexedFigure") -> dict[str, str]:
     return {**first, **dict(figure.key), **dict(_options(setup, {*first, *dict(figure.key)}))}
 
 
-def _options(setup: "RunSetup", taken: set[str]) -> Iterator[tuple[str, str]]:
+def _options(setup: RunSetup, taken: set[str]) -> Iterator[tuple[str, str]]:
     for name, value in json.loads(setup.options).items():
         if name not in taken and value not in (None, "", [], False):
             yield name, ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
+def _circumstances(setup: RunSetup, configuration: str) -> dict[str, str]:
     measured = next((each for each in setup.configurations if each.label == configuration), None)
     return {
-        **(measured.versions if measured else {}),
+        **dict(measured.versions if measured else ()),
         **({"variant": measured.variant} if measured else {}),
         "image": setup.image,
         "node names": ", ".join(setup.hosts),
-        **{f"env {name}": value for name, value in setup.env.items()},
+        **{f"env {name}": value for name, value in setup.env},
         "fabbench": setup.fabbench,
     }

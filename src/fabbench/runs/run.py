@@ -30,6 +30,7 @@ from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
 from fabbench.runs.store import RunWriter
+from fabbench.runs.summary import write_summary
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
@@ -223,6 +224,7 @@ def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
                 writer.judged(verdict.status, verdict.breaches)
     except FabbenchError as error:
         failure = error
+    write_summary(writer.path, result.logs)
     return RunResult(
         id=writer.id,
         path=writer.path,

@@ -432,8 +432,8 @@ def in_progress(path: Path) -> bool:
     stored = StoredRun(path)
     unfinished = any(not (path / "exec" / name / ENDED).is_file() for name, _ in stored.schedule())
     unfinished = unfinished or ((path / SWEEP).is_file() and stored.verdict is None)
-    last_write = max((each.stat().st_mtime for each in (path, *path.glob("exec/*/*"))), default=0.0)
-    return unfinished and time.time() - last_write < _QUIET_S
+    files = (Path(folder, name) for folder, _, names in os.walk(path / "exec") for name in names)
+    return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S
 
 
 def remove_run(path: Path) -> None:

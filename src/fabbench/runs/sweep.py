@@ -13,13 +13,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
-from fabbench.model.errors import FabbenchError, RequestError
+from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import StoredSweep, SweepDocument, SweepWriter, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
@@ -78,6 +79,12 @@ class SweepRun:
     def whole(self) -> bool:
         """Return whether every planned test has ended."""
         return not (self.interrupted or self.out_of_time or self.failure)
+
+
+def end_sweep(sweep: StoredSweep, status: Exit) -> None:
+    """Write the result of a sweep, which marks its end."""
+    SweepWriter(sweep.path).judged(status, ())
+    write_summary(sweep.path)
 
 
 def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
