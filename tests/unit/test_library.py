@@ -11,6 +11,7 @@ import pytest
 
 import fabbench
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.launchers import Allocation
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
@@ -51,12 +52,39 @@ def test_functions_are_listed_and_loaded_when_used() -> None:
 def test_logs_are_parsed_and_compared() -> None:
     files = (NCCL / "x-ofi-tcp.txt", NCCL / "x-net-socket.txt")
     assert [log.outcome for log in fabbench.parse(*files)] == ["ok", "ok"]
-    columns = fabbench.load(*files, labels=("ofi", "socket"))
-    comparison = fabbench.compare(columns, metric="busbw")
+    comparison = fabbench.compare(*files, labels=("ofi", "socket"), metric="busbw")
     assert [column.label for column in comparison.columns] == ["ofi", "socket"]
     assert comparison.status is Exit.FINE
+    assert fabbench.compare(fabbench.load(*files, labels=("ofi", "socket")), metric="busbw") == comparison
+    frame = comparison.to_frame()
+    assert list(frame[(frame["size"] == 1 << 26)]["value"]) == [4.36e9, 4.75e9]
+    page = comparison._repr_html_()
+    assert "<th>busbw ofi (GB/s)</th>" in page
+    assert "<script" not in fabbench.compare(files[0], labels=("<script>",))._repr_html_()
+    with pytest.raises(RequestError, match="mixed"):
+        fabbench.compare(files[0], fabbench.load(files[1]))
     with pytest.raises(RequestError, match="1 --fabric for 2 inputs"):
         fabbench.load(*files, fabrics=("tcp",))
+
+
+def test_a_request_is_made_of_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fabbench.yaml").write_text("targets: {prod: {launcher: ssh, hosts: [a, b], gpus: 4}}\n")
+    made = fabbench.request(
+        "pingpong", on="prod", sizes=(64, "4K"), gpus=2, fabrics=("tcp",), env={"A": "1"}, repeats=2
+    )
+    assert made.work == PingpongWork(sizes=(64, 4096))
+    assert (made.target.launcher, made.target.hosts, made.target.gpus) == ("ssh", ("a", "b"), 2)
+    assert (made.fabrics, made.env, made.repeats, made.store.name) == (("tcp",), {"A": "1"}, 2, "fabbench-runs")
+    for options, said in {
+        ("iterations", "x"): "'x' is not a whole number",
+        ("iteration", 1): "no option iteration",
+        ("fabrics", "tcp"): r"Expected `array`, got `str` - at `\$.fabrics`",
+        ("on", "nowhere"): "Unknown target nowhere",
+    }.items():
+        with pytest.raises(RequestError, match=said) as refused:
+            fabbench.request("pingpong", **dict([options]))  # type: ignore[arg-type]
+        assert refused.value.hint
 
 
 @pytest.mark.usefixtures("hosts")
