@@ -18,6 +18,8 @@ from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution
 from fabbench.plan.request import RunRequest
+from fabbench.runs.store import StoredRun
+from fabbench.runs.summary import summaries
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.paths import LOGS
 from tests.support.replay import NVSHMEM
@@ -142,6 +144,34 @@ def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.
     gated = fabbench.run(run_request(tmp_path, gates=("bandwidth>=1B/s",)))
     assert gated.verdict is not None
     assert (gated.verdict.passed, gated.verdict.status, gated.status) == ((), Exit.REFUSED, Exit.REFUSED)
+
+
+def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def log(execution: Execution) -> list[str]:
+        measured.append(execution.id)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return NVSHMEM
+
+    replay = ReplayLauncher(Replay(log=log))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": replay})
+    begun = fabbench.run(run_request(tmp_path, repeats=3))
+    assert (begun.interrupted, begun.missing, measured) == (True, 2, ["000-efa-r1", "001-efa-r2"])
+    stopped = StoredRun(begun.path)
+    with pytest.raises(RequestError, match="has other executions"):
+        fabbench.run(run_request(tmp_path, repeats=4), resume=stopped)
+    notices: list[str] = []
+    done = fabbench.run(run_request(tmp_path, repeats=3), resume=stopped, notify=notices.append)
+    assert notices[-1] == "nvshmem on efa: 3 executions, 1 of them kept."
+    assert measured[2:] == ["001-efa-r2", "002-efa-r3"]
+    assert (done.id, done.path, done.missing, done.status) == (begun.id, begun.path, 0, Exit.FINE)
+    assert [log.outcome for log in done.columns[0].logs] == ["ok"] * 3
+    (summary,) = summaries(tmp_path)
+    assert (summary.outcomes, summary.is_ok) == ({"ok": 3}, True)
+    with pytest.raises(RequestError, match=f"All executions of run {begun.id} are ok"):
+        fabbench.run(run_request(tmp_path, repeats=3), resume=StoredRun(begun.path))
 
 
 class OffFabric(Failing):

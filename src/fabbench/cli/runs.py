@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fabbench.runs.summary import Summary
 
 _HEADER = (
-    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
-    *("WHEN", "OUTCOME"),
+    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES"),
+    *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
@@ -58,8 +58,7 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **
     """
     if ctx.invoked_subcommand is not None:
         return
-    seconds = _PATIENCE_S if form == "table" else None
-    listed = list(islice(_chosen(store, **filters, seconds=seconds), limit))
+    listed = list(islice(_chosen(store, **filters, seconds=_PATIENCE_S if form == "table" else None), limit))
     columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
@@ -93,16 +92,11 @@ def remove(
     from fabbench.runs.inputs import open_runs
     from fabbench.runs.store import StoredRun, remove_run
 
-    rules = [each is not None for each in (keep, older_than, *filters.values())]
-    if bool(refs) == any(rules):
-        raise RequestError(
-            "Specify the runs to remove, or pass --keep or --older-than.", hint="fabbench runs lists them."
-        )
+    if bool(refs) == (keep is not None or older_than is not None) or (refs and any(filters.values())):
+        raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
     if refs:
         found = list({run.path: run for run in open_runs(refs, store)}.values())
     else:
-        if keep is None and older_than is None:
-            raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
         rest = islice(_chosen(store, **filters), keep or 0, None)
         found = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
     found = list(_removable(found, store))
@@ -186,8 +180,7 @@ def _chosen(
 
 def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    when = run.path.rpartition("/")[2].partition("-")[0]
-    return datetime.now(UTC) - datetime.fromisoformat(when)
+    return datetime.now(UTC) - datetime.fromisoformat(run.path.rpartition("/")[2].partition("-")[0])
 
 
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
@@ -209,18 +202,8 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
 
 
 def _record(store: Path, run: "Summary") -> dict[str, object]:
-    return {
-        "id": run.id,
-        "name": run.name,
-        "path": str(store / run.path),
-        "benchmark": run.setup.benchmark,
-        "target": run.setup.target,
-        "hosts": list(run.setup.hosts),
-        "arms": [configuration.label for configuration in run.setup.configurations],
-        "created": run.created,
-        "sizes": run.sizes,
-        "peak": run.peak,
-        "gate": run.gate,
-        "outcomes": run.outcomes,
-        "damaged": list(run.damaged),
-    }
+    setup, path = run.setup, str(store / run.path)
+    about = {"benchmark": setup.benchmark, "target": setup.target, "hosts": list(setup.hosts)}
+    arms = [configuration.label for configuration in setup.configurations]
+    own = {name: getattr(run, name) for name in ("created", "sizes", "peak", "gate", "outcomes", "damaged")}
+    return {"id": run.id, "name": run.name, "path": path, **about, "arms": arms, **own}

@@ -122,15 +122,11 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
     for execution in run.executions:
         yield {
-            "id": execution.id,
+            **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,
-            "begun": execution.begun,
-            "finished": execution.finished,
             "logs": [
                 {
-                    "outcome": log.outcome,
-                    "reason": log.reason,
-                    "facts": log.facts,
+                    **{name: getattr(log, name) for name in ("outcome", "reason", "facts")},
                     "sizes": len({point.size for point in log.points}),
                     "findings": [f"{finding.severity}: {finding.meaning}" for finding in log.findings],
                 }
@@ -142,12 +138,10 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 
 def _described(run: "StoredRun") -> Iterator[str]:
     hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
-    if run.command:
-        yield f"$ {run.command_line}"
+    yield from [f"$ {run.command_line}"] if run.command else []
     named = f" {run.name!r}" if run.name else ""
     yield f"Run {run.id}{named}: {run.benchmark} on {target} ({hosts}), {run.created}"
-    if run.image:
-        yield f"Image: {run.image}"
+    yield from [f"Image: {run.image}"] if run.image else []
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
     given = {name: value for name, value in run.options.items() if value not in (None, "", [])}

@@ -200,10 +200,12 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     try:
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
-            with writer.execution(execution) as stored:
-                running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
-                done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
-            interrupted, failure = running.interrupted, running.failure
+            done = writer.kept.get(execution.id, ())
+            if not done:
+                with writer.execution(execution) as stored:
+                    running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
+                    done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
+                interrupted, failure = running.interrupted, running.failure
             missing -= not interrupted and failure is None
             logs[execution.configuration.label] += done
             watcher.end(execution, done)

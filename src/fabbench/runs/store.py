@@ -8,6 +8,7 @@ and again at its end). An execution without ``run.json`` was stopped; its ``outp
 by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
 """
 
+import json
 import os
 import re
 import secrets
@@ -26,15 +27,15 @@ from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge
-from fabbench.model.errors import Exit, MachineError
+from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
 from fabbench.model.messages import one_line, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Step, Variant
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import FORMAT, plain, read, read_value, write, writing
-from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, VERDICT
+from fabbench.runs.document import FORMAT, decode, plain, read, read_value, write, writing
+from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, SWEEP, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
@@ -196,6 +197,11 @@ class RunFolder:
         with writing(self.path / VERDICT):
             write(self.path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
 
+    def forget_result(self) -> None:
+        """Remove what was written at the end of a run that goes on."""
+        for name in (VERDICT, SUMMARY):
+            (self.path / name).unlink(missing_ok=True)
+
     def execution(self, execution: Execution) -> ExecutionWriter:
         """Create the directory of one execution."""
         return ExecutionWriter(self.path / "exec" / execution.id, _counters(self.path, execution.id), execution)
@@ -204,13 +210,19 @@ class RunFolder:
 class RunWriter(RunFolder):
     """A run in progress."""
 
-    def __init__(self, request: RunRequest, inventory: Inventory, plan: Plan) -> None:
-        """Create the run's directory and write its request. Raise MachineError if that is impossible."""
-        self.id = secrets.token_hex(3)
+    def __init__(
+        self, request: RunRequest, inventory: Inventory, plan: Plan, resumed: "StoredRun | None" = None
+    ) -> None:
+        """Create the run's directory and write its request, or continue a run that measures the same.
+
+        Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
+        """
         known = {variant.name: variant for variant in request.variants}
         self.variants = {each.label: known.get(each.variant) for each in plan.configurations}
         """Label of a configuration → its variant; None if it has none."""
-        created = time.gmtime()
+        self.kept: dict[str, tuple[Log, ...]] = {}
+        """Execution → logs, if it is ok and need not run again."""
+        self.id, created = secrets.token_hex(3), time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
         super().__init__((request.store / name).absolute())
         document = RunDocument(
@@ -227,10 +239,34 @@ class RunWriter(RunFolder):
         )
         # Of hosts everything is written, and little is read.
         self._document = {**plain(document), "hosts": plain(inventory.hosts), "variants": plain(inventory.variants)}
+        if resumed is not None:
+            self._resume(resumed)
+            return
         with writing(self.path):
             (self.path / "exec").mkdir(parents=True)
             (self.path / "counters").mkdir()
             write(self.path / REQUEST, self._document)
+
+    def _resume(self, run: "StoredRun") -> None:
+        """Keep what is ok of a run, and forget the rest."""
+        now = decode(json.dumps(self._document).encode(), RunDocument, REQUEST)
+        for name, was, wanted in (
+            ("nodes", run.hosts, tuple(host.name for host in now.hosts)),
+            ("configurations", run.configurations, now.arms),
+            ("options", run.options, now.request.options),
+            ("environment", run.request.env, now.request.env),
+            ("executions", run.document.schedule, now.schedule),
+        ):
+            if was != wanted:
+                raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
+        self.id, self.path, self._document = run.id, run.path.absolute(), read(run.path / REQUEST, dict)
+        self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
+        with writing(self.path):
+            self.forget_result()
+            for each in run.executions:
+                if not each.is_ok:
+                    shutil.rmtree(each.path, ignore_errors=True)
+                    _counters(self.path, each.id).unlink(missing_ok=True)
 
     def rendered(self, documents: Mapping[str, str]) -> None:
         """Write the documents rendered for this run: name → text. Without any, no directory is created."""
@@ -281,6 +317,11 @@ class StoredExecution:
     logs: tuple[Log, ...]
     damage: str = ""
     """A sentence if its documents cannot be read: its logs are then truncated."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it has ended, and all its logs are ok."""
+        return self.finished and all(log.outcome is Outcome.OK for log in self.logs)
 
 
 class StoredRun:

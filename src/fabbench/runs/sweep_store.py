@@ -21,7 +21,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.runs.document import FORMAT, decode, plain, read, write, writing
-from fabbench.runs.folders import SUMMARY, SWEEP, SWEEP_LOGS, VERDICT
+from fabbench.runs.folders import SWEEP, SWEEP_LOGS
 from fabbench.runs.inputs import open_run
 from fabbench.runs.store import RunFolder, RunWriter, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -115,8 +115,7 @@ class SweepWriter(RunFolder):
     def forget_interrupted(self) -> None:
         """Remove interrupted tests, an incomplete line, and the result of a sweep that has lost tests."""
         tests = self.path / _TESTS
-        for name in (VERDICT, SUMMARY):
-            (self.path / name).unlink(missing_ok=True)
+        self.forget_result()
         for folder in ("exec", "counters"):
             for path in (self.path / folder).glob("*"):
                 if path.is_dir():
