@@ -8,17 +8,22 @@ from fabbench.analysis.change_points import LEAST_VALUES
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.units import parse_size
+from fabbench.model.units import format_size, parse_size
 from fabbench.runs.summary import FullSummary, Measured, RunSetup, Summary
 
+UNLIMITED = 1 << 62
+"""The end of sizes that have none."""
 
-def parse_metric(text: str) -> tuple[Metric, int | None]:
-    """Parse METRIC or METRIC@SIZE. Raise RequestError."""
+
+def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
+    """Parse METRIC or METRIC@SIZE, besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
     if name not in METRICS:
         raise RequestError(f"Unknown metric {name}.", hint=f"One of {', '.join(METRICS)}.")
+    if at and sizes is not None:
+        raise RequestError(f"Both {text} and --size give a size.", hint="Leave one out.")
     try:
-        return METRICS[name], parse_size(size) if at else None
+        return METRICS[name], range(parse_size(size), parse_size(size) + 1) if at else sizes
     except ValueError as error:
         raise RequestError(f"Invalid size in {text!r}: {error}.", hint=f"Such as {name}@1G.") from None
 
@@ -52,13 +57,12 @@ class _Kind:
 
 
 def history(
-    runs: Iterable[Summary], metric: Metric, size: int | None = None, where: Mapping[str, str] | None = None
+    runs: Iterable[Summary], metric: Metric, sizes: range | None = None, where: Mapping[str, str] | None = None
 ) -> History:
     """Return the history of a metric, from the summaries of runs, newest first.
 
     `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no run has.
     """
-    sizes = None if size is None else range(size, size + 1)
     kinds: dict[tuple[RunSetup, str, object], tuple[_Kind, list[HistoryPoint]]] = {}
     by_key: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
     full = [run for run in runs if isinstance(run, FullSummary)]
@@ -79,7 +83,15 @@ def history(
     # The length of a series does not depend on its values, so short series take no share of the level.
     together = sum(len(points) >= LEAST_VALUES for points in chosen.values())
     series = [with_changes(dict(key), points[::-1], together) for key, points in chosen.items()]
-    return History(metric=metric, size=size, series=series)
+    size = sizes[0] if sizes is not None and len(sizes) == 1 else None
+    return History(metric=metric, size=size, series=series, span=_span(sizes))
+
+
+def _span(sizes: range | None) -> str:
+    if sizes is None:
+        return ""
+    first = f" from {format_size(sizes[0])}" if sizes[0] else ""
+    return first + (f" to {format_size(sizes[-1])}" if sizes[-1] < UNLIMITED else "")
 
 
 def _require_known(names: Iterable[str], kinds: Sequence[_Kind]) -> None:

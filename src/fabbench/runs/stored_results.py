@@ -1,7 +1,8 @@
 """A stored run, or logs → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
@@ -36,10 +37,9 @@ def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> C
 
 def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
     """Read the counters of an execution. Damaged ones are a finding of its logs, and ignored here."""
-    try:
+    with suppress(MachineError):
         return run.counters(execution)
-    except MachineError:
-        return None
+    return None
 
 
 def nic_tables(run: StoredRun) -> Iterator[Table]:
@@ -63,11 +63,11 @@ def run_page(
     """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
     from fabbench.report.page import RunPage
 
-    columns, damage = columns_within(stored_columns(run), sizes), list(run.damage)
+    columns, damage = stored_columns(run), list(run.damage)
     comparisons: list[Comparison] = []
     try:
         if columns:
-            comparisons = _comparisons(columns, metric, brief=brief, **_ONE_RUN)
+            comparisons = _comparisons(columns_within(columns, sizes), metric, brief=brief, **_ONE_RUN)
     except FabbenchError as error:
         damage.append(str(error))
     summaries = comparisons[0].columns if comparisons else ()
@@ -88,14 +88,36 @@ def run_page(
     )
 
 
-def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None, sizes: range | None = None) -> "RunPage":
-    """Return the page that compares inputs, such as logs, as `fabbench compare` does. Raise FabbenchError."""
+def logs_pages(
+    inputs: Sequence[str],
+    store: Path,
+    notify: Callable[[str], None],
+    metric: str | None = None,
+    sizes: range | None = None,
+) -> "Iterator[RunPage]":
+    """Yield the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
+
+    One that cannot be shown either is left out, unless it is the last and nothing was shown: raise FabbenchError.
+    """
     from fabbench.report.page import comparison_page
 
-    columns = columns_within(load(*inputs, store=store), sizes)
-    comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
-    page = comparison_page(comparisons[0])
-    return replace(page, comparisons=comparisons, nodes=list(_versions(comparisons[0].columns)))
+    together, left = [inputs] if inputs else [], len(inputs)
+    for some in together:
+        try:
+            columns = columns_within(load(*some, store=store), sizes)
+            comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(some) == 1 else ())
+        except RequestError as error:
+            if len(some) > 1:
+                notify(f"{error} Each has its own section.")
+                together += [[each] for each in some]
+                continue
+            left -= 1
+            if not left:
+                raise
+            notify(f"Left out: {some[0]}: {error}")
+            continue
+        nodes = list(_versions(comparisons[0].columns))
+        yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
@@ -136,10 +158,7 @@ def _node(host: StoredHost) -> tuple[str, ...]:
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the programs that each configuration's first execution started."""
-    first: dict[str, StoredExecution] = {}
-    for execution in run.executions:
-        if execution.begun:
-            first.setdefault(execution.configuration, execution)
+    first = {execution.configuration: execution for execution in reversed(run.executions) if execution.begun}
     return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
 
 
