@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 
 from fabbench.analysis.change_points import LEAST_VALUES
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
-from fabbench.runs.summary import FullSummary, Measured, RunSetup, Summary
+from fabbench.runs.summary import FullSummary, Pairs, RunSetup, Summary
 
 UNLIMITED = 1 << 62
 """The end of sizes that have none."""
@@ -40,22 +41,6 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
     return where
 
 
-class _Kind:
-    """The key of a series, and the circumstances of some of its runs."""
-
-    def __init__(self, setup: RunSetup, figure: Measured) -> None:
-        self.key = _key(setup, figure)
-        self.circumstances = _circumstances(setup, figure.configuration)
-
-    def value(self, run: Summary, name: str) -> str | None:
-        """Return the value that `--where` matches by a name; None if there is none."""
-        return self.key.get(name) or {"name": run.name, "store": run.folder}.get(name) or self.circumstances.get(name)
-
-    def fits(self, run: Summary, where: Mapping[str, str]) -> bool:
-        """Return whether the values of a run match all patterns."""
-        return all(fnmatchcase(self.value(run, name) or "", pattern) for name, pattern in where.items())
-
-
 def history(
     runs: Iterable[Summary], metric: Metric, sizes: range | None = None, where: Mapping[str, str] | None = None
 ) -> History:
@@ -63,26 +48,31 @@ def history(
 
     `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no run has.
     """
-    kinds: dict[tuple[RunSetup, str, object], tuple[_Kind, list[HistoryPoint]]] = {}
-    by_key: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
+    known, by_key = set[str](), dict[Pairs, list[HistoryPoint]]()
+
+    @cache
+    def kind(setup: RunSetup, configuration: str, key: Pairs) -> tuple[Pairs, dict[str, str]]:
+        about, around = _key(setup, configuration, dict(key)), _circumstances(setup, configuration)
+        known.update(("name", "store", *about, *around))
+        return tuple(about.items()), around
+
     full = [run for run in runs if isinstance(run, FullSummary)]
     for run, each in [(one, each) for one in full for each in one.measured if each.metric == metric.name]:
         value = each.value(metric, sizes)
         if value is None or value <= 0:
             continue
-        shared = (run.setup, each.configuration, each.key)
-        known = kinds.get(shared)
-        if known is None:
-            new = _Kind(run.setup, each)
-            known = kinds[shared] = new, by_key.setdefault(tuple(new.key.items()), [])
-        kind, points = known
-        if not where or kind.fits(run, where):
-            points.append(HistoryPoint(run.id, run.created, value, kind.circumstances))
-    _require_known(where or (), [kind for kind, _ in kinds.values()])
-    chosen = {key: points for key, points in by_key.items() if points}
+        key, around = kind(run.setup, each.configuration, each.key)
+        if where:
+            values = {**around, "name": run.name, "store": run.folder, **{name: text for name, text in key if text}}
+            if not all(fnmatchcase(values.get(name, ""), pattern) for name, pattern in where.items()):
+                continue
+        by_key.setdefault(key, []).append(HistoryPoint(run.id, run.created, value, around))
+    unknown = next((name for name in where or () if known and name not in known), None)
+    if unknown is not None:
+        raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
     # The length of a series does not depend on its values, so short series take no share of the level.
-    together = sum(len(points) >= LEAST_VALUES for points in chosen.values())
-    series = [with_changes(dict(key), points[::-1], together) for key, points in chosen.items()]
+    together = sum(len(points) >= LEAST_VALUES for points in by_key.values())
+    series = [with_changes(dict(key), points[::-1], together) for key, points in by_key.items()]
     size = sizes[0] if sizes is not None and len(sizes) == 1 else None
     return History(metric=metric, size=size, series=series, span=_span(sizes))
 
@@ -94,25 +84,17 @@ def _span(sizes: range | None) -> str:
     return first + (f" to {format_size(sizes[-1])}" if sizes[-1] < UNLIMITED else "")
 
 
-def _require_known(names: Iterable[str], kinds: Sequence[_Kind]) -> None:
-    known = {name for kind in kinds for name in (*kind.key, *kind.circumstances)}
-    known |= {"name", "store"} if kinds else set()
-    unknown = next((name for name in names if known and name not in known), None)
-    if unknown is not None:
-        raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
-
-
-def _key(setup: RunSetup, figure: Measured) -> dict[str, str]:
+def _key(setup: RunSetup, configuration: str, key: Mapping[str, str]) -> dict[str, str]:
     """Return what the runs of a series have in common: what was measured, and on which nodes."""
     first = {
         "benchmark": setup.benchmark,
         "case": "",
-        "configuration": figure.configuration,
+        "configuration": configuration,
         "target": setup.target,
         "nodes": str(len(setup.hosts)),
         "type": ", ".join(setup.instance_types),
     }
-    return {**first, **dict(figure.key), **dict(_options(setup, {*first, *dict(figure.key)}))}
+    return {**first, **key, **dict(_options(setup, {*first, *key}))}
 
 
 def _options(setup: RunSetup, taken: set[str]) -> Iterator[tuple[str, str]]:

@@ -23,8 +23,6 @@ from fabbench.runs.document import write
 from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from fabbench.runs.store import StoredRun
 
 _FORMAT = 1
@@ -131,19 +129,23 @@ def summaries(
 
     Missing ones are made, on all cores. After so many `seconds` of that, the rest `is_brief`.
     """
-    paths, left = run_folders(store), 64
+    paths = run_folders(store)
+    found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
+    missing = [store / path for path, summary in found.items() if summary is None]
+    end = float("inf") if seconds is None else time.monotonic() + seconds
     with ExitStack() as stack:
-        maker = _Maker(store, paths, reading, stack, seconds)
-        while paths:
-            block, paths = paths[:left], paths[left:]
-            left = 512
-            found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in block}
-            if missing := [path for path, summary in found.items() if summary is None]:
-                found |= maker.make(missing)
-            for path, summary in found.items():
-                if summary is not None:
-                    msgspec.structs.force_setattr(summary, "path", path)
-                    yield summary
+        made = _made(missing if end > time.monotonic() else [], stack)
+        read = stack.enter_context(reading(len(missing))) if missing else None
+        for path, known in found.items():
+            summary = known
+            if summary is None and time.monotonic() < end and read is not None:
+                summary = next(made)
+                read()
+            elif summary is None:
+                summary = _brief_summary(store / path)
+            if summary is not None:
+                msgspec.structs.force_setattr(summary, "path", path)
+                yield summary
 
 
 def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
@@ -164,42 +166,17 @@ _FEW = 16
 """Up to this many are made in less time than processes take to start."""
 
 
-class _Maker:
-    """Makes summaries, as long as there is time."""
+def _made(paths: Sequence[Path], stack: ExitStack) -> Iterator[Summary | None]:
+    """Make summaries, by processes that end with the stack if there are many."""
+    cores = os.cpu_count() or 1
+    if cores < 2 or len(paths) <= _FEW:
+        return map(_make_summary, paths)
 
-    def __init__(
-        self, store: Path, paths: Iterable[str], reading: Reading, stack: ExitStack, seconds: float | None
-    ) -> None:
-        self._store, self._paths, self._reading, self._stack, self._seconds = store, paths, reading, stack, seconds
-        self._read: Callable[[], None] | None = None
-        self._pool: Executor | None = None
-        self._end = float("inf")
+    from fabbench.benchmarks import benchmarks
+    from fabbench.runs.parse_on_cores import processes
 
-    def make(self, paths: Sequence[str]) -> dict[str, Summary | None]:
-        """Return summaries of runs; None for a directory that is not a run."""
-        if self._read is None:
-            missing = sum(not (self._store / path / SUMMARY).exists() for path in self._paths)
-            self._read = self._stack.enter_context(self._reading(max(missing, len(paths))))
-            self._end = float("inf") if self._seconds is None else time.monotonic() + self._seconds
-        return dict(zip(paths, self._made(paths), strict=True))
-
-    def _made(self, paths: Sequence[str]) -> Iterator[Summary | None]:
-        cores = os.cpu_count() or 1
-        for start in range(0, len(paths), size := 8 * cores):
-            block = [self._store / path for path in paths[start : start + size]]
-            if time.monotonic() >= self._end:
-                yield from map(_brief_summary, block)
-                continue
-            if self._pool is None and cores > 1 and len(paths) > _FEW:
-                from fabbench.benchmarks import benchmarks
-                from fabbench.runs.parse_on_cores import processes
-
-                benchmarks()  # loaded before this process is forked
-                self._pool = self._stack.enter_context(processes(cores))
-            for made in self._pool.map(_make_summary, block) if self._pool else map(_make_summary, block):
-                assert self._read is not None  # noqa: S101 - something is missing
-                self._read()
-                yield made
+    benchmarks()  # loaded before this process is forked
+    return stack.enter_context(processes(cores)).map(_make_summary, paths)
 
 
 # ---------------------------------------------------------------- made
