@@ -1,6 +1,8 @@
 """`import fabbench`: what it offers, and what a run gives back."""
 
 import contextlib
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -162,6 +164,11 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pyt
     stopped = StoredRun(begun.path)
     with pytest.raises(RequestError, match="has other executions"):
         fabbench.run(run_request(tmp_path, repeats=4), resume=stopped)
+    other = os.open(begun.path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(RequestError, match="is in progress"):
+        fabbench.run(run_request(tmp_path, repeats=3), resume=stopped)
+    os.close(other)
     notices: list[str] = []
     done = fabbench.run(run_request(tmp_path, repeats=3), resume=stopped, notify=notices.append)
     assert notices[-1] == "nvshmem on efa: 3 executions, 1 of them kept."

@@ -26,7 +26,7 @@ from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.adaptive import StopCondition, undecided
-from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
+from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
 from fabbench.runs.store import RunWriter, StoredRun
@@ -137,8 +137,7 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     Raise RequestError for a baseline without a column for the first configuration.
     """
     if request.baseline == LAST_GOOD:
-        ref = last_good(key_of_plan(request, inventory, planned), request.store)
-        baseline = load(ref, store=request.store)
+        baseline = load(last_good_for(request, inventory, planned), store=request.store)
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
     return baseline

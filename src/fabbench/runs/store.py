@@ -8,6 +8,7 @@ and again at its end). An execution without ``run.json`` was stopped; its ``outp
 by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -15,8 +16,10 @@ import secrets
 import shlex
 import shutil
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -246,6 +249,7 @@ class RunWriter(RunFolder):
             (self.path / "exec").mkdir(parents=True)
             (self.path / "counters").mkdir()
             write(self.path / REQUEST, self._document)
+        self._lock()
 
     def _resume(self, run: "StoredRun") -> None:
         """Keep what is ok of a run, and forget the rest."""
@@ -260,6 +264,7 @@ class RunWriter(RunFolder):
             if was != wanted:
                 raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
         self.id, self.path, self._document = run.id, run.path.absolute(), read(run.path / REQUEST, dict)
+        self._lock()
         self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
         with writing(self.path):
             self.forget_result()
@@ -267,6 +272,16 @@ class RunWriter(RunFolder):
                 if not each.is_ok:
                     shutil.rmtree(each.path, ignore_errors=True)
                     _counters(self.path, each.id).unlink(missing_ok=True)
+
+    def _lock(self) -> None:
+        """Lock the directory until this process ends. Raise RequestError if another one has."""
+        with suppress(OSError):  # where the file system has no locks
+            held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, held)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(f"Run {self.id} is in progress.", hint="Wait until it has ended.") from None
 
     def rendered(self, documents: Mapping[str, str]) -> None:
         """Write the documents rendered for this run: name → text. Without any, no directory is created."""
