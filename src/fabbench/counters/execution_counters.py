@@ -206,15 +206,11 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
 def _sum(traffics: Sequence[Traffic]) -> Traffic:
     known = [traffic.seconds for traffic in traffics if traffic.seconds is not None]
     nics: dict[str, NicTraffic] = {}
-    for traffic in traffics:
-        for nic in traffic.nics:
-            nics[nic.name] = _both(nics[nic.name], nic) if nic.name in nics else nic
+    for nic in (nic for traffic in traffics for nic in traffic.nics):
+        other = nics.get(nic.name, replace(nic, moved=dict.fromkeys(nic.moved, 0)))
+        moved = {name: count + nic.moved[name] for name, count in other.moved.items() if name in nic.moved}
+        nics[nic.name] = replace(other, moved=moved, unreadable=other.unreadable or nic.unreadable)
     return Traffic(seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values()))
-
-
-def _both(one: NicTraffic, other: NicTraffic) -> NicTraffic:
-    moved = {name: count + other.moved[name] for name, count in one.moved.items() if name in other.moved}
-    return replace(one, moved=moved, unreadable=one.unreadable or other.unreadable)
 
 
 # ---------------------------------------------------------------- printed

@@ -5,26 +5,30 @@ archive, has one layer of compression at most. Memory use stays constant, and a 
 refused.
 """
 
+import bz2
 import codecs
+import gzip
 import io
+import lzma
 import os
 import re
 import stat
 import sys
+import tarfile
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError
 from fabbench.runs.folders import REQUEST
-
-if TYPE_CHECKING:
-    from tarfile import TarInfo
 
 MEMBER_SIGN = "!"
 """Separates the name of an archive from that of a file in it."""
@@ -65,13 +69,7 @@ class Source:
     """The only one of a run that was named; empty: all."""
 
 
-_ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile": "BadZipFile"}
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """Return the exceptions that reading a damaged file raises, of modules that are loaded."""
-    used = ((sys.modules.get(module), error) for module, error in _ERRORS.items())
-    return MachineError, OSError, EOFError, *(getattr(module, error) for module, error in used if module)
+_DAMAGE = (MachineError, OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
 
 
 class LogStream:
@@ -93,7 +91,7 @@ class LogStream:
         while self._damage is None and len(data) < (wanted if size < 0 or not self.head else 1):
             try:
                 piece = self._file.read(min(wanted - len(data), _BLOCK))
-            except _damage() as error:
+            except _DAMAGE as error:
                 self._damage = _unreadable(self.name, error)
             else:
                 data += piece
@@ -144,7 +142,10 @@ def _expanded(name: str) -> Iterator[Source]:
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for file in sorted(entry for entry in files if not entry.startswith(".")):
             full = Path(folder, file)
-            if kind := _special(full):
+            kind = None
+            with suppress(OSError):
+                kind = _SPECIAL.get(stat.S_IFMT(full.stat().st_mode))
+            if kind is not None:
                 warnings.warn(f"{full} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
                 yield Source(name=str(full), named=False)
@@ -152,14 +153,6 @@ def _expanded(name: str) -> Iterator[Source]:
 
 _SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _NULL = os.makedev(1, 3)
-
-
-def _special(path: Path) -> str:
-    """Return what a special file is, such as a socket; empty for any other path."""
-    try:
-        return _SPECIAL.get(stat.S_IFMT(path.stat().st_mode), "")
-    except OSError:
-        return ""
 
 
 def _refuse_device(path: Path, descriptor: int) -> None:
@@ -190,7 +183,7 @@ def open_logs(name: str) -> Iterator[LogStream]:
                 if not member or log.name == name:
                     found = True
                     yield log
-    except _damage() as error:
+    except _DAMAGE as error:
         raise _unreadable(str(path), error) from error
     if member and not found:
         raise MachineError(f"{member} not found in {path}.")
@@ -299,7 +292,7 @@ def _opened(file: Bytes, name: str, source: _File, *, inside: bool = False) -> I
     """Yield the log in a stream, or those of an archive."""
     try:
         stream = _unpacked(file, source)
-    except _damage() as error:
+    except _DAMAGE as error:
         yield _refused(name, error)
         return
     members = _tar if stream.head[_TAR_SIGN] == b"ustar" else _zip if stream.head.startswith(_ZIP_SIGN) else None
@@ -311,7 +304,7 @@ def _opened(file: Bytes, name: str, source: _File, *, inside: bool = False) -> I
         try:
             for shown, member, failed in members(stream, name, source):
                 yield from [_refused(shown, failed)] if failed else _opened(member, shown, source, inside=True)
-        except _damage() as error:
+        except _DAMAGE as error:
             raise _unreadable(name, error) from error
 
 
@@ -335,28 +328,20 @@ def _first_of(known: Sequence[tuple[bytes, Callable[[Any], Bytes]]], head: bytes
     return next((opener for sign, opener in known if re.match(sign, head)), None)
 
 
-@cache
-def _tar_member() -> type["TarInfo"]:
-    import tarfile
+class _Member(tarfile.TarInfo):
+    """A member that limits the size of headers with names, which are read at once."""
 
-    class Member(tarfile.TarInfo):
-        """A member that limits the size of headers with names, which are read at once."""
-
-        def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-            if not self.isreg() and self.size > _MAX_HEADER and self.type not in tarfile.REGULAR_TYPES:
-                raise tarfile.ReadError(f"a header of {self.size} bytes")
-            member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
-            return member
-
-    return Member
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg() and self.size > _MAX_HEADER and self.type not in tarfile.REGULAR_TYPES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
+        return member
 
 
 def _tar(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
     """Yield the files of an archive, with their names and why one cannot be read."""
-    import tarfile
-
     del source
-    with tarfile.open(fileobj=file, mode="r|", tarinfo=_tar_member(), bufsize=_BLOCK) as archive:
+    with tarfile.open(fileobj=file, mode="r|", tarinfo=_Member, bufsize=_BLOCK) as archive:
         for member in archive:
             shown = f"{name}{MEMBER_SIGN}{member.name.removeprefix('./')}"
             if _is_hidden(member.name):
@@ -371,8 +356,6 @@ def _tar(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exce
 
 
 def _zip(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
-    import zipfile
-
     if file.unpacked_of or not source.file.seekable():
         yield name, file, OSError(0, "a zip archive in a pipe or a compressed file; pass the archive itself")
         return
@@ -392,24 +375,6 @@ def _zip(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exce
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") and part not in {".", ".."} for part in name.split("/"))
-
-
-def _gzip(file: Any) -> Bytes:
-    import gzip
-
-    return gzip.GzipFile(fileobj=file, mode="rb")
-
-
-def _bzip2(file: Any) -> Bytes:
-    import bz2
-
-    return bz2.BZ2File(file)
-
-
-def _xz(file: Any) -> Bytes:
-    import lzma
-
-    return lzma.LZMAFile(file, format=lzma.FORMAT_XZ)
 
 
 def _zstd(file: Any) -> Bytes:
@@ -456,7 +421,12 @@ def _utf16(file: Any, ending: str = "") -> Bytes:
     return codecs.EncodedFile(file, "utf-8", f"utf-16{ending}", "replace")
 
 
-_COMPRESSIONS = ((rb"\x1f\x8b", _gzip), (b"BZh", _bzip2), (rb"\xfd7zXZ\0", _xz), (rb"\x28\xb5\x2f\xfd", _zstd))
+_COMPRESSIONS: Sequence[tuple[bytes, Callable[[Any], Bytes]]] = (
+    (rb"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
+    (b"BZh", bz2.BZ2File),
+    (rb"\xfd7zXZ\0", partial(lzma.LZMAFile, format=lzma.FORMAT_XZ)),
+    (rb"\x28\xb5\x2f\xfd", _zstd),
+)
 _UTF_16 = (
     (rb"\xff\xfe|\xfe\xff", _utf16),
     (rb"(?:[^\0]\0){8}", partial(_utf16, ending="-le")),

@@ -139,7 +139,8 @@ class ExecutionWriter:
         with writing(path):
             path.mkdir()
             write(path / "plan.json", redacted(plain(execution)))
-            self._log = self._open_log()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._log = os.open(path / "output.log", flags, 0o644)
 
     def __enter__(self) -> Self:
         return self
@@ -148,9 +149,6 @@ class ExecutionWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._log)
-
-    def _open_log(self) -> int:
-        return os.open(self.path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""

@@ -78,7 +78,7 @@ def run_page(
         created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in run.outcomes.items()) or "none",
         gates=run.gates,
-        breaches=_breaches(run),
+        breaches=run.verdict.breaches if run.verdict else (),
         damage=damage,
         comparisons=comparisons,
         nics=list(nic_tables(run)),
@@ -118,10 +118,6 @@ def logs_pages(
             continue
         nodes = list(_versions(comparisons[0].columns))
         yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
-
-
-def _breaches(run: StoredRun) -> tuple[str, ...]:
-    return run.verdict.breaches if run.verdict else ()
 
 
 def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
