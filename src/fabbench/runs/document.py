@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from fabbench.model.errors import MachineError
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
-ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 FORMAT = 1
 """Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"
 """A directory without it is not a run."""
 VERDICT = "verdict.json"

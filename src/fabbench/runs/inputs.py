@@ -11,8 +11,7 @@ from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarnin
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.plan import STORE
-from fabbench.runs.document import ENVIRONMENT_VARIABLE
-from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE, REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 

@@ -17,7 +17,7 @@ from fabbench.model.hosts import Target
 from fabbench.model.options import Option, declared, read_option
 from fabbench.plan import STORE
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import ENVIRONMENT_VARIABLE
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 from fabbench.runs.load_columns import load
 
 if TYPE_CHECKING:

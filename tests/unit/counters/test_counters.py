@@ -407,13 +407,7 @@ def test_what_is_stored_is_read_again(tree: Tree) -> None:
     assert again["b"].traffic() is None
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        *(None, [], {}, {"format": 2, "hosts": {}}, {"format": 1}, {"format": 1, "hosts": {"a": 5}}),
-        {"format": 1, "hosts": {"a": {"before": {"format": 1}, "after": None}}},
-    ],
-)
+@pytest.mark.parametrize("document", [None, {"format": 2, "hosts": {}}, {"format": 1, "hosts": {"a": 5}}])
 def test_what_is_damaged_is_a_message(document: object) -> None:
     with pytest.raises(MachineError, match=r"counters\.json (is damaged: .* `|has format 2)"):
         decode(json.dumps(document).encode(), ExecutionCounters, "counters.json")
