@@ -31,6 +31,7 @@ def command(ctx: click.Context, ref: str | None, store: Path) -> None:
     Example: fabbench run --resume last
     """
     from fabbench.runs.inputs import open_run
+    from fabbench.runs.sweep_store import require_executions
 
     if ctx.invoked_subcommand is not None:
         if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
@@ -38,6 +39,6 @@ def command(ctx: click.Context, ref: str | None, store: Path) -> None:
         return
     if ref is None:
         ctx.fail("Missing command.")
-    ctx.meta[RESUMED] = open_run(ref, store)
+    ctx.meta[RESUMED] = require_executions(open_run(ref, store))
     with rerun.make_context("rerun", [ref, "--store", str(store)], parent=ctx.parent) as inner:
         rerun.invoke(inner)
