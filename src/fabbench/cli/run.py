@@ -30,15 +30,16 @@ def command(ctx: click.Context, ref: str | None, store: Path) -> None:
 
     Example: fabbench run --resume last
     """
-    from fabbench.runs.inputs import open_run
-    from fabbench.runs.sweep_store import require_executions
-
     if ctx.invoked_subcommand is not None:
         if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
             raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
         return
     if ref is None:
         ctx.fail("Missing command.")
+
+    from fabbench.runs.inputs import open_run
+    from fabbench.runs.sweep_store import require_executions
+
     ctx.meta[RESUMED] = require_executions(open_run(ref, store))
     with rerun.make_context("rerun", [ref, "--store", str(store)], parent=ctx.parent) as inner:
         rerun.invoke(inner)

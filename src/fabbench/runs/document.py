@@ -22,6 +22,9 @@ FORMAT = 1
 """Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28
 
+DAMAGE = (ValueError, RecursionError, msgspec.MsgspecError)
+"""What reading a damaged document raises."""
+
 T = TypeVar("T")
 
 
@@ -73,7 +76,7 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
     """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
     try:
         document = _decoded(text, kind)
-    except (ValueError, RecursionError) as error:
+    except DAMAGE as error:
         _require_format(text, where)
         raise MachineError(f"{where} is damaged: {error}.") from error
     if getattr(document, "format", FORMAT) != FORMAT:
@@ -85,7 +88,7 @@ def read_value(value: Any, kind: type[T], where: str) -> T:
     """Return a value of a document that was read as plain. Raise MachineError if it is damaged."""
     try:
         return msgspec.convert(value, kind)
-    except ValueError as error:
+    except DAMAGE as error:
         raise MachineError(f"{where} is damaged: {error}.") from error
 
 
@@ -105,7 +108,7 @@ def _refuse(word: str) -> NoReturn:
 
 def _require_format(text: bytes, where: str) -> None:
     """Raise MachineError if another format is the reason why a document cannot be read."""
-    with suppress(ValueError, RecursionError):
+    with suppress(*DAMAGE):
         number = _decoded(text, _Formatted).format
         if number not in {None, FORMAT}:
             raise MachineError(

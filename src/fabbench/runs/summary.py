@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import FabbenchError
+from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import write
+from fabbench.runs.document import DAMAGE, write
 from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Dec
         finally:
             os.close(descriptor)
         found = decoder.decode(text)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, *DAMAGE):
         return None
     return found if found.format == _FORMAT else None
 
@@ -230,8 +230,12 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
     outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
     if is_sweep(run.path):
-        with suppress(FabbenchError):
-            outcomes.update(each.outcome for each in stored_sweep(run.path).tests)
+        try:
+            sweep = stored_sweep(run.path)
+            outcomes.update(each.outcome for each in sweep.tests)
+            damage = (*damage, *sweep.damage)
+        except MachineError as error:
+            damage = (*damage, str(error))
     begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule()]
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
