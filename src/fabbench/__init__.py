@@ -3,8 +3,8 @@
 What the command line does, as functions::
 
     logs = fabbench.parse("nccl.log")                     # read and judge logs
-    columns = fabbench.load("efa.log", "tcp.log")         # runs and logs, as columns
-    comparison = fabbench.compare(columns)                # side by side
+    comparison = fabbench.compare("efa.log", "tcp.log")   # side by side; a table in notebooks
+    request = fabbench.request("pingpong", on="local")    # what to measure
     result = fabbench.run(request)                        # measure
     table = fabbench.pivot(fabbench.frame("nccl.log"))    # pandas
 
@@ -14,14 +14,14 @@ docs/library.md describes them.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabbench.analysis.compare import compare
     from fabbench.dataframes import frame, pivot
     from fabbench.runs.inputs import parse
+    from fabbench.runs.library import compare, request
     from fabbench.runs.load_columns import load
     from fabbench.runs.run import run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "frame", "load", "parse", "pivot", "run"]
+__all__ = ["__version__", "compare", "frame", "load", "parse", "pivot", "request", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,10 +30,10 @@ def __getattr__(name: str) -> Any:
         from fabbench import dataframes
 
         return getattr(dataframes, name)
-    if name == "compare":
-        from fabbench.analysis.compare import compare
+    if name in {"compare", "request"}:
+        from fabbench.runs import library
 
-        return compare
+        return getattr(library, name)
     if name == "load":
         from fabbench.runs.load_columns import load
 

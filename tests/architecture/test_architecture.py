@@ -20,7 +20,7 @@ TESTS = ROOT / "tests"
 MAX_LINES = 500
 """Of a module."""
 MAX_LINES_OF_FUNCTION = 50
-SLOW = {"jinja2", "pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
+SLOW = {"jinja2", "msgspec", "pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
 """Libraries that take a noticeable time to import."""
 
 

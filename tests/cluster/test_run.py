@@ -29,7 +29,7 @@ def test_nccl_on_all_devices_of_two_nodes(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.run_argv("nccl", *client.image, "--no-efa", "-e", "1K", "--repeat", "1"))
     assert done.returncode == 0, done.stderr
-    nodes = ", ".join(host["name"] for host in client.the_run().document["hosts"])
+    nodes = ", ".join(client.the_run().hosts)
     assert f"Target kubernetes ({nodes}; image {NCCL}): set with --on.\n" in done.stderr
     show = [sys.executable, "-m", "fabbench", "show", str(client.the_run().path)]
     assert f"\nImage: {NCCL}\n" in client.call(show).stdout
@@ -74,7 +74,7 @@ def test_a_variable_from_the_environment(client: Client, monkeypatch: pytest.Mon
     assert seen.on_command_lines == set()
     assert seen.in_environments.get("python3") == {VALUE.encode()}
     assert kept(client.the_run().path) == []
-    assert client.the_run().request["where"]["inherited"] == ["MY_TOKEN"]
+    assert client.the_run().request.where["inherited"] == ["MY_TOKEN"]
 
 
 def test_pingpong_between_pods_with_a_gate_that_is_breached(client: Client) -> None:

@@ -43,7 +43,7 @@ def test_mpirun_starts_in_any_pod(client: Client, launcher: str, request: pytest
     # One pair shows nothing bad; its bandwidth is what the load of this machine lets it be.
     assert done.returncode in {0, 4}, done.stderr
     (test,) = stored(store(client))
-    pods = [host["name"] for host in client.the_run().document["hosts"]]
+    pods = list(client.the_run().hosts)
     assert (test["nodes"], test["outcome"]) == (pods[::-1], "ok"), test
     assert client.events().count("started container") == (2 if launcher == "kubernetes" else 3)
 

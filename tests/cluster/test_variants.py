@@ -1,5 +1,6 @@
 """Variants in pods: directories of the image, other images on the same nodes, and what an image lacks."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -60,9 +61,8 @@ def test_pods_are_compared_with_their_nodes(client: Client) -> None:
     assert outcomes == [Outcome.OK] * 4
     assert "pod is no changes; node is host network." in done.stdout
     addresses = {node.name: node.address for node in client.cluster.nodes}
-    seen = {
-        name: {host["name"]: host["address"] for host in hosts} for name, hosts in stored.document["variants"].items()
-    }
+    variants = json.loads((stored.path / "request.json").read_text("utf-8"))["variants"]
+    seen = {name: {host["name"]: host["address"] for host in hosts} for name, hosts in variants.items()}
     assert seen["node"] == addresses
     assert seen["pod"].keys() == addresses.keys()
     assert not {*seen["pod"].values()} & {*addresses.values()}

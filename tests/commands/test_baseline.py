@@ -96,11 +96,13 @@ def test_the_last_good_run(store: Path) -> None:
     words = ("compare", f"{newest}:socket", "--baseline", "last-good", "--format", "json")
     assert sources(fabbench(store, *words)) == [f"run {newest}", f"run {third}"]
     (folders(store)[2] / "verdict.json").write_text('{"format": 1, "status": 1, "breaches": []}')
+    (folders(store)[2] / "summary.json").unlink()
     assert sources(fabbench(store, *words)) == [f"run {newest}", f"run {second}"]
     request = folders(store)[1] / "request.json"
     document = json.loads(request.read_text())
     document["request"]["target"] = "elsewhere"
     request.write_text(json.dumps(document))
+    (folders(store)[1] / "summary.json").unlink()
     assert sources(fabbench(store, *words)) == [f"run {newest}", f"run {first}"]
     none = fabbench(store, "compare", f"{first}:socket", "--baseline", "last-good")
     assert (none.exit_code, "No earlier run" in none.stderr) == (2, True)

@@ -73,6 +73,13 @@ def test_conditions(store: Path) -> None:
     assert count("--where", "configuration=soc*", "--where", "nccl=2.27.5") == COUNT - CHANGED
     assert count("--where", "name=nightly") == 0
     assert count("--since", "1d") == 0
+    assert count("--size", "1G..") == 2 * COUNT
+    assert count("--size", "3..7") == 0
+    assert history(store, "busbw", "--size", "1M..1G").stdout.startswith(
+        "busbw, best of each run from 1 MB to 1 GB: 80"
+    )
+    assert history(store, "busbw", "--size", "1G").stdout == history(store, "busbw@1G").stdout
+    assert history(store, "busbw@1G", "--size", "1G").exit_code == 2
     assert history(store, "busbw", "--where", "case=none").stderr == f"No run in {store} matches.\n"
 
 

@@ -1,6 +1,7 @@
 """One language of inputs: what one command takes, the others take too, or name the command that does."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,20 @@ def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str,
     Path(folder(run), "request.json").write_text("{")
     damaged = fabbench("report", "a.log", run)
     assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (3, True, True)
+
+
+def test_an_input_without_the_sizes_does_not_take_the_others_with_it(run: str) -> None:
+    Path("b.log").write_text(nccl_text([(GB, 3.0)], ranks=8))
+    Path("c.log").write_text(nccl_text([(1 << 20, 3.0)]))
+    some = fabbench("report", "a.log", "b.log", "c.log", "--size", "1G")
+    assert (some.exit_code, some.stdout.count('class="run"'), "c.log: Nothing was" in some.stderr) == (0, 2, True)
+    assert fabbench("report", "last", "b.log", "--size", "1M").exit_code == 2
+    stored = Path("fabbench-runs/20260101T000000Z-nccl-0123ab")
+    shutil.copytree(folder(run), stored)
+    for log in stored.glob("exec/*/output.log"):
+        log.write_text(nccl_text([(1 << 20, 3.0)]))
+    two = fabbench("report", run, str(stored), "--size", "1M")
+    assert (two.exit_code, two.stdout.count("Nothing was measured at the sizes")) == (0, 1)
 
 
 @pytest.mark.parametrize("named", ["a.log", "last", "last:tcp", "a.log,b.log"])

@@ -438,9 +438,9 @@ def test_counters_are_read_before_and_after(executor: Sessions) -> None:
         executor.execute(plan)
         around = watch.end()
     assert around.failures == ()
-    assert around.expected.fabric == "tcp"
-    ((host, (before, after)),) = around.hosts.items()
+    assert around.asked.fabric == "tcp"
+    ((host, taken),) = around.hosts.items()
     assert host == "localhost"
-    assert before
-    assert after
-    assert {nic.name for nic in before.nics} == {nic.name for nic in after.nics}
+    assert taken.before
+    assert taken.after
+    assert {nic.name for nic in taken.before.nics} == {nic.name for nic in taken.after.nics}

@@ -18,8 +18,7 @@ from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.live_screen import LiveScreen
-from fabbench.counters.execution_counters import ExecutionCounters, Pair, document, expected_nics, from_document, total
-from fabbench.counters.findings import ExpectedTraffic
+from fabbench.counters.execution_counters import Asked, ExecutionCounters, Pair, expected_nics, total
 from fabbench.counters.snapshot import Traffic
 from fabbench.launchers import launchers
 from fabbench.model.errors import MachineError
@@ -234,37 +233,33 @@ def execution_of(work: PingpongWork | NvshmemWork, fabric: str, hosts: tuple[Hos
 
 
 def test_a_pair_uses_one_nic_of_the_first_and_of_the_last_host() -> None:
-    expected, among = expected_nics(execution_of(PingpongWork(sizes=(64,)), "efa", HOSTS), HOSTS)
-    assert (expected.nics, expected.chosen, among) == (1, (), ("0", "2"))
+    asked = expected_nics(execution_of(PingpongWork(sizes=(64,)), "efa", HOSTS), HOSTS)
+    assert (asked.expected, asked.chosen, asked.among) == (1, (), ("0", "2"))
 
 
 def test_a_domain_names_the_nic_and_sockets_the_interfaces() -> None:
     work = PingpongWork(sizes=(64,), domain="rdmap3s1-rdm")
-    assert expected_nics(execution_of(work, "efa", HOSTS), HOSTS).traffic.chosen == ("rdmap3s1-rdm",)
-    expected, _ = expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS), HOSTS)
-    assert expected.chosen == ("eth0", "eth1", "eth2")
+    assert expected_nics(execution_of(work, "efa", HOSTS), HOSTS).chosen == ("rdmap3s1-rdm",)
+    sockets = execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS)
+    assert expected_nics(sockets, HOSTS).chosen == ("eth0", "eth1", "eth2")
 
 
 def test_one_pe_of_eight_gpus_has_its_part_of_the_nics() -> None:
     pair, everyone = (NvshmemWork(tests=(name,)) for name in ("shmem_put_bw", "alltoall_latency"))
-    assert expected_nics(execution_of(pair, "efa", HOSTS[:2]), HOSTS[:2]).traffic.nics == 4
-    assert expected_nics(execution_of(everyone, "efa", HOSTS[:2]), HOSTS[:2]).traffic.nics is None
+    assert expected_nics(execution_of(pair, "efa", HOSTS[:2]), HOSTS[:2]).expected == 4
+    assert expected_nics(execution_of(everyone, "efa", HOSTS[:2]), HOSTS[:2]).expected is None
 
 
 def test_one_host_is_not_judged() -> None:
-    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1])[1] == ()
+    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1]).among == ()
     parts = tuple(replace(host, virtual=True) for host in HOSTS[:2])
-    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", parts), parts)[1] == ()
+    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", parts), parts).among == ()
 
 
 def test_executions_add_up() -> None:
     place_pairs = {"a": Pair(None, None)}
-    counters = ExecutionCounters(
-        expected=ExpectedTraffic(fabric="efa", chosen=["x"], nics=3), among=("a", "b"), hosts=place_pairs
-    )
-    stored = from_document(json.loads(json.dumps(document(counters))))
-    assert document(stored) == document(counters)
-    assert total([counters, stored]) == ({}, [])
+    counters = ExecutionCounters(asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=place_pairs)
+    assert total([counters, counters]) == ({}, [])
 
 
 # ---------------------------------------------------------------- live

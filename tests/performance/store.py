@@ -58,8 +58,8 @@ def store_of(count: int, times: int, pages: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name:
         store = Path(name, "store")
         write_store(store, count)
-        indexed = _took(store, "runs", "-n", "1")
-        print(f"store of {count} runs (load {os.getloadavg()[0]:.1f}): index made in {indexed[0]:.1f} s")
+        made = _took(store, "runs", "--json")
+        print(f"store of {count} runs (load {os.getloadavg()[0]:.1f}): summaries made in {made[0]:.1f} s")
         for what, words in ASKED.items():
             took = [_took(store, *words) for _ in range(times)]
             wall, cpu = (min(each) for each in zip(*took, strict=True))

@@ -1,6 +1,8 @@
 """`import fabbench`: what it offers, and what a run gives back."""
 
 import contextlib
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -11,12 +13,15 @@ import pytest
 
 import fabbench
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.launchers import Allocation
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution
 from fabbench.plan.request import RunRequest
+from fabbench.runs.store import StoredRun
+from fabbench.runs.summary import summaries
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.paths import LOGS
 from tests.support.replay import NVSHMEM
@@ -51,12 +56,39 @@ def test_functions_are_listed_and_loaded_when_used() -> None:
 def test_logs_are_parsed_and_compared() -> None:
     files = (NCCL / "x-ofi-tcp.txt", NCCL / "x-net-socket.txt")
     assert [log.outcome for log in fabbench.parse(*files)] == ["ok", "ok"]
-    columns = fabbench.load(*files, labels=("ofi", "socket"))
-    comparison = fabbench.compare(columns, metric="busbw")
+    comparison = fabbench.compare(*files, labels=("ofi", "socket"), metric="busbw")
     assert [column.label for column in comparison.columns] == ["ofi", "socket"]
     assert comparison.status is Exit.FINE
+    assert fabbench.compare(fabbench.load(*files, labels=("ofi", "socket")), metric="busbw") == comparison
+    frame = comparison.to_frame()
+    assert list(frame[(frame["size"] == 1 << 26)]["value"]) == [4.36e9, 4.75e9]
+    page = comparison._repr_html_()
+    assert "<th>busbw ofi (GB/s)</th>" in page
+    assert "<script" not in fabbench.compare(files[0], labels=("<script>",))._repr_html_()
+    with pytest.raises(RequestError, match="mixed"):
+        fabbench.compare(files[0], fabbench.load(files[1]))
     with pytest.raises(RequestError, match="1 --fabric for 2 inputs"):
         fabbench.load(*files, fabrics=("tcp",))
+
+
+def test_a_request_is_made_of_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fabbench.yaml").write_text("targets: {prod: {launcher: ssh, hosts: [a, b], gpus: 4}}\n")
+    made = fabbench.request(
+        "pingpong", on="prod", sizes=(64, "4K"), gpus=2, fabrics=("tcp",), env={"A": "1"}, repeats=2
+    )
+    assert made.work == PingpongWork(sizes=(64, 4096))
+    assert (made.target.launcher, made.target.hosts, made.target.gpus) == ("ssh", ("a", "b"), 2)
+    assert (made.fabrics, made.env, made.repeats, made.store.name) == (("tcp",), {"A": "1"}, 2, "fabbench-runs")
+    for options, said in {
+        ("iterations", "x"): "'x' is not a whole number",
+        ("iteration", 1): "no option iteration",
+        ("fabrics", "tcp"): r"Expected `array`, got `str` - at `\$.fabrics`",
+        ("on", "nowhere"): "Unknown target nowhere",
+    }.items():
+        with pytest.raises(RequestError, match=said) as refused:
+            fabbench.request("pingpong", **dict([options]))  # type: ignore[arg-type]
+        assert refused.value.hint
 
 
 @pytest.mark.usefixtures("hosts")
@@ -114,6 +146,39 @@ def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.
     gated = fabbench.run(run_request(tmp_path, gates=("bandwidth>=1B/s",)))
     assert gated.verdict is not None
     assert (gated.verdict.passed, gated.verdict.status, gated.status) == ((), Exit.REFUSED, Exit.REFUSED)
+
+
+def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def log(execution: Execution) -> list[str]:
+        measured.append(execution.id)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return NVSHMEM
+
+    replay = ReplayLauncher(Replay(log=log))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": replay})
+    begun = fabbench.run(run_request(tmp_path, repeats=3))
+    assert (begun.interrupted, begun.missing, measured) == (True, 2, ["000-efa-r1", "001-efa-r2"])
+    stopped = StoredRun(begun.path)
+    with pytest.raises(RequestError, match="has other executions"):
+        fabbench.run(run_request(tmp_path, repeats=4), resume=stopped)
+    other = os.open(begun.path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(RequestError, match="is in progress"):
+        fabbench.run(run_request(tmp_path, repeats=3), resume=stopped)
+    os.close(other)
+    notices: list[str] = []
+    done = fabbench.run(run_request(tmp_path, repeats=3), resume=stopped, notify=notices.append)
+    assert notices[-1] == "nvshmem on efa: 3 executions, 1 of them kept."
+    assert measured[2:] == ["001-efa-r2", "002-efa-r3"]
+    assert (done.id, done.path, done.missing, done.status) == (begun.id, begun.path, 0, Exit.FINE)
+    assert [log.outcome for log in done.columns[0].logs] == ["ok"] * 3
+    (summary,) = summaries(tmp_path)
+    assert (summary.outcomes, summary.is_ok) == ({"ok": 3}, True)
+    with pytest.raises(RequestError, match=f"All executions of run {begun.id} are ok"):
+        fabbench.run(run_request(tmp_path, repeats=3), resume=StoredRun(begun.path))
 
 
 class OffFabric(Failing):

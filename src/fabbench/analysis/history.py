@@ -60,16 +60,16 @@ class History:
     size: int | None
     """None: the best value of each run."""
     series: Sequence[Series]
+    span: str = ""  # of the sizes that count, if not all do
 
     def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:
         """Return the names in keys that distinguish series with the same values for `named`."""
         groups: dict[tuple[str | None, ...], list[Series]] = {}
         for each in self.series:
             groups.setdefault(tuple(each.key.get(name) for name in named), []).append(each)
-        names = dict.fromkeys(name for each in self.series for name in each.key)
         return tuple(
             name
-            for name in names
+            for name in dict.fromkeys(name for each in self.series for name in each.key)
             if name not in named and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
         )
 

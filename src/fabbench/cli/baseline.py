@@ -33,7 +33,7 @@ def set_(name: str, run: str, store: Path) -> None:
     from fabbench.runs.baselines import set_baseline
 
     baseline = set_baseline(name, run, store)
-    terminal.say(f"Baseline {name}: {baseline.path}")
+    terminal.say(f"Baseline {name}: {baseline.run}")
 
 
 @with_verbosity
@@ -45,8 +45,8 @@ def list_(form: str, store: Path) -> None:
     from fabbench.runs.baselines import baselines
 
     known = list(baselines(store))
-    records = [{"name": each.name, "run": each.path, "exists": each.is_there(store)} for each in known]
-    rows = [(each.name, each.path + "  (removed)" * (not each.is_there(store))) for each in known]
+    records = [{"name": each.name, "run": each.run, "exists": each.is_there(store)} for each in known]
+    rows = [(each.name, each.run + "  (removed)" * (not each.is_there(store))) for each in known]
     terminal.print_list("baselines", ("NAME", "RUN"), rows, records, form, f"No baselines in {store}.")
 
 

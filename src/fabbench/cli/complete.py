@@ -80,8 +80,8 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from click.shell_completion import CompletionItem
 
     from fabbench.plan import STORE
-    from fabbench.runs.store import runs
+    from fabbench.runs.folders import run_folders
 
     store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or STORE)
-    found = items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
+    found = items(("last", *(path.rpartition("-")[2] for path in run_folders(store))), incomplete)
     return found or [CompletionItem(incomplete, type="file")]

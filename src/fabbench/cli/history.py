@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,13 +21,14 @@ from fabbench.cli.output import results
     "text. Can be given several times.",
 )
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+@options.sizes
 @results(("markdown", "csv", "json", "html", "terminal"))
 @options.store
-def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
+def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 
     Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. It
-    has the median of each run's repeats that are ok: at SIZE, or without one the best of all sizes.
+    has the median of each run's repeats that are ok: at SIZE, or the best of all sizes or of those of --size.
     A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
     environment. In a series without a change, the chance that one is reported is 5% at most.
 
@@ -36,17 +38,18 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     """
     from fabbench.report.history_report import render_history
     from fabbench.runs.history import history, parse_metric, parse_where
-    from fabbench.runs.index import open_index
+    from fabbench.runs.summary import summaries
 
-    name, size = parse_metric(metric)
-    filters = parse_where(where)
+    name, sizes = parse_metric(metric, sizes)
+    filters = parse_where(chosen["where"])
+    since: timedelta | None = chosen["since"]
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with open_index(store, terminal.files_progress) as index:
-        figures = [(run, each) for run, each in index.figures(name, size) if run.created >= oldest]
-        damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
-    result = history(figures, name, size, filters)
-    for path, sentence in damaged:
-        terminal.say(f"{path} is damaged, and left out: {sentence}")
+    listed = summaries(store, terminal.files_progress, figures=True)
+    runs = [run for run in listed if run.created >= oldest]
+    result = history(runs, name, sizes, filters)
+    for run in runs:
+        for sentence in run.damaged:
+            terminal.say(f"{run.path} is damaged, and left out: {sentence}")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:

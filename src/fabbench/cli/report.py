@@ -10,7 +10,7 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import results
-from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.model.errors import Exit, worst
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
@@ -36,10 +36,12 @@ def command(inputs: tuple[str, ...], metric: str | None, sizes: range | None, fo
     Example: fabbench report efa.log tcp.log -o report.html
     """
     from fabbench.runs.inputs import whole_runs
+    from fabbench.runs.stored_results import logs_pages
 
     del form
     found = {each: whole_runs(each, store) for each in inputs or ("last",)}
-    compared = _pages([each for each, runs in found.items() if not runs], store, metric, sizes)
+    others = [each for each, runs in found.items() if not runs]
+    compared = list(logs_pages(others, store, terminal.notify, metric, sizes))
     stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
     raise click.exceptions.Exit(write_page(stored, metric, sizes, compared))
 
@@ -69,16 +71,3 @@ def write_page(
         elif not each.measured:
             status = worst(status, Exit.UNTRUSTED)
     return status
-
-
-def _pages(inputs: list[str], store: Path, metric: str | None, sizes: range | None) -> "list[RunPage]":
-    """Return the page of inputs that are compared, or one of each if they cannot be. Raise FabbenchError."""
-    from fabbench.runs.stored_results import logs_page
-
-    try:
-        return [logs_page(inputs, store, metric, sizes)] if inputs else []
-    except RequestError as error:
-        if len(inputs) == 1:
-            raise
-        terminal.notify(f"{error} Each has its own section.")
-    return [logs_page([each], store, metric, sizes) for each in inputs]

@@ -7,6 +7,7 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.host_options import rerun_words
+from fabbench.cli.run_command import RESUMED
 from fabbench.model.errors import RequestError
 
 
@@ -40,7 +41,7 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
-    terminal.say(f"Repeating run {stored.id}: {stored.command_line}")
+    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
     again = sweep_command if stored.command[1] == "sweep" else run_command
     with again.make_context(stored.command[1], words, parent=ctx.parent) as inner:
         again.invoke(inner)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fabbench.runs.run import RunResult
     from fabbench.runs.sweep import SweepRun
 
+RESUMED = "fabbench.resumed"
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)
@@ -147,7 +148,7 @@ class RunCommand(SectionedCommand):
         watched = {} if terminal.is_quiet() else {"watching": partial(watching, metric=request.metric)}
         with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
             with interruptible():
-                result = run(request, notify=terminal.notify, **watched)
+                result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)
             build.comparison, build.verdict = result.comparison, result.verdict
             build.problem = _interrupted(result)
             _print(result, ctx.params["form"])
@@ -303,7 +304,8 @@ def _print(result: "RunResult", form: str) -> None:
     terminal.say_next(result.path)
     error = result.failure or result.release_failure
     if result.interrupted:
-        terminal.notify(f"{_interrupted(result)} To see them: {shlex.join(['fabbench', 'show', str(result.path)])}")
+        again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
+        terminal.notify(f"{_interrupted(result)} To {'go on' if result.missing else 'see them'}: {shlex.join(again)}")
     elif error is not None:
         if isinstance(error, FabbenchError):
             error.exit = worst(error.exit, result.status)

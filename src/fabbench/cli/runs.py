@@ -20,15 +20,16 @@ from fabbench.model.messages import counted
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
-    from fabbench.runs.indexed_run import IndexedRun
     from fabbench.runs.store import StoredRun
+    from fabbench.runs.summary import Summary
 
 _HEADER = (
-    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
-    *("WHEN", "OUTCOME"),
+    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES"),
+    *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 
+_PATIENCE_S = 5.0  # How long missing summaries are made before the table is shown
 _FILTERS = (
     click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
     click.option("--on", "target", metavar="TARGET", help="Only runs on this target."),
@@ -57,7 +58,7 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **
     """
     if ctx.invoked_subcommand is not None:
         return
-    listed = list(islice(_chosen(store, **filters), limit))
+    listed = list(islice(_chosen(store, **filters, seconds=_PATIENCE_S if form == "table" else None), limit))
     columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
@@ -66,6 +67,8 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")
+    if brief := sum(run.is_brief for run in listed):
+        terminal.say(f"{counted(brief, 'older run')} not read yet. fabbench runs goes on with them.")
 
 
 @with_verbosity
@@ -89,19 +92,13 @@ def remove(
     from fabbench.runs.inputs import open_runs
     from fabbench.runs.store import StoredRun, remove_run
 
-    rules = [each is not None for each in (keep, older_than, *filters.values())]
-    if bool(refs) == any(rules):
-        raise RequestError(
-            "Specify the runs to remove, or pass --keep or --older-than.", hint="fabbench runs lists them."
-        )
+    if bool(refs) == (keep is not None or older_than is not None) or (refs and any(filters.values())):
+        raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
     if refs:
         found = list({run.path: run for run in open_runs(refs, store)}.values())
     else:
-        if keep is None and older_than is None:
-            raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
-        matching = list(_chosen(store, **filters))
-        old = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
-        found = [StoredRun(store / run.path) for run in old]
+        rest = islice(_chosen(store, **filters), keep or 0, None)
+        found = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
     found = list(_removable(found, store))
     if not found:
         terminal.say("Nothing to remove.")
@@ -140,8 +137,8 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     found = [require_executions(run) for run in open_runs(refs, store)] or [
         StoredRun(store / run.path) for run in _chosen(store, **filters)
     ]
-    damaged: list[StoredRun] = []
-    sound = _sound(found, damaged)
+    damaged = [run for run in found if run.damage]
+    sound = [run for run in found if not run.damage]
     file = output_file(ctx := click.get_current_context())
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
@@ -150,15 +147,6 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     for run in damaged:
         terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
     ctx.exit(Exit.REFUSED if damaged else Exit.FINE)
-
-
-def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator["StoredRun"]:
-    """Yield the runs that are intact; the others are added to `damaged`."""
-    for run in found:
-        if run.damage:
-            damaged.append(run)
-        else:
-            yield run
 
 
 def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
@@ -178,27 +166,24 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
 
 
 def _chosen(
-    store: Path, *, benchmark: str | None, target: str | None, name: str | None, since: timedelta | None = None
-) -> Iterator["IndexedRun"]:
-    """Yield the runs of a store that match, newest first."""
-    from fabbench.runs.index import open_index
+    store: Path, *, since: timedelta | None = None, seconds: float | None = 0.0, **wanted: str | None
+) -> Iterator["Summary"]:
+    """Yield the runs of a store that match, newest first; `seconds`: see `summaries`."""
+    from fabbench.runs.summary import summaries
 
-    with open_index(store, terminal.files_progress) as index:
-        runs = index.runs
-    for run in runs:
-        filters = ((benchmark, run.setup.benchmark), (target, run.setup.target), (name, run.name))
-        named = all(value is None or value == actual for value, actual in filters)
+    for run in summaries(store, terminal.files_progress, seconds=seconds):
+        known = {"benchmark": run.setup.benchmark, "target": run.setup.target, "name": run.name}
+        named = all(value is None or value == known[name] for name, value in wanted.items())
         if named and (since is None or _age(run) <= since):
             yield run
 
 
-def _age(run: "IndexedRun") -> timedelta:
+def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    when = run.path.rpartition("/")[2].partition("-")[0]
-    return datetime.now(UTC) - datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return datetime.now(UTC) - datetime.fromisoformat(run.path.rpartition("/")[2].partition("-")[0])
 
 
-def _row(run: "IndexedRun", form: str) -> tuple[str, ...]:
+def _row(run: "Summary", form: str) -> tuple[str, ...]:
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     return (
         run.id,
@@ -216,19 +201,9 @@ def _row(run: "IndexedRun", form: str) -> tuple[str, ...]:
     )
 
 
-def _record(store: Path, run: "IndexedRun") -> dict[str, object]:
-    return {
-        "id": run.id,
-        "name": run.name,
-        "path": str(store / run.path),
-        "benchmark": run.setup.benchmark,
-        "target": run.setup.target,
-        "hosts": list(run.setup.hosts),
-        "arms": [configuration.label for configuration in run.setup.configurations],
-        "created": run.created,
-        "sizes": run.sizes,
-        "peak": run.peak,
-        "gate": run.gate,
-        "outcomes": run.outcomes,
-        "damaged": list(run.damaged),
-    }
+def _record(store: Path, run: "Summary") -> dict[str, object]:
+    setup, path = run.setup, str(store / run.path)
+    about = {"benchmark": setup.benchmark, "target": setup.target, "hosts": list(setup.hosts)}
+    arms = [configuration.label for configuration in setup.configurations]
+    own = {name: getattr(run, name) for name in ("created", "sizes", "peak", "gate", "outcomes", "damaged")}
+    return {"id": run.id, "name": run.name, "path": path, **about, "arms": arms, **own}

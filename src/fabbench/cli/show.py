@@ -56,6 +56,7 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.report import render_comparison
     from fabbench.report.json_contract import to_json
+    from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
     from fabbench.runs.stored_results import stored_comparison
 
@@ -70,7 +71,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             "format": 1,
             "id": stored.id,
             "path": str(stored.path),
-            **{name: getattr(stored, name) for name in ("created", "name", "command", "request")},
+            **{name: plain(getattr(stored, name)) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
             "comparison": comparison and json.loads(render_comparison(comparison, form, configurations=logs)),
@@ -84,10 +85,8 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         _write_nics(stored, form)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
-    if stored.damage:
-        raise click.exceptions.Exit(Exit.REFUSED)
-    if not any(execution.logs for execution in stored.executions):
-        raise click.exceptions.Exit(Exit.UNTRUSTED)
+    if stored.damage or not any(execution.logs for execution in stored.executions):
+        raise click.exceptions.Exit(Exit.REFUSED if stored.damage else Exit.UNTRUSTED)
 
 
 def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> NoReturn:
@@ -123,15 +122,11 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
     for execution in run.executions:
         yield {
-            "id": execution.id,
+            **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,
-            "begun": execution.begun,
-            "finished": execution.finished,
             "logs": [
                 {
-                    "outcome": log.outcome,
-                    "reason": log.reason,
-                    "facts": log.facts,
+                    **{name: getattr(log, name) for name in ("outcome", "reason", "facts")},
                     "sizes": len({point.size for point in log.points}),
                     "findings": [f"{finding.severity}: {finding.meaning}" for finding in log.findings],
                 }
@@ -143,12 +138,10 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 
 def _described(run: "StoredRun") -> Iterator[str]:
     hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
-    if run.command:
-        yield f"$ {run.command_line}"
+    yield from [f"$ {run.command_line}"] if run.command else []
     named = f" {run.name!r}" if run.name else ""
     yield f"Run {run.id}{named}: {run.benchmark} on {target} ({hosts}), {run.created}"
-    if run.image:
-        yield f"Image: {run.image}"
+    yield from [f"Image: {run.image}"] if run.image else []
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
     given = {name: value for name, value in run.options.items() if value not in (None, "", [])}

@@ -215,7 +215,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    from fabbench.runs.sweep_store import SweepWriter
+    from fabbench.runs.sweep import end_sweep
 
     sweep = result.sweep
     if not result.whole and not any(each.result.figure for each in sweep.tests):
@@ -224,8 +224,8 @@ def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
     try:
         status = print_sweep(sweep, how, whole=result.whole)
     except MachineError as error:
-        SweepWriter(sweep.path).judged(error.exit, [])
+        end_sweep(sweep, error.exit)
         raise
     if result.whole:
-        SweepWriter(sweep.path).judged(status, [])
+        end_sweep(sweep, status)
     return status

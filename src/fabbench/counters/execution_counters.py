@@ -1,9 +1,6 @@
 """The counters around one execution: which NICs count, what they show, and how they are stored. Pure.
 
-A run directory has `counters/NNN-ARM-rR.json`, one per execution:
-``{"format": 1, "hosts": {"a": {"before": SNAPSHOT, "after": SNAPSHOT}}, "asked": …, "failures": […]}``.
-A snapshot that could not be taken is null. ``"asked"`` is what the NICs are judged against, null if nothing
-is judged, and ``"failures"`` why snapshots are missing.
+`ExecutionCounters` is the document of a run directory, `counters/NNN-ARM-rR.json`, one per execution.
 
 A script prints them as marker lines, one per host: ``#@fabbench nics 000-tcp-r1 when=before number=0 host=a
 fabric=tcp chosen=eth0 among=all packed=H4sI…``. `number` is the host's index in the plan. `packed` is what
@@ -15,23 +12,11 @@ import math
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fabbench.counters.findings import ExpectedTraffic, findings
-from fabbench.counters.snapshot import (
-    Nic,
-    NicKind,
-    NicTraffic,
-    Snapshot,
-    Traffic,
-    difference,
-    kind_of,
-    of_fabric,
-    read_snapshot,
-)
+from fabbench.counters.snapshot import NicTraffic, Snapshot, Traffic, difference, kind_of, of_fabric, read_snapshot
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
@@ -39,10 +24,9 @@ from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Shape
 
-FORMAT = 1
 
-
-class Pair(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pair:
     """The snapshots of one host around an execution; None for one that could not be taken."""
 
     before: Snapshot | None
@@ -53,82 +37,26 @@ class Pair(NamedTuple):
         return difference(self.before, self.after) if self.before and self.after else None
 
 
-def hosts_document(hosts: Mapping[str, Pair]) -> dict[str, Any]:
-    """Return the document of one execution."""
-    pairs = {
-        host: {name: snapshot_document(taken) if taken else None for name, taken in pair._asdict().items()}
-        for host, pair in hosts.items()
-    }
-    return {"format": FORMAT, "hosts": pairs}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the NICs of an execution are judged against."""
 
-
-def hosts_from_document(document: Any) -> dict[str, Pair]:
-    """Read the document of one execution. Raise MachineError if it is damaged or newer."""
-    _check_format(document)
-    with _reading():
-        return {
-            host: Pair(*(snapshot_from_document(pair[name]) if pair[name] else None for name in Pair._fields))
-            for host, pair in document["hosts"].items()
-        }
-
-
-def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the document of one snapshot. Its numbers are in base units."""
-    nics = [asdict(nic) for nic in snapshot.nics]
-    return {"format": FORMAT, "time": snapshot.time, "nics": nics, "unread": list(snapshot.unread)}
-
-
-def snapshot_from_document(document: Any) -> Snapshot:
-    """Read the document of one snapshot. Raise MachineError if it is damaged or of another format."""
-    _check_format(document)
-    with _reading():
-        nics = tuple(
-            Nic(
-                name=str(nic["name"]),
-                kind=NicKind(nic["kind"]),
-                counters={str(name): _count(value) for name, value in nic["counters"].items()},
-                link_rate=None if nic["link_rate"] is None else float(nic["link_rate"]),
-                device=bool(nic["device"]),
-                up=None if nic["up"] is None else bool(nic["up"]),
-            )
-            for nic in document["nics"]
-        )
-        time = None if document["time"] is None else float(document["time"])
-        return Snapshot(time=time, nics=nics, unread=tuple(map(str, document["unread"])))
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a counter")
-    return value
-
-
-def _check_format(document: Any) -> None:
-    number = document.get("format") if isinstance(document, Mapping) else None
-    if number != FORMAT:
-        raise MachineError(
-            f"The stored counters have format {number}; this fabbench reads format {FORMAT}.",
-            hint="Read them with the fabbench that wrote them.",
-        )
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        hint = "The rest of the run can be read; remove the file to silence this note."
-        raise MachineError(f"The stored counters are damaged: {type(error).__name__}: {error}.", hint=hint) from error
+    fabric: str
+    chosen: tuple[str, ...] = ()
+    """Names of NICs; empty if none were named."""
+    expected: int | None = None
+    """NICs that each host was to use; None if not known: all of the fabric are expected to take part."""
+    among: tuple[str, ...] = ()
+    """Hosts that exchange data; with fewer than two, nothing is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCounters:
     """The snapshots before and after one execution."""
 
-    expected: ExpectedTraffic
-    among: tuple[str, ...]
-    """Hosts that exchanged data; with fewer than two, nothing is judged."""
+    format: int = 1
     hosts: Mapping[str, Pair]
+    asked: Asked
     failures: tuple[str, ...] = ()
     """Sentences: why snapshots are missing, where that was reported."""
 
@@ -138,15 +66,15 @@ class ExecutionCounters:
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
-        kept = {
-            host: of_fabric(moved, self.expected.fabric, chosen=self.expected.chosen) for host, moved in traffic.items()
-        }
+        kept = {host: of_fabric(moved, self.asked.fabric, chosen=self.asked.chosen) for host, moved in traffic.items()}
         return {host: moved for host, moved in kept.items() if moved.nics}
 
     def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
         """Judge what the NICs moved. `measured`: whether rows were; `most`: as in `ExpectedTraffic`."""
-        moved = {host: traffic for host, traffic in self.traffic().items() if host in self.among}
-        judgments = findings(moved, replace(self.expected, most=most)) if len(self.among) > 1 else ()
+        asked = self.asked
+        moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
+        expected = ExpectedTraffic(fabric=asked.fabric, chosen=asked.chosen, nics=asked.expected, most=most)
+        judgments = findings(moved, expected) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
         missing = {
@@ -162,15 +90,7 @@ class ExecutionCounters:
         return (*kept, *notes)
 
 
-class ExpectedNics(NamedTuple):
-    """The NICs that an execution is to use."""
-
-    traffic: ExpectedTraffic
-    among: tuple[str, ...]
-    """Hosts that exchange data; empty if all ranks are on one host."""
-
-
-def expected_nics(execution: Execution, hosts: Sequence[Host]) -> ExpectedNics:
+def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     """Return which NICs an execution was to use, and which hosts exchange data in it.
 
     The NICs are named by the domain or devices that were chosen, and for sockets by the interface of each
@@ -194,7 +114,7 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> ExpectedNics:
         sides = {command.host for step in pairs for command in step.commands}
         among = tuple(host.name for index, host in enumerate(hosts) if index in sides)
     one = len(hosts) == 1 or any(host.virtual for host in hosts)
-    return ExpectedNics(ExpectedTraffic(fabric=fabric, chosen=chosen, nics=nics), () if one else among)
+    return Asked(fabric=fabric, chosen=chosen, expected=nics, among=() if one else among)
 
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
@@ -273,10 +193,10 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
     for counters in executions:
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
-        if len(counters.among) < 2 and kind_of(counters.expected.fabric):
+        if len(counters.asked.among) < 2 and kind_of(counters.asked.fabric):
             notes["All data stayed inside one host: NIC counters ignored."] = None
         for host, pair in counters.hosts.items():
-            for taken in pair:
+            for taken in (pair.before, pair.after):
                 notes |= dict.fromkeys(f"{host}: {sentence}" for sentence in (taken.unread if taken else ()))
     return {host: _sum(traffics) for host, traffics in moved.items()}, list(notes)
 
@@ -284,51 +204,14 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
 def _sum(traffics: Sequence[Traffic]) -> Traffic:
     known = [traffic.seconds for traffic in traffics if traffic.seconds is not None]
     nics: dict[str, NicTraffic] = {}
-    for traffic in traffics:
-        for nic in traffic.nics:
-            nics[nic.name] = _both(nics[nic.name], nic) if nic.name in nics else nic
+    for nic in (nic for traffic in traffics for nic in traffic.nics):
+        other = nics.get(nic.name, replace(nic, moved=dict.fromkeys(nic.moved, 0)))
+        moved = {name: count + nic.moved[name] for name, count in other.moved.items() if name in nic.moved}
+        nics[nic.name] = replace(other, moved=moved, unreadable=other.unreadable or nic.unreadable)
     return Traffic(seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values()))
 
 
-def _both(one: NicTraffic, other: NicTraffic) -> NicTraffic:
-    moved = {name: count + other.moved[name] for name, count in one.moved.items() if name in other.moved}
-    return replace(one, moved=moved, unreadable=one.unreadable or other.unreadable)
-
-
-# ---------------------------------------------------------------- stored
-
-
-def document(counters: ExecutionCounters) -> dict[str, Any]:
-    """Return the document of one execution."""
-    expected = counters.expected
-    return {
-        **hosts_document(counters.hosts),
-        "asked": {
-            "fabric": expected.fabric,
-            "chosen": list(expected.chosen),
-            "expected": expected.nics,
-            "among": list(counters.among),
-        },
-        "failures": list(counters.failures),
-    }
-
-
-def from_document(stored: Any) -> ExecutionCounters:
-    """Read the document of one execution. Raise MachineError if it is damaged or newer."""
-    hosts = hosts_from_document(stored)
-    with _reading():
-        requested = stored["asked"]
-        nics = requested["expected"]
-        return ExecutionCounters(
-            expected=ExpectedTraffic(
-                fabric=str(requested["fabric"]),
-                chosen=tuple(map(str, requested["chosen"])),
-                nics=None if nics is None else int(nics),
-            ),
-            among=tuple(map(str, requested["among"])),
-            hosts=hosts,
-            failures=tuple(map(str, stored["failures"])),
-        )
+# ---------------------------------------------------------------- printed
 
 
 _LARGEST = 1 << 20
@@ -339,11 +222,11 @@ _EXPANDS = 100
 
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
     """Return what the NICs of an execution are judged against, as facts of a marker line."""
-    expected, among = expected_nics(execution, hosts)
-    numbers = ",".join(str(number) for number, host in enumerate(hosts) if host.name in among)
-    nics = "" if expected.nics is None else str(expected.nics)
-    facts = {"fabric": expected.fabric, "chosen": ",".join(expected.chosen), "expected": nics}
-    facts["among"] = "all" if len(among) == len(hosts) else numbers
+    asked = expected_nics(execution, hosts)
+    numbers = ",".join(str(number) for number, host in enumerate(hosts) if host.name in asked.among)
+    nics = "" if asked.expected is None else str(asked.expected)
+    facts = {"fabric": asked.fabric, "chosen": ",".join(asked.chosen), "expected": nics}
+    facts["among"] = "all" if len(asked.among) == len(hosts) else numbers
     return marker_words({name: text for name, text in facts.items() if text})
 
 
@@ -352,8 +235,8 @@ class PrintedCounters:
 
     def __init__(self, execution: str) -> None:
         self.execution = execution
-        self._expected: ExpectedTraffic | None = None
-        self._among = ""
+        self._facts: Mapping[str, str] | None = None
+        """Those of the last marker: all say what the NICs are judged against."""
         self._hosts: dict[str, Pair] = {}
         self._failures: dict[str, None] = {}
         self._names: dict[str, str] = {}
@@ -362,11 +245,16 @@ class PrintedCounters:
     @property
     def counters(self) -> ExecutionCounters | None:
         """Return what is known so far; None if nothing was printed yet."""
-        if self._expected is None:
+        if self._facts is None:
             return None
+        fabric, chosen, nics, among = (self._facts.get(name, "") for name in ("fabric", "chosen", "expected", "among"))
         return ExecutionCounters(
-            expected=self._expected,
-            among=tuple(name for number, name in self._names.items() if {number, "all"} & {*self._among.split(",")}),
+            asked=Asked(
+                fabric=fabric,
+                chosen=tuple(filter(None, chosen.split(","))),
+                expected=int(nics) if nics.isdecimal() else None,
+                among=tuple(name for number, name in self._names.items() if {number, "all"} & {*among.split(",")}),
+            ),
             hosts=self._hosts,
             failures=tuple(filter(None, self._failures)),
         )
@@ -379,13 +267,7 @@ class PrintedCounters:
         self._failures[failure] = None
         before = self._hosts[host].before if host in self._hosts else None
         self._hosts[host] = Pair(taken, None) if facts.get("when") == "before" else Pair(before, taken)
-        nics = facts.get("expected", "")
-        self._among = facts.get("among", "")
-        self._expected = ExpectedTraffic(
-            fabric=facts.get("fabric", ""),
-            chosen=tuple(filter(None, facts.get("chosen", "").split(","))),
-            nics=int(nics) if nics.isdecimal() else None,
-        )
+        self._facts = facts
 
 
 def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:

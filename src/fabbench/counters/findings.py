@@ -270,13 +270,11 @@ def rate(value: float | None) -> str:
     return "-" if value is None else rate_scale(value).quantity(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
+class Balance(NamedTuple):
     """How evenly several NICs moved data. Perfectly even: `max_over_mean` 1, `cv` 0."""
 
     max_over_mean: float
-    cv: float
-    """Coefficient of variation: the standard deviation of the whole population divided by the mean."""
+    cv: float  # the standard deviation of the whole population divided by the mean
     sum: float
     mean: float
 

@@ -70,31 +70,27 @@ class CounterSource(NamedTuple):
 PORT_COUNTERS: tuple[CounterSource, ...] = (
     CounterSource("counters/port_xmit_data", TX, 4),
     CounterSource("counters/port_rcv_data", RX, 4),
-    CounterSource("counters/port_xmit_packets", TX_PACKETS),
-    CounterSource("counters/port_rcv_packets", RX_PACKETS),
-    CounterSource("hw_counters/tx_bytes", TX),
-    CounterSource("hw_counters/rx_bytes", RX),
-    CounterSource("hw_counters/tx_pkts", TX_PACKETS),
-    CounterSource("hw_counters/rx_pkts", RX_PACKETS),
-    CounterSource("hw_counters/sent_pkts", TX_PACKETS),
-    CounterSource("hw_counters/rcvd_pkts", RX_PACKETS),
     *(
-        CounterSource(f"counters/{name}", name)
-        for name in (
-            *("symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors"),
-            *("port_rcv_errors", "port_xmit_discards"),
+        CounterSource(file, name)
+        for file, name in (
+            *(("counters/port_xmit_packets", TX_PACKETS), ("counters/port_rcv_packets", RX_PACKETS)),
+            *(("hw_counters/tx_bytes", TX), ("hw_counters/rx_bytes", RX)),
+            *(("hw_counters/tx_pkts", TX_PACKETS), ("hw_counters/rx_pkts", RX_PACKETS)),
+            *(("hw_counters/sent_pkts", TX_PACKETS), ("hw_counters/rcvd_pkts", RX_PACKETS)),
         )
     ),
     *(
-        CounterSource(f"hw_counters/{name}", name)
-        for name in (
-            *("send_bytes", "recv_bytes", "rdma_write_bytes", "rdma_write_recv_bytes"),
-            *("rdma_read_bytes", "rdma_read_resp_bytes", "rdma_read_wr_err", "rdma_write_wr_err", "rx_drops"),
-            *("retrans_bytes", "retrans_pkts", "retrans_timeout_events"),
-            *("unresponsive_remote_events", "impaired_remote_conn_events"),
-            *("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err"),
-            *("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err"),
-        )
+        CounterSource(f"{folder}/{name}", name)
+        for folder, names in {
+            "counters": "symbol_error link_downed link_error_recovery local_link_integrity_errors "
+            "port_rcv_errors port_xmit_discards",
+            "hw_counters": "send_bytes recv_bytes rdma_write_bytes rdma_write_recv_bytes rdma_read_bytes "
+            "rdma_read_resp_bytes rdma_read_wr_err rdma_write_wr_err rx_drops retrans_bytes retrans_pkts "
+            "retrans_timeout_events unresponsive_remote_events impaired_remote_conn_events out_of_sequence "
+            "packet_seq_err local_ack_timeout_err rnr_nak_retry_err duplicate_request out_of_seq_request "
+            "rcvd_seq_err retry_exceeded_err",
+        }.items()
+        for name in names.split()
     ),
 )
 """If a port has two sources of one counter, the first is used: some RoCE drivers have both."""
@@ -195,9 +191,10 @@ def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
 def _ports(read: _Read) -> Iterator[Nic]:
     for (device, port), files in read.ports.items():
         name = device if port == "1" else f"{device}:{port}"
-        kind = _kind(read.devices.get(device, {}), files)
+        event, layer = read.devices.get(device, {}), files.get("link_layer", "not reported")
+        efa = event.get("DRIVER") == "efa" or event.get("PCI_ID", "").upper().startswith("1D0F:EFA")
+        kind = NicKind.EFA if efa else {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(layer)
         if kind is None:
-            layer = files.get("link_layer", "not reported")
             read.reject(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
             continue
         rate = _RATE.fullmatch(files.get("rate", ""))
@@ -208,13 +205,6 @@ def _ports(read: _Read) -> Iterator[Nic]:
             link_rate=float(rate[1]) * RATE_UNITS["Gb/s"] if rate else None,
             up=files["state"].endswith("ACTIVE") if "state" in files else None,
         )
-
-
-def _kind(event: Mapping[str, str], files: Mapping[str, str]) -> NicKind | None:
-    """Return the kind: EFA by its driver or PCI id, the others by their link layer."""
-    if event.get("DRIVER") == "efa" or event.get("PCI_ID", "").upper().startswith("1D0F:EFA"):
-        return NicKind.EFA
-    return {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(files.get("link_layer", ""))
 
 
 def _counters(read: _Read, name: str, files: Mapping[str, str]) -> dict[str, int]:

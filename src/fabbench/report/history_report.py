@@ -72,7 +72,7 @@ def sparkline(values: Sequence[float]) -> str:
 def headline(history: History) -> str:
     """Return the result in one sentence."""
     changes = sum(len(each.changes) for each in history.series)
-    where = f" at {format_size(history.size)}" if history.size is not None else ", best of each run"
+    where = f" at {format_size(history.size)}" if history.size is not None else f", best of each run{history.span}"
     points = sum(len(each.points) for each in history.series)
     found = counted(changes, "change") if changes else "no change detected"
     return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {found}."

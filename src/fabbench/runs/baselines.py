@@ -4,20 +4,21 @@ A name is a file in the store, ``baselines/NAME.json``, that identifies the run.
 """
 
 import json
+import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import dropwhile, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import redacted
 from fabbench.model.options import written
-from fabbench.runs.document import decode, read, write, writing
-from fabbench.runs.folders import BASELINES, REQUEST
-from fabbench.runs.index import open_index
-from fabbench.runs.indexed_run import IndexedRun, RunSetup, read_run
+from fabbench.runs.document import FORMAT, read, write, writing
+from fabbench.runs.folders import BASELINES, REQUEST, run_folders
 from fabbench.runs.inputs import open_run
+from fabbench.runs.summary import RunSetup, Summary, summaries, summary_of
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
 
 LAST_GOOD = "last-good"
-_FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = frozenset({LAST_GOOD, "last"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A run with a name. `path` is its directory, relative to the store."""
+    """``baselines/NAME.json``: a run with a name. `run` is its directory, relative to the store."""
 
-    name: str
-    path: str
+    format: int = FORMAT
+    run: str
+    name: str = ""
 
     def folder(self, store: Path) -> Path:
         """Return the directory of the run."""
-        return store / self.path
+        return store / self.run
 
     def is_there(self, store: Path) -> bool:
         """Return whether the run has not been removed."""
@@ -54,10 +55,10 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
             hint=f"Use up to 64 letters, digits, '.', '_' and '-'; {' and '.join(sorted(_RESERVED))} are reserved.",
         )
     run = open_run(ref, store)
-    indexed, _ = read_run(run.path.parent, run.path.name)
-    if not indexed.is_ok:
+    summary = summary_of(run)
+    if not summary.is_ok:
         raise RequestError(
-            f"Run {run.id} is not good enough for a baseline: {_problem(indexed)}.",
+            f"Run {run.id} is not good enough for a baseline: {_problem(summary)}.",
             hint="Name a run whose executions are all ok and whose gates passed.",
         )
     resolved, folder = run.path.resolve(), store.resolve()
@@ -65,8 +66,8 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
     file = _file(store, name)
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, {"format": _FORMAT, "run": str(path)})
-    return Baseline(name=name, path=str(path))
+        write(file, baseline := Baseline(run=str(path), name=name))
+    return baseline
 
 
 def remove_baseline(name: str, store: Path) -> None:
@@ -100,7 +101,7 @@ def baseline_input(ref: str, store: Path, compared: str = "") -> str:
         return ref
     if not baseline.is_there(store):
         raise RequestError(
-            f"The run of baseline {name}, {baseline.path}, has been removed.",
+            f"The run of baseline {name}, {baseline.run}, has been removed.",
             hint=f"Choose another: fabbench baseline set {name} RUN.",
         )
     return f"{baseline.folder(store)}{colon}{configuration}"
@@ -114,10 +115,10 @@ def _read_baseline(name: str, store: Path) -> Baseline | None:
     file = _file(store, name)
     if not _NAME.fullmatch(name) or not file.is_file():
         return None
-    return Baseline(name=name, path=decode(str, read(file).get("run"), f"{BASELINES}/{file.name}: run"))
+    return replace(read(file, Baseline), name=name)
 
 
-def _problem(run: IndexedRun) -> str:
+def _problem(run: Summary) -> str:
     if run.damaged:
         return "it is damaged"
     if run.gate == "failed":
@@ -129,73 +130,51 @@ def _problem(run: IndexedRun) -> str:
 # ---------------------------------------------------------------- the last good run
 
 
-class BaselineKey(NamedTuple):
-    """What runs must have in common to be compared over time."""
-
-    benchmark: str
-    target: str
-    options: str
-    """The benchmark's own options, in the form of `IndexedRun`."""
-    nodes: int
-    instance_types: Sequence[str]
-    configuration: str
-    """The first configuration."""
-
-    @classmethod
-    def of(cls, setup: RunSetup, configuration: str) -> Self:
-        """Return the key of a run that is stored."""
-        types = list(setup.instance_types)
-        return cls(setup.benchmark, setup.target, setup.options, len(setup.hosts), types, configuration)
-
-    def fits(self, setup: RunSetup) -> bool:
-        """Return whether a run measured the same; it may have other configurations too."""
-        labels = [each.label for each in setup.configurations]
-        return self == BaselineKey.of(setup, self.configuration) and self.configuration in labels
-
-
-def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> BaselineKey:
-    """Return the key of a run that is about to begin."""
-    return BaselineKey(
+def last_good_for(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> str:
+    """Return the newest good run of what is about to be measured; see `_newest_good`."""
+    setup = RunSetup(
         benchmark=planned.benchmark,
         target=request.target.name,
         options=json.dumps(redacted(written(request.work)), sort_keys=True, default=str),
-        nodes=len(inventory.hosts),
-        instance_types=sorted({host.instance_type or "" for host in inventory.hosts} - {""}),
-        configuration=planned.configurations[0].label,
+        hosts=tuple(host.name for host in inventory.hosts),
+        instance_types=tuple(sorted({host.instance_type for host in inventory.hosts} - {""})),
     )
-
-
-def last_good(key: BaselineKey, store: Path) -> str:
-    """Return the newest good run of a key, as an input of a comparison. Raise RequestError if none exists."""
-    with open_index(store) as index:
-        return _newest_good(key, index.runs, store)
+    return _newest_good(setup, planned.configurations[0].label, summaries(request.store), request.store)
 
 
 def last_good_before(ref: str, store: Path) -> str:
-    """Return the newest good run before a run, that measured the same. Raise RequestError."""
+    """Return the newest good run before a run, that measured the same; see `_newest_good`."""
     run_ref, _, configuration = ref.partition(":")
     try:
         run = open_run(run_ref, store)
     except RequestError as error:
         raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
-    current, _ = read_run(run.path.parent, run.path.name)
-    setup = current.setup
-    if current.damaged or not setup.configurations:
+    setup = summary_of(run).setup
+    if run.damage or not setup.configurations:
         raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
-    key = BaselineKey.of(setup, configuration or setup.configurations[0].label)
-    with open_index(store) as index:
-        positions = [position for position, each in enumerate(index.runs) if each.id == current.id]
-        earlier = index.runs[positions[0] + 1 :] if positions else index.runs
-        return _newest_good(key, [each for each in earlier if each.created <= current.created], store)
+    known = (each for each in summaries(store) if each.created <= run.created)
+    # Of the same second, the one that follows in the list is older.
+    listed = run.path.name in map(os.path.basename, run_folders(store))
+    earlier = islice(dropwhile(lambda each: each.id != run.id, known), 1, None) if listed else known
+    return _newest_good(setup, configuration or setup.configurations[0].label, earlier, store)
 
 
-def _newest_good(key: BaselineKey, runs: Sequence[IndexedRun], store: Path) -> str:
-    newest = next((run for run in runs if run.is_ok and key.fits(run.setup)), None)
-    if newest is None:
-        raise RequestError(
-            f"No earlier run of {key.benchmark} on {key.target} in {store} measured {key.configuration} "
-            "the same way and is good.",
-            hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
-            "all executions ok, and no failed gate.",
-        )
-    return f"{store / newest.path}:{key.configuration}"
+def _newest_good(setup: RunSetup, configuration: str, runs: Iterable[Summary], store: Path) -> str:
+    """Return the newest good run with a configuration that measured the same, as an input of a comparison.
+
+    It may have other configurations too. Raise RequestError if there is none.
+    """
+    for run in runs:
+        labels = [each.label for each in run.setup.configurations]
+        if run.is_ok and configuration in labels and _measured_by(run.setup) == _measured_by(setup):
+            return f"{store / run.path}:{configuration}"
+    raise RequestError(
+        f"No earlier run of {setup.benchmark} on {setup.target} in {store} measured {configuration} "
+        "the same way and is good.",
+        hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
+        "all executions ok, and no failed gate.",
+    )
+
+
+def _measured_by(setup: RunSetup) -> tuple[object, ...]:
+    return setup.benchmark, setup.target, setup.options, len(setup.hosts), setup.instance_types

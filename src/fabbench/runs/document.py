@@ -1,39 +1,53 @@
-"""The JSON documents of a run directory: written atomically, and read defensively.
+"""The JSON documents of a store: dataclasses, written atomically and read strictly.
 
-A document may come from another release, be truncated by a full disk, or have been edited. Unknown keys are
-ignored; a value of the wrong type is damage, reported as a sentence.
+A document may come from another release, be cut by a full disk, or have been edited. Unknown keys are ignored; a
+value of the wrong type is damage, reported with its path (``$.executions[0].outcome``).
 """
 
 import errno
 import json
 import os
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from fabbench.model.errors import MachineError
-from fabbench.model.messages import one_line
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
-ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
-_MAX_SHOWN = 40
+FORMAT = 1
+"""Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28
-_PLAIN = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+
+DAMAGE = (ValueError, RecursionError, msgspec.MsgspecError)
+"""What reading a damaged document raises."""
 
 T = TypeVar("T")
 
 
-def write(path: Path, document: Any, *, indent: int | None = 1) -> None:
-    """Write a file atomically: completely, or not at all."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain) + "\n"
-    unfinished = path.with_name(f".{path.name}.unfinished")
+@dataclass(frozen=True, slots=True)
+class _Formatted:
+    format: int | None = None
+
+
+def plain(document: Any) -> Any:
+    """Return dataclasses, and all in them, as mappings, lists, texts and numbers."""
+    return msgspec.to_builtins(document, enc_hook=str)
+
+
+def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = True) -> None:
+    """Write a document atomically: completely, or not at all. If `durable`, it survives the machine's end."""
+    text = json.dumps(plain(document), indent=indent, ensure_ascii=False) + "\n"
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     # A character of an argument that is not valid UTF-8 (a lone surrogate) becomes a JSON escape.
     with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     unfinished.replace(path)
 
 
@@ -48,88 +62,56 @@ def writing(path: Path) -> Iterator[None]:
         raise MachineError(f"{path} cannot be written: {error.strerror or error}.", hint=hint) from error
 
 
-def read(path: Path) -> Mapping[str, Any]:
-    """Read a document. Raise MachineError if it cannot be read, or is not a JSON object."""
+def read(path: Path, kind: type[T]) -> T:
+    """Read a document. Raise MachineError if it cannot be read, is damaged, or has another format."""
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise MachineError(f"{path} is damaged: it is larger than {_MAX_SIZE >> 20} MiB.")
-        document = json.loads(path.read_text("utf-8"), parse_constant=_refuse)
+        return decode(path.read_bytes(), kind, str(path))
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise MachineError(f"{path} is damaged: {error}.") from error
-    if not isinstance(document, dict):
-        raise MachineError(f"{path} is damaged: it is not a JSON object.")
+
+
+def decode(text: bytes, kind: type[T], where: str) -> T:
+    """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
+    try:
+        document = _decoded(text, kind)
+    except DAMAGE as error:
+        _require_format(text, where)
+        raise MachineError(f"{where} is damaged: {error}.") from error
+    if getattr(document, "format", FORMAT) != FORMAT:
+        _require_format(text, where)
     return document
 
 
-def decode(kind: type[T], value: Any, where: str) -> T:
-    """Convert a JSON value to a value of `kind`. `where` names it in errors: ``run.json: ending``.
-
-    `kind` is a frozen dataclass, a plain type, or one of these in a tuple, mapping or union. Raise
-    MachineError for a value of the wrong type, and if a field without a default is missing.
-    """
-    return cast("T", _decode(kind, value, where))
-
-
-def _decode(kind: Any, value: Any, where: str) -> Any:
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any or (kind is not float and type(value) is kind):
-        return value
-    if origin in {Union, types.UnionType}:
-        return _decode_union(inner, value, where)
-    if is_dataclass(kind):
-        return _decode_fields(cast("type", kind), value, where)
-    if isinstance(origin, type):
-        return _decode_many(origin, inner, value, where)
-    if kind is float and type(value) in {int, float}:
-        with suppress(OverflowError):
-            return float(value)
-    return _wrong(value, _PLAIN[kind], where)
+def read_value(value: Any, kind: type[T], where: str) -> T:
+    """Return a value of a document that was read as plain. Raise MachineError if it is damaged."""
+    try:
+        return msgspec.convert(value, kind)
+    except DAMAGE as error:
+        raise MachineError(f"{where} is damaged: {error}.") from error
 
 
-def _decode_many(origin: type, inner: Sequence[Any], value: Any, where: str) -> Any:
-    """Convert to a mapping, or to a tuple for any other collection."""
-    if issubclass(origin, Mapping):
-        items = _of(dict, value, "an object", where).items()
-        return {name: _decode(inner[1], item, f"{where}.{name}") for name, item in items}
-    listed = _of(list, value, "a list", where)
-    return tuple(_decode(inner[0], item, f"{where}[{index}]") for index, item in enumerate(listed))
-
-
-def _of(kind: type[T], value: Any, expected: str, where: str) -> T:
-    return value if isinstance(value, kind) else _wrong(value, expected, where)
-
-
-def _decode_union(kinds: Sequence[Any], value: Any, where: str) -> Any:
-    if value is None and type(None) in kinds:
-        return None
-    others = [kind for kind in kinds if kind is not type(None)]
-    exact = next((kind for kind in others if type(value) is kind), others[0])
-    return _decode(exact, value, where)
-
-
-def _decode_fields(kind: type, value: Any, where: str) -> Any:
-    """Convert an object to a dataclass. Unknown keys come from another release, and are ignored."""
-    document = _of(dict, value, "an object", where)
-    hints, given = get_type_hints(kind), {}
-    for field in fields(kind):
-        if field.name in document:
-            given[field.name] = _decode(hints[field.name], document[field.name], f"{where}.{field.name}")
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise MachineError(f"{where} has no {field.name}.")
-    return kind(**given)
-
-
-def _wrong(value: Any, expected: str, where: str) -> NoReturn:
-    text = one_line(repr(value))
-    cut = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-    raise MachineError(f"{where} is {cut}; expected {expected}.")
+def _decoded(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Only json reads the escape of a lone surrogate. It also reads NaN, which is not JSON.
+        return msgspec.convert(json.loads(text, parse_constant=_refuse), kind)
 
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+def _require_format(text: bytes, where: str) -> None:
+    """Raise MachineError if another format is the reason why a document cannot be read."""
+    with suppress(*DAMAGE):
+        number = _decoded(text, _Formatted).format
+        if number not in {None, FORMAT}:
+            raise MachineError(
+                f"{where} has format {number}, and this fabbench reads format {FORMAT}.",
+                hint="Read it with the fabbench that wrote it.",
+            )

@@ -9,12 +9,13 @@ from statistics import median
 from typing import Any
 
 from fabbench.model.errors import MachineError
+from fabbench.model.log import Outcome
 from fabbench.model.messages import redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import read
-from fabbench.runs.store import StoredRun, runs
+from fabbench.runs.store import ENDED, ExecutionDocument, StoredRun, runs
 
 _RUNS = 50
 """Number of runs in the store that are read, the newest ones."""
@@ -46,8 +47,7 @@ def _comparable(options: Mapping[str, Any]) -> Any:
 def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
     """Yield configuration and seconds of each execution that was ok."""
     for name, label in run.schedule():
-        with suppress(MachineError, KeyError, TypeError, ValueError):
-            document = read(run.path / "exec" / name / "run.json")
-            took = float(document["ended"]) - float(document["started"])
-            if all(each["outcome"] == "ok" for each in document["outcomes"]):
-                yield label, took
+        with suppress(MachineError):
+            document = read(run.path / "exec" / name / ENDED, ExecutionDocument)
+            if all(each.outcome is Outcome.OK for each in document.outcomes):
+                yield label, document.ended - document.started

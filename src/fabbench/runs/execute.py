@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from fabbench.counters.execution_counters import (
     ExecutionCounters,
@@ -24,7 +24,6 @@ from fabbench.execution.session import FloodedError, OutputLimit
 from fabbench.launchers import Allocation
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LogParser, Result
-from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Point, own_line, read_marker
 from fabbench.model.plan import Execution, Plan
@@ -44,8 +43,7 @@ class CounterSampler:
         self._allocation = allocation
         self._view = view
         hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
-        expected, among = expected_nics(execution, hosts)
-        self.counters = ExecutionCounters(expected=expected, among=among, hosts={})
+        self.counters = ExecutionCounters(asked=expected_nics(execution, hosts), hosts={})
         self._printed = PrintedCounters(execution.id)
         self._cut = Prefixes().cut
         self._names = [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]
@@ -148,27 +146,16 @@ class Watcher(Protocol):
         """Function to call every few seconds with the traffic of the NICs; None if there is none."""
 
 
-class NullWatcher(Watcher):
+class NullWatcher:
     """A watcher that shows nothing, but passes NIC traffic to `nics` if given."""
 
     def __init__(self, nics: View | None = None) -> None:
-        self._nics = nics
+        self.nics = nics
 
-    @override
-    def begin(self, execution: Execution, number: int) -> None: ...
-    @override
-    def point(self, execution: Execution, point: Point) -> None: ...
-    @override
-    def read(self, execution: Execution, log: Log) -> None: ...
-    @override
-    def end(self, execution: Execution, logs: tuple[Log, ...]) -> None: ...
-    @override
-    def notify(self, sentence: str) -> None: ...
+    def begin(self, *_: Any, **__: Any) -> None:
+        """Ignore an event."""
 
-    @property
-    @override
-    def nics(self) -> View | None:
-        return self._nics
+    point = read = end = notify = begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +188,12 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     try:
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
-            with writer.execution(execution) as stored:
-                running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
-                done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
-            interrupted, failure = running.interrupted, running.failure
+            done = writer.kept.get(execution.id, ())
+            if not done:
+                with writer.execution(execution) as stored:
+                    running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
+                    done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
+                interrupted, failure = running.interrupted, running.failure
             missing -= not interrupted and failure is None
             logs[execution.configuration.label] += done
             watcher.end(execution, done)

@@ -4,12 +4,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"
 """A directory without it is not a run."""
 VERDICT = "verdict.json"
 """The result of the gates; written last."""
+SUMMARY = "summary.json"
+"""See `fabbench.runs.summary`."""
 SWEEP = "sweep.json"
 """Exists if the run is a sweep: see `fabbench.runs.sweep_store`."""
 SWEEP_LOGS = "logs"
@@ -29,7 +33,14 @@ def run_folders(store: Path) -> list[str]:
     for other in others:
         paths += [(name, f"{other}/{name}") for name in _entries(f"{store}/{other}")[0]]
     seconds = Counter(name[:16] for name, _ in paths)
-    aged = ((name[:16], _written(store, path, seconds[name[:16]] > 1), path) for name, path in paths)
+
+    def written(path: str) -> int:
+        """Return when a request was written, which orders runs of the same second."""
+        with suppress(OSError):
+            return (store / path / REQUEST).stat().st_mtime_ns
+        return 0
+
+    aged = ((name[:16], written(path) if seconds[name[:16]] > 1 else 0, path) for name, path in paths)
     return [path for _, _, path in sorted(aged, reverse=True)]
 
 
@@ -53,13 +64,3 @@ def _entries(folder: str) -> tuple[list[str], list[str]]:
     except OSError:
         return [], []
     return runs, others
-
-
-def _written(store: Path, path: str, needed: bool) -> int:  # noqa: FBT001 - one caller
-    """Return when a run's request was written, to order runs of the same second; 0 if not `needed`."""
-    if not needed:
-        return 0
-    try:
-        return (store / path / REQUEST).stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -12,8 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.document import ENVIRONMENT_VARIABLE
-from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE, REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 

@@ -1,29 +1,34 @@
 """Files that hold logs: plain, compressed, and in archives. Nothing is unpacked to disk.
 
-The first bytes of a file show its type: gzip, bzip2, xz, zstd, tar, zip, possibly nested, and UTF-16. Memory
-use stays constant, and a file that expands more than logs do is refused.
+The first bytes of a file show its type: gzip, bzip2, xz, zstd, tar, zip, and UTF-16. A file, and each file of an
+archive, has one layer of compression at most. Memory use stays constant, and a file that expands more than logs do is
+refused.
 """
 
+import bz2
 import codecs
+import gzip
 import io
+import lzma
 import os
 import re
 import stat
 import sys
+import tarfile
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError
 from fabbench.runs.folders import REQUEST
-
-if TYPE_CHECKING:
-    from tarfile import TarInfo
 
 MEMBER_SIGN = "!"
 """Separates the name of an archive from that of a file in it."""
@@ -32,14 +37,14 @@ MAX_BYTES = 16 << 30
 MAX_RATIO = 500
 """Limit of the decompressed bytes per compressed byte, from `_SMALL` decompressed bytes on."""
 _SMALL = 64 << 20
-_MAX_LAYERS = 4
 _MAX_DOCUMENT = 1 << 30
 _MAX_HEADER = 1 << 20
 _BLOCK = 1 << 18
-_MEMORY = 256 << 20
-"""Bytes of memory that a decompressor may use."""
 _WINDOW = 128 << 20
+"""Bytes of memory that zstd may use."""
+_HEAD = 512
 _TAR_SIGN = slice(257, 262)
+_ZIP_SIGN = b"PK\x03\x04"
 COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".tar", ".zip")
 """Endings of the names of such files that are useful to know before they are opened."""
 
@@ -64,61 +69,40 @@ class Source:
     """The only one of a run that was named; empty: all."""
 
 
-_ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile": "BadZipFile"}
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """Return the exceptions that reading a damaged file raises, of modules that are loaded."""
-    used = ((sys.modules.get(module), error) for module, error in _ERRORS.items())
-    return OSError, EOFError, *(getattr(module, error) for module, error in used if module)
+_DAMAGE = (MachineError, OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
 
 
 class LogStream:
     """One log, decompressed. Reading raises MachineError if the file is damaged or too large."""
 
-    def __init__(self, name: str, file: Bytes) -> None:
+    def __init__(self, name: str, file: Bytes, damage: Exception | None = None) -> None:
         self.name = name
         """Name of the file; `ARCHIVE!MEMBER` in an archive."""
         self.head = b""
         """The bytes that the first read returned."""
-        self._file = file
-        self._damage: Exception | None = None
-        """The error that the next read raises."""
+        self._file, self._damage = file, damage
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return `size` bytes; see `Bytes`.
+        """Return `size` bytes, or all; see `Bytes`. The data before a damage counts: the next read raises the error.
 
         The first read returns fewer only if the file has no more: prefixes are learned from these bytes.
         """
-        if self._damage is not None:
-            raise self._damage
-        try:
-            data = self._rest() if size < 0 else self._file.read(size) if self.head else self._first(size)
-        except _damage() as error:
-            raise _unreadable(self.name, error) from error
-        self.head = self.head or data
-        return data
-
-    def _first(self, size: int) -> bytes:
-        data = bytearray()
-        try:
-            while len(data) < size and (piece := self._file.read(size - len(data))):
+        data, wanted = bytearray(), _MAX_DOCUMENT if size < 0 else size
+        while self._damage is None and len(data) < (wanted if size < 0 or not self.head else 1):
+            try:
+                piece = self._file.read(min(wanted - len(data), _BLOCK))
+            except _DAMAGE as error:
+                self._damage = _unreadable(self.name, error)
+            else:
                 data += piece
-        except Exception as error:
-            if not data or not isinstance(error, (MachineError, *_damage())):
-                raise
-            # The data before the damage counts.
-            self._damage = error if isinstance(error, MachineError) else _unreadable(self.name, error)
+                if not piece:
+                    break
+        if size < 0 and len(data) == _MAX_DOCUMENT:
+            raise MachineError(f"{self.name} is a document of more than {_MAX_DOCUMENT >> 30} GB.")
+        if self._damage is not None and (size < 0 or not data):
+            raise self._damage
+        self.head = self.head or bytes(data)
         return bytes(data)
-
-    def _rest(self) -> bytes:
-        pieces, length = [], 0
-        while piece := self._file.read(_BLOCK):
-            pieces.append(piece)
-            length += len(piece)
-            if length > _MAX_DOCUMENT:
-                raise MachineError(f"{self.name} is a document of more than {_MAX_DOCUMENT >> 30} GB.")
-        return b"".join(pieces)
 
 
 def listed(name: str) -> list[str]:
@@ -158,7 +142,10 @@ def _expanded(name: str) -> Iterator[Source]:
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for file in sorted(entry for entry in files if not entry.startswith(".")):
             full = Path(folder, file)
-            if kind := _special(full):
+            kind = None
+            with suppress(OSError):
+                kind = _SPECIAL.get(stat.S_IFMT(full.stat().st_mode))
+            if kind is not None:
                 warnings.warn(f"{full} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
                 yield Source(name=str(full), named=False)
@@ -166,14 +153,6 @@ def _expanded(name: str) -> Iterator[Source]:
 
 _SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _NULL = os.makedev(1, 3)
-
-
-def _special(path: Path) -> str:
-    """Return what a special file is, such as a socket; empty for any other path."""
-    try:
-        return _SPECIAL.get(stat.S_IFMT(path.stat().st_mode), "")
-    except OSError:
-        return ""
 
 
 def _refuse_device(path: Path, descriptor: int) -> None:
@@ -193,18 +172,18 @@ def open_logs(name: str) -> Iterator[LogStream]:
     if name == "-":
         if sys.stdin is None:
             raise MachineError("Standard input is closed.", hint="Specify a file, or pipe a log into it.")
-        yield from _layers(_CountedFile("-", sys.stdin.buffer))
+        yield from _opened(source := _File("-", sys.stdin.buffer), "-", source)
         return
     path, member = _split(name)
     try:
         with path.open("rb") as file:
             _refuse_device(path, file.fileno())
             found = False
-            for log in _layers(_CountedFile(str(path), file)):
+            for log in _opened(source := _File(str(path), file), str(path), source):
                 if not member or log.name == name:
                     found = True
                     yield log
-    except _damage() as error:
+    except _DAMAGE as error:
         raise _unreadable(str(path), error) from error
     if member and not found:
         raise MachineError(f"{member} not found in {path}.")
@@ -223,8 +202,9 @@ def open_all(names: Sequence[str]) -> Iterator[LogStream]:
 def is_plain(name: str) -> bool:
     """Return whether a file is neither compressed nor an archive. Raise OSError if it cannot be read."""
     with Path(name).open("rb") as file:
-        head = file.read(512)
-    return not (re.match(_SIGNS, head) or head[_TAR_SIGN] == b"ustar")
+        head = file.read(_HEAD)
+    packed = _first_of(_COMPRESSIONS, head) or _first_of(_UTF_16, head)
+    return not (packed or head[_TAR_SIGN] == b"ustar" or head.startswith(_ZIP_SIGN))
 
 
 def is_log_file(name: str) -> bool:
@@ -254,21 +234,20 @@ def _split(name: str) -> tuple[Path, str]:
 
 
 def _unreadable(name: str, error: Exception) -> MachineError:
+    if isinstance(error, MachineError):
+        return error
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return MachineError(f"{name} cannot be read: {reason or type(error).__name__}")
 
 
-# ---------------------------------------------------------------- layers
+# ---------------------------------------------------------------- compression and archives
 
 
-class _CountedFile:
-    """The file on disk, with counts of the bytes read from it and of the bytes decompressed."""
+class _File:
+    """The file on disk, with counts of the bytes read from it and of those that were unpacked."""
 
     def __init__(self, name: str, file: Any) -> None:
-        self.name = name
-        self.file = file
-        self.size = 0
-        self._out = 0
+        self.name, self.file, self.size, self._out = name, file, 0, 0
 
     def read(self, size: int = -1, /) -> bytes:
         data: bytes = self.file.read(size)
@@ -276,7 +255,7 @@ class _CountedFile:
         return data
 
     def count(self, length: int) -> None:
-        """Count bytes that a layer produced. Raise MachineError if there are too many."""
+        """Count bytes that were unpacked. Raise MachineError if there are too many."""
         self._out += length
         limit = f"{MAX_BYTES >> 30} GB" if self._out > MAX_BYTES else ""
         if self._out > _SMALL and self._out > MAX_RATIO * self.size:
@@ -287,103 +266,99 @@ class _CountedFile:
             )
 
 
-class _Layer:
-    """The output of one decompressor, or a stream after its first bytes were examined."""
+class _Stream:
+    """A stream whose first bytes are known. If it is unpacked, its bytes count."""
 
-    def __init__(self, file: Bytes, source: _CountedFile | None = None, head: bytes = b"") -> None:
-        self._file, self._source, self._head = file, source, head
+    def __init__(self, file: Bytes, unpacked_of: _File | None = None) -> None:
+        self._file, self.unpacked_of, self.head = file, unpacked_of, b""
+        while len(self.head) < _HEAD and (more := self._next(_HEAD - len(self.head))):
+            self.head += more
+        self._left = self.head
 
     def read(self, size: int = -1, /) -> bytes:
-        if self._head:
-            data, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
-            return data
+        if not self._left:
+            return self._next(size)
+        data, self._left = (self._left[:size], self._left[size:]) if size >= 0 else (self._left, b"")
+        return data
+
+    def _next(self, size: int) -> bytes:
         data = self._file.read(size)
-        if self._source is not None:
-            self._source.count(len(data))
+        if self.unpacked_of is not None:
+            self.unpacked_of.count(len(data))
         return data
 
 
-class _Refusal:
-    """Replaces a file that is not read: reading raises an error with the reason."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def read(self, size: int = -1, /) -> bytes:
-        del size
-        raise OSError(0, self._why)
-
-
-def _layers(source: _CountedFile) -> Iterator[LogStream]:
+def _opened(file: Bytes, name: str, source: _File, *, inside: bool = False) -> Iterator[LogStream]:
+    """Yield the log in a stream, or those of an archive."""
     try:
-        yield from _opened(source, source.name, source, 0)
-    except _damage() as error:
-        raise _unreadable(source.name, error) from error
-
-
-def _opened(file: Bytes, name: str, source: _CountedFile, depth: int, *, inside: bool = False) -> Iterator[LogStream]:
-    head = b""
-    while len(head) < 512 and (more := file.read(512 - len(head))):
-        head += more
-    whole = _Layer(file, head=head)
-    decompressor = next((each for sign, each in _DECOMPRESSORS if re.match(sign, head)), None)
-    archive = head.startswith(b"PK\x03\x04") or head[_TAR_SIGN] == b"ustar"
-    if (decompressor is not None or archive) and depth == _MAX_LAYERS:
-        yield LogStream(name, _Refusal("it is compressed too many times"))
-    elif decompressor is not None:
-        try:
-            inner = _Layer(decompressor(whole), source)
-        except MachineError as error:
-            inner = _Layer(_Refusal(str(error)))
-        yield from _opened(inner, name, source, depth + 1, inside=inside)
-    elif archive and inside:
-        yield LogStream(name, _Refusal("it is an archive inside an archive; unpack it"))
-    elif archive:
-        yield from _tar(whole, name, source, depth) if head[_TAR_SIGN] == b"ustar" else _zip(name, source, depth)
+        stream = _unpacked(file, source)
+    except _DAMAGE as error:
+        yield _refused(name, error)
+        return
+    members = _tar if stream.head[_TAR_SIGN] == b"ustar" else _zip if stream.head.startswith(_ZIP_SIGN) else None
+    if members is None:
+        yield LogStream(name, stream)
+    elif inside:
+        yield _refused(name, OSError(0, "it is an archive inside an archive; unpack it"))
     else:
-        yield LogStream(name, whole)
+        try:
+            for shown, member, failed in members(stream, name, source):
+                yield from [_refused(shown, failed)] if failed else _opened(member, shown, source, inside=True)
+        except _DAMAGE as error:
+            raise _unreadable(name, error) from error
 
 
-@cache
-def _tar_member() -> type["TarInfo"]:
-    import tarfile
-
-    class Member(tarfile.TarInfo):
-        """A member that limits the size of headers with names, which are read at once."""
-
-        def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-            if not self.isreg() and self.size > _MAX_HEADER and self.type not in tarfile.REGULAR_TYPES:
-                raise tarfile.ReadError(f"a header of {self.size} bytes")
-            member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
-            return member
-
-    return Member
+def _unpacked(file: Bytes, source: _File) -> _Stream:
+    """Return a stream without its compression, in UTF-8. One layer is unpacked, and a second one refused."""
+    stream = _Stream(file)
+    for known, unpacked_of in ((_COMPRESSIONS, source), (_UTF_16, None)):
+        if opener := _first_of(known, stream.head):
+            stream = _Stream(opener(stream), unpacked_of)
+    if _first_of(_COMPRESSIONS, stream.head):
+        raise OSError(0, "it is compressed more than once; unpack it")
+    return stream
 
 
-def _tar(file: Any, name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
-    import tarfile
+def _refused(name: str, error: Exception) -> LogStream:
+    """Return a log whose reading raises an error."""
+    return LogStream(name, io.BytesIO(), _unreadable(name, error))
 
-    with tarfile.open(fileobj=file, mode="r|", tarinfo=_tar_member(), bufsize=_BLOCK) as archive:
+
+def _first_of(known: Sequence[tuple[bytes, Callable[[Any], Bytes]]], head: bytes) -> Callable[[Any], Bytes] | None:
+    return next((opener for sign, opener in known if re.match(sign, head)), None)
+
+
+class _Member(tarfile.TarInfo):
+    """A member that limits the size of headers with names, which are read at once."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg() and self.size > _MAX_HEADER and self.type not in tarfile.REGULAR_TYPES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
+        return member
+
+
+def _tar(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
+    """Yield the files of an archive, with their names and why one cannot be read."""
+    del source
+    with tarfile.open(fileobj=file, mode="r|", tarinfo=_Member, bufsize=_BLOCK) as archive:
         for member in archive:
-            if _is_hidden(member.name) or member.isdir():
-                continue
-            inner = archive.extractfile(member) if member.isreg() and not member.issparse() else None
             shown = f"{name}{MEMBER_SIGN}{member.name.removeprefix('./')}"
-            if inner is not None:
-                yield from _opened(inner, shown, source, depth + 1, inside=True)
-            elif member.issparse():
-                yield LogStream(shown, _Refusal("it is a sparse file"))
+            if _is_hidden(member.name):
+                continue
+            if member.issparse():
+                yield shown, file, OSError(0, "it is a sparse file")
+            elif member.isreg() and (inner := archive.extractfile(member)) is not None:
+                yield shown, inner, None
             archive.members.clear()  # type: ignore[attr-defined] # it would keep them all
     while file.read(_BLOCK):
         pass  # damage shows at the end
 
 
-def _zip(name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
-    if not source.file.seekable() or depth:
-        yield LogStream(name, _Refusal("a zip archive in a pipe or a compressed file; pass the archive itself"))
+def _zip(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
+    if file.unpacked_of or not source.file.seekable():
+        yield name, file, OSError(0, "a zip archive in a pipe or a compressed file; pass the archive itself")
         return
-    import zipfile
-
     source.file.seek(0)
     with zipfile.ZipFile(source.file) as archive:
         source.size = source.file.seek(0, os.SEEK_END)
@@ -392,86 +367,53 @@ def _zip(name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
                 continue
             shown = f"{name}{MEMBER_SIGN}{member.filename}"
             try:
-                inner = archive.open(member)
+                with archive.open(member) as inner:
+                    yield shown, _Stream(inner, source), None
             except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
-                yield LogStream(shown, _Refusal(str(error)))
-                continue
-            with inner:
-                yield from _opened(_Layer(inner, source), shown, source, depth + 1, inside=True)
+                yield shown, file, error
 
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") and part not in {".", ".."} for part in name.split("/"))
 
 
-# ---------------------------------------------------------------- decompressors
-
-
-class _Frames:
-    """Consecutive compressed frames, with limits on memory. A truncated last frame is an error."""
-
-    def __init__(self, file: Bytes, new: Callable[[], Any], error: type[Exception], step: int = _BLOCK) -> None:
-        self._file, self._new, self._error, self._step = file, new, error, step
-        self._decoder = new()
-        self._ready = io.BytesIO()
-
-    def read(self, size: int = -1, /) -> bytes:
-        while not (chunk := self._ready.read(size)):
-            data = b""
-            if self._decoder.eof:
-                data = self._decoder.unused_data.lstrip(b"\0") or self._file.read(self._step).lstrip(b"\0")
-                if not data:
-                    return b""
-                self._decoder = self._new()
-            elif getattr(self._decoder, "needs_input", True) and not (data := self._file.read(self._step)):
-                raise EOFError("it ends before its end marker")
-            self._ready = io.BytesIO(self._decode(data))
-        return chunk
-
-    def _decode(self, data: bytes) -> bytes:
-        bounded = (_BLOCK,) if hasattr(self._decoder, "needs_input") else ()
-        try:
-            decoded: bytes = self._decoder.decompress(data, *bounded)
-        except self._error as error:
-            raise OSError(0, str(error)) from error
-        return decoded
-
-
-def _xz(file: Bytes) -> Bytes:
-    import lzma
-
-    new = partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=_MEMORY)
-    return _Frames(file, new, lzma.LZMAError)
-
-
-def _zstd(file: Bytes) -> Bytes:
+def _zstd(file: Any) -> Bytes:
     """Decompress with Python's own module (3.14), or with the package zstandard."""
     if sys.version_info >= (3, 14):
         from compression import zstd
 
-        options = {zstd.DecompressionParameter.window_log_max: _WINDOW.bit_length() - 1}
-        return _Frames(file, partial(zstd.ZstdDecompressor, options=options), zstd.ZstdError)
+        return zstd.ZstdFile(file, options={zstd.DecompressionParameter.window_log_max: _WINDOW.bit_length() - 1})
     try:
         import zstandard
     except ImportError as error:
         raise MachineError(
             "zstd needs the package zstandard before Python 3.14: pip install 'fabbench[zstd]'"
         ) from error
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-    # Its output per call is unbounded, so limit it with few input bytes.
-    return _Frames(file, decompressor.decompressobj, zstandard.ZstdError, step=1024)
+    return _Zstandard(file, zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj, zstandard.ZstdError)
 
 
-def _gzip(file: Any) -> Bytes:
-    import gzip
+class _Zstandard:
+    """Consecutive frames. The package's own reader takes a truncated one for the end."""
 
-    return gzip.GzipFile(fileobj=file, mode="rb")
+    def __init__(self, file: Bytes, new: Callable[[], Any], error: type[Exception]) -> None:
+        self._file, self._new, self._error = file, new, error
+        self._decoder, self._ready = new(), b""
 
-
-def _bzip2(file: Any) -> Bytes:
-    import bz2
-
-    return bz2.BZ2File(file)
+    def read(self, size: int = -1, /) -> bytes:
+        while not self._ready:
+            ended = self._decoder.eof
+            data = (self._decoder.unused_data if ended else b"") or self._file.read(1024)  # output has no limit
+            if not data and not ended:
+                raise EOFError("it ends before its end marker")
+            if not data:
+                return b""
+            self._decoder = self._new() if ended else self._decoder
+            try:
+                self._ready = self._decoder.decompress(data)
+            except self._error as error:
+                raise OSError(0, str(error)) from error
+        data, self._ready = (self._ready[:size], self._ready[size:]) if size >= 0 else (self._ready, b"")
+        return data
 
 
 def _utf16(file: Any, ending: str = "") -> Bytes:
@@ -479,13 +421,14 @@ def _utf16(file: Any, ending: str = "") -> Bytes:
     return codecs.EncodedFile(file, "utf-8", f"utf-16{ending}", "replace")
 
 
-_DECOMPRESSORS = (
+_COMPRESSIONS: Sequence[tuple[bytes, Callable[[Any], Bytes]]] = (
+    (rb"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
+    (b"BZh", bz2.BZ2File),
+    (rb"\xfd7zXZ\0", partial(lzma.LZMAFile, format=lzma.FORMAT_XZ)),
+    (rb"\x28\xb5\x2f\xfd", _zstd),
+)
+_UTF_16 = (
     (rb"\xff\xfe|\xfe\xff", _utf16),
     (rb"(?:[^\0]\0){8}", partial(_utf16, ending="-le")),
     (rb"(?:\0[^\0]){8}", partial(_utf16, ending="-be")),
-    (rb"\x1f\x8b", _gzip),
-    (b"BZh", _bzip2),
-    (rb"\xfd7zXZ\0", _xz),
-    (rb"\x28\xb5\x2f\xfd", _zstd),
 )
-_SIGNS = b"|".join((*(sign for sign, _ in _DECOMPRESSORS), rb"PK\x03\x04"))

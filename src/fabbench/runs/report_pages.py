@@ -15,6 +15,7 @@ from fabbench.model.units import format_time
 from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.svg import MAX_ROWS
 from fabbench.report.sweep_report import SweepReport
+from fabbench.runs.load_columns import columns_within, stored_columns
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
@@ -94,6 +95,8 @@ def stored_sections(
 ) -> Iterator[StoredSection]:
     """Yield the sections of runs in order, numbered from `first`."""
     count = cores or os.cpu_count() or 1
+    if len(runs) == 1 and not is_sweep(runs[0]):
+        columns_within(stored_columns(StoredRun(runs[0])), sizes)  # of several, a section says that it has none
     render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(first, first + len(runs))
     if count < 2 or len(runs) <= _FEW:

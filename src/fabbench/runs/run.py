@@ -26,10 +26,12 @@ from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.adaptive import StopCondition, undecided
-from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
+from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
-from fabbench.runs.store import RunWriter
+from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.summary import write_summary
+from fabbench.runs.sweep import same_nodes
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
@@ -79,19 +81,28 @@ def run(
     *,
     notify: Notify = lambda sentence: None,  # noqa: ARG005 - ignored by default
     watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - ignored by default
+    resume: StoredRun | None = None,
 ) -> RunResult:
     """Carry out a request, store it, and compare the results.
+
+    `resume` is a run of the same request that was interrupted: its executions that are ok are kept.
 
     Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be allocated. Any
     later error is part of the result.
     """
+    if resume is not None:
+        if all(each.is_ok for each in resume.executions):
+            raise RequestError(
+                f"All executions of run {resume.id} are ok.", hint=f"Measure again: fabbench rerun {resume.id}."
+            )
+        request = same_nodes(request, resume.hosts)
     baseline, measured = _checked(request), None
     needs = replace(request.work.needs, fabrics=request.fabrics)
     launcher = launcher_named(request.target.launcher)
     require_support(launcher, request.target)
     try:
         with launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, baseline, allocation, notify, watching)
+            measured = _measure(request, baseline, allocation, notify, watching, resume)
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:
             raise
@@ -126,15 +137,19 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     Raise RequestError for a baseline without a column for the first configuration.
     """
     if request.baseline == LAST_GOOD:
-        ref = last_good(key_of_plan(request, inventory, planned), request.store)
-        baseline = load(ref, store=request.store)
+        baseline = load(last_good_for(request, inventory, planned), store=request.store)
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
     return baseline
 
 
-def _measure(
-    request: RunRequest, baseline: Columns, allocation: Allocation, notify: Notify, watching: Watching
+def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
+    request: RunRequest,
+    baseline: Columns,
+    allocation: Allocation,
+    notify: Notify,
+    watching: Watching,
+    resume: StoredRun | None,
 ) -> _RunMeasurement:
     inventory = allocation.inventory
     reason = f": {request.target_reason}" if request.target_reason else ""
@@ -146,14 +161,17 @@ def _measure(
             f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
             hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
         )
-    writer = RunWriter(request, inventory, planned)
+    writer = RunWriter(request, inventory, planned, resume)
     for sentence in loaded(inventory, request.variants):
         notify(sentence)
     limit = "at most " if request.adaptive else ""
     configurations = " and ".join(map(str, planned.configurations))
-    notify(f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}.")
+    kept = f", {len(writer.kept)} of them kept" if resume else ""
+    notify(f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}{kept}.")
     if isinstance(allocation, BatchAllocation):
-        allocation.submit(RenderInput(plan=planned, request=request, inventory=inventory))
+        left = tuple(each for each in planned.executions if each.id not in writer.kept)
+        left_plan = replace(planned, executions=left)
+        allocation.submit(RenderInput(plan=left_plan, request=request, inventory=inventory))
     writer.rendered(allocation.documents)
     with watching(planned) as watcher:
         result = carry_out(
@@ -223,6 +241,7 @@ def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
                 writer.judged(verdict.status, verdict.breaches)
     except FabbenchError as error:
         failure = error
+    write_summary(writer.path, result.logs)
     return RunResult(
         id=writer.id,
         path=writer.path,

@@ -8,15 +8,19 @@ and again at its end). An execution without ``run.json`` was stopped; its ``outp
 by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
 """
 
+import fcntl
+import json
 import os
 import re
 import secrets
 import shlex
 import shutil
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -26,20 +30,103 @@ from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge
-from fabbench.model.errors import Exit, MachineError
+from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Ending, Log, Record
+from fabbench.model.log import Ending, Log, Outcome, Record
 from fabbench.model.messages import one_line, redacted
 from fabbench.model.options import written
-from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
+from fabbench.model.plan import Configuration, Execution, Plan, Proof, Step, Variant
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import decode, read, write, writing
-from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, VERDICT
+from fabbench.runs.document import FORMAT, decode, plain, read, read_value, write, writing
+from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, SWEEP, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
-FORMAT = 1
-"""Number of the layout of a run directory."""
+ENDED = "run.json"
+"""How an execution ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredHost:
+    """What is read of a host of a run."""
+
+    name: str = "unknown"
+    instance_type: str = ""
+    gpus: int = 0
+    gpu_model: str = ""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRequest:
+    """The parts of a request that its run stores: what was measured, where, and how."""
+
+    benchmark: str = ""
+    target: str = ""
+    fabrics: tuple[str, ...] = ()
+    repeats: int | None = None
+    most_repeats: int | None = None
+    """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """``request.json``. An arm is a configuration."""
+
+    format: int
+    fabbench: str = ""
+    id: str = ""
+    created: str = ""
+    name: str = ""
+    """The name from `fabbench run --name`."""
+    command: tuple[str, ...] = ()
+    """The command line, without secrets."""
+    request: StoredRequest = StoredRequest()
+    arms: tuple[Configuration, ...] = ()
+    schedule: tuple[str, ...] = ()
+    hosts: tuple[StoredHost, ...] = ()
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutcome:
+    """The outcome of a log of an execution."""
+
+    outcome: Outcome
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionDocument:
+    """``run.json``."""
+
+    format: int = FORMAT
+    started: float = 0.0
+    ended: float = 0.0
+    ending: Ending
+    outcomes: tuple[StoredOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictDocument:
+    """``verdict.json``."""
+
+    format: int = FORMAT
+    status: Exit
+    breaches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan:
+    """The fields that are read of ``plan.json``, which is an `Execution`."""
+
+    proof: Proof | None = None
+    planned_sizes: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
 
 
 class ExecutionWriter:
@@ -51,8 +138,9 @@ class ExecutionWriter:
         self._started = time.time()
         with writing(path):
             path.mkdir()
-            write(path / "plan.json", redacted(asdict(execution)))
-            self._log = self._open_log()
+            write(path / "plan.json", redacted(plain(execution)))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._log = os.open(path / "output.log", flags, 0o644)
 
     def __enter__(self) -> Self:
         return self
@@ -61,9 +149,6 @@ class ExecutionWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._log)
-
-    def _open_log(self) -> int:
-        return os.open(self.path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
@@ -76,20 +161,19 @@ class ExecutionWriter:
         """Write the NIC counters, replacing those written before."""
         with writing(self._counters):
             # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
-            write(self._counters, execution_counters.document(counted), indent=None)
+            write(self._counters, counted, indent=None)
 
     def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
         """Write how the execution ended. It counts as finished from now on."""
-        document = {
-            "format": FORMAT,
-            "started": self._started,
-            "ended": time.time(),
-            "ending": {**asdict(ending), "planned_sizes": list(ending.planned_sizes)},
-            "outcomes": [{"outcome": log.outcome, "reason": log.reason} for log in logs],
-        }
-        with writing(self.path / "run.json"):
+        document = ExecutionDocument(
+            started=self._started,
+            ended=time.time(),
+            ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
+            outcomes=tuple(StoredOutcome(log.outcome, log.reason) for log in logs),
+        )
+        with writing(self.path / ENDED):
             os.fsync(self._log)
-            write(self.path / "run.json", document)
+            write(self.path / ENDED, document)
 
 
 _QUIET_S = 600
@@ -112,7 +196,12 @@ class RunFolder:
     def judged(self, status: Exit, breaches: Sequence[str]) -> None:
         """Write whether the gates held, or the result of a sweep, which marks its end."""
         with writing(self.path / VERDICT):
-            write(self.path / VERDICT, {"format": FORMAT, "status": int(status), "breaches": list(breaches)})
+            write(self.path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
+
+    def forget_result(self) -> None:
+        """Remove what was written at the end of a run that goes on."""
+        for name in (VERDICT, SUMMARY):
+            (self.path / name).unlink(missing_ok=True)
 
     def execution(self, execution: Execution) -> ExecutionWriter:
         """Create the directory of one execution."""
@@ -122,34 +211,75 @@ class RunFolder:
 class RunWriter(RunFolder):
     """A run in progress."""
 
-    def __init__(self, request: RunRequest, inventory: Inventory, plan: Plan) -> None:
-        """Create the run's directory and write its request. Raise MachineError if that is impossible."""
-        self.id = secrets.token_hex(3)
+    def __init__(
+        self, request: RunRequest, inventory: Inventory, plan: Plan, resumed: "StoredRun | None" = None
+    ) -> None:
+        """Create the run's directory and write its request, or continue a run that measures the same.
+
+        Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
+        """
         known = {variant.name: variant for variant in request.variants}
         self.variants = {each.label: known.get(each.variant) for each in plan.configurations}
         """Label of a configuration → its variant; None if it has none."""
-        created = time.gmtime()
+        self.kept: dict[str, tuple[Log, ...]] = {}
+        """Execution → logs, if it is ok and need not run again."""
+        self.id, created = secrets.token_hex(3), time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
         super().__init__((request.store / name).absolute())
-        hosts = {name: [asdict(host) for host in seen] for name, seen in inventory.variants.items()}
-        self._document = document = {
-            "format": FORMAT,
-            "fabbench": __version__,
-            "id": self.id,
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
-            "name": request.name,
-            "command": redacted(request.command),
-            "request": redacted(_document(request)),
-            "arms": [asdict(configuration) for configuration in plan.configurations],
-            "schedule": [execution.id for execution in plan.executions],
-            "hosts": [asdict(host) for host in inventory.hosts],
-            "variants": hosts,
-            "image": inventory.image,
-        }
+        document = RunDocument(
+            format=FORMAT,
+            fabbench=__version__,
+            id=self.id,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
+            name=request.name,
+            command=tuple(redacted(request.command)),
+            request=_stored(request),
+            arms=plan.configurations,
+            schedule=tuple(execution.id for execution in plan.executions),
+            image=inventory.image,
+        )
+        # Of hosts everything is written, and little is read.
+        self._document = {**plain(document), "hosts": plain(inventory.hosts), "variants": plain(inventory.variants)}
+        if resumed is not None:
+            self._resume(resumed)
+            return
         with writing(self.path):
             (self.path / "exec").mkdir(parents=True)
             (self.path / "counters").mkdir()
-            write(self.path / REQUEST, document)
+            write(self.path / REQUEST, self._document)
+        self._lock()
+
+    def _resume(self, run: "StoredRun") -> None:
+        """Keep what is ok of a run, and forget the rest."""
+        now = decode(json.dumps(self._document).encode(), RunDocument, REQUEST)
+        for name, was, wanted in (
+            ("nodes", run.hosts, tuple(host.name for host in now.hosts)),
+            ("configurations", run.configurations, now.arms),
+            ("options", run.options, now.request.options),
+            ("environment", run.request.env, now.request.env),
+            ("executions", run.document.schedule, now.schedule),
+        ):
+            if was != wanted:
+                raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
+        self.id, self.path, self._document = run.id, run.path.absolute(), read(run.path / REQUEST, dict)
+        self._lock()
+        self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
+        with writing(self.path):
+            self.forget_result()
+            for each in run.executions:
+                if not each.is_ok:
+                    shutil.rmtree(each.path, ignore_errors=True)
+                    _counters(self.path, each.id).unlink(missing_ok=True)
+
+    def _lock(self) -> None:
+        """Lock the directory until this process ends. Raise RequestError if another one has."""
+        with suppress(OSError):  # where the file system has no locks
+            held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, held)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(f"Run {self.id} is in progress.", hint="Wait until it has ended.") from None
 
     def rendered(self, documents: Mapping[str, str]) -> None:
         """Write the documents rendered for this run: name → text. Without any, no directory is created."""
@@ -166,20 +296,19 @@ class RunWriter(RunFolder):
             write(self.path / REQUEST, document)
 
 
-def _document(request: RunRequest) -> dict[str, Any]:
-    """Return the parts of a request that its run stores: what was measured, where, and how."""
-    where = asdict(request.target)
+def _stored(request: RunRequest) -> StoredRequest:
+    where = plain(request.target)
     del where["typed"]
-    return {
-        "benchmark": request.benchmark,
-        "target": request.target.name,
-        "fabrics": request.fabrics,
-        "repeats": request.repeats,
-        "most_repeats": request.adaptive.max_repeats if request.adaptive else None,
-        "where": {"target": where.pop("name"), **where},
-        "env": dict(request.env),
-        "options": written(request.work),
-    }
+    stored = StoredRequest(
+        benchmark=request.benchmark,
+        target=request.target.name,
+        fabrics=request.fabrics,
+        repeats=request.repeats,
+        most_repeats=request.adaptive.max_repeats if request.adaptive else None,
+        where=redacted({"target": where.pop("name"), **where}),
+        options=redacted(written(request.work)),
+    )
+    return replace(stored, env=redacted({"env": request.env})["env"])
 
 
 def _counters(run: Path, name: str) -> Path:
@@ -202,20 +331,10 @@ class StoredExecution:
     damage: str = ""
     """A sentence if its documents cannot be read: its logs are then truncated."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredPlan:
-    """The fields that are read from an execution's plan.json."""
-
-    proof: Proof | None = None
-    planned_sizes: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredEnding:
-    """The fields that are read from an execution's run.json."""
-
-    ending: Ending
+    @property
+    def is_ok(self) -> bool:
+        """Whether it has ended, and all its logs are ok."""
+        return self.finished and all(log.outcome is Outcome.OK for log in self.logs)
 
 
 class StoredRun:
@@ -229,30 +348,26 @@ class StoredRun:
         """Read a run's request."""
         self.path = path
         self._damage: list[str] = []
-        self.document = self._request_document()
-        self.request = self._value(Mapping[str, Any], self.document, "request", {})
+        try:
+            document = read(path / REQUEST, RunDocument)
+            variants = read_value(document.request.where.get("variants", ()), tuple[Variant, ...], REQUEST)
+        except MachineError as error:
+            self._damage.append(str(error))
+            document, variants = RunDocument(format=FORMAT), ()
+        self.document = document
+        self.request, self.command, self.image = document.request, document.command, document.image
+        self.name, self.options, self.configurations = document.name, document.request.options, document.arms
         name = RUN_NAME.fullmatch(path.name)
-        defaults = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
-        self.id = self._value(str, self.document, "id", defaults["id"])
-        self.created = self._value(str, self.document, "created", defaults["when"])
-        self.image = self._value(str, self.document, "image", "")
-        self.name: str = self._value(str, self.document, "name", "")
-        """The name from `fabbench run --name`."""
-        self.command: tuple[str, ...] = self._value(tuple[str, ...], self.document, "command", ())
-        """The command line, without secrets."""
-        hosts = self._value(tuple[Mapping[str, Any], ...], self.document, "hosts", ())
-        self.hosts: tuple[str, ...] = tuple(self._value(str, host, "name", "unknown") for host in hosts)
+        known = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
+        self.id = document.id or known["id"]
+        self.created = document.created or known["when"]
+        self.benchmark = self.request.benchmark or known["benchmark"]
+        self.target = self.request.target
+        self.hosts = tuple(host.name for host in document.hosts)
         """Names of the hosts."""
-        self.benchmark = self._value(str, self.request, "benchmark", defaults["benchmark"])
-        self.target = self._value(str, self.request, "target", "")
-        self.options = self._value(Mapping[str, Any], self.request, "options", {})
-        arms = self._value(tuple[Configuration, ...], self.document, "arms", ())
-        self.configurations: tuple[Configuration, ...] = arms
-        self._schedule = tuple(self._names())
-        where = self._value(Mapping[str, Any], self.request, "where", {})
-        variants: tuple[Variant, ...] = self._value(tuple[Variant, ...], where, "variants", ())
         self.variants = {variant.name: variant for variant in variants}
         """The configurations' variants, by name."""
+        self._schedule = tuple(self._names())
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -266,18 +381,18 @@ class StoredRun:
         return shlex.join(self.command)
 
     @cached_property
-    def verdict(self) -> Exit | None:
+    def verdict(self) -> VerdictDocument | None:
         """The result of the run's gates; None if there are none, or it has not ended."""
         path = self.path / VERDICT
         try:
-            return Exit(read(path)["status"]) if path.is_file() else None
-        except (MachineError, KeyError, ValueError):
+            return read(path, VerdictDocument) if path.is_file() else None
+        except MachineError:
             return None
 
     @property
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
-        return "" if self.verdict is None else "passed" if self.verdict == Exit.FINE else "failed"
+        return "" if self.verdict is None else "passed" if self.verdict.status == Exit.FINE else "failed"
 
     @property
     def outcomes(self) -> Mapping[str, int]:
@@ -289,8 +404,8 @@ class StoredRun:
     @property
     def max_repeats(self) -> int | None:
         """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
-        limit = self.request.get("most_repeats")
-        return limit if isinstance(limit, int) and limit >= FIRST_LOOK else None
+        limit = self.request.most_repeats
+        return limit if limit is not None and limit >= FIRST_LOOK else None
 
     def variant(self, configuration: Configuration) -> Variant | None:
         """Return the variant of a configuration; None if it has none."""
@@ -316,38 +431,13 @@ class StoredRun:
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
         """Read the NIC counters of one execution; None if there are none. Raise MachineError if damaged."""
         path = _counters(self.path, name)
-        return execution_counters.from_document(read(path)) if path.is_file() else None
+        return read(path, execution_counters.ExecutionCounters) if path.is_file() else None
 
     # -- inside
 
-    def _request_document(self) -> Mapping[str, Any]:
-        try:
-            document = read(self.path / REQUEST)
-        except MachineError as error:
-            self._damage.append(str(error))
-            return {}
-        number = document.get("format")
-        if number == FORMAT:
-            return document
-        self._damage.append(
-            f"{REQUEST} has format {one_line(repr(number))}, and this fabbench reads format {FORMAT}: "
-            "read it with the fabbench that wrote it."
-        )
-        return {}
-
-    def _value(self, kind: Any, document: Mapping[str, Any], key: str, default: Any) -> Any:
-        """Return a value of the request; `default` if it is missing or damaged."""
-        if document.get(key) is None:
-            return default
-        try:
-            return decode(kind, document[key], f"{REQUEST}: {key}")
-        except MachineError as error:
-            self._damage.append(str(error))
-            return default
-
     def _names(self) -> Iterator[str]:
         """Yield the scheduled executions. A name that leads to another path is not an execution's."""
-        for name in self._value(tuple[str, ...], self.document, "schedule", ()):
+        for name in self.document.schedule:
             if _EXECUTION.fullmatch(name):
                 yield name
             else:
@@ -356,7 +446,7 @@ class StoredRun:
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
         path = self.path / "exec" / name
-        started, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
+        started, finished = (path / "plan.json").is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
             logs = execution_counters.with_counter_findings(logs, self.counters(name))
@@ -368,12 +458,12 @@ class StoredRun:
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
-        plan, damage = _StoredPlan(), ""
+        plan, damage = StoredPlan(), ""
         try:
-            plan = decode(_StoredPlan, read(path / "plan.json"), f"exec/{path.name}/plan.json")
+            plan = read(path / "plan.json", StoredPlan)
             ending = Ending(stopped=STOPPED, planned_sizes=plan.planned_sizes)
             if finished:
-                ending = decode(_StoredEnding, read(path / "run.json"), f"exec/{path.name}/run.json").ending
+                ending = read(path / ENDED, ExecutionDocument).ending
         except MachineError as error:
             damage = str(error)
             ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=plan.planned_sizes)
@@ -394,10 +484,10 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
 def in_progress(path: Path) -> bool:
     """Return whether a run may be in progress: it has executions left, and was written to recently."""
     stored = StoredRun(path)
-    unfinished = any(not (path / "exec" / name / "run.json").is_file() for name, _ in stored.schedule())
+    unfinished = any(not (path / "exec" / name / ENDED).is_file() for name, _ in stored.schedule())
     unfinished = unfinished or ((path / SWEEP).is_file() and stored.verdict is None)
-    last_write = max((each.stat().st_mtime for each in (path, *path.glob("exec/*/*"))), default=0.0)
-    return unfinished and time.time() - last_write < _QUIET_S
+    files = (Path(folder, name) for folder, _, names in os.walk(path / "exec") for name in names)
+    return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S
 
 
 def remove_run(path: Path) -> None:

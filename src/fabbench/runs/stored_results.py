@@ -1,8 +1,9 @@
 """A stored run, or logs → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,14 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
-from fabbench.runs.folders import VERDICT
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import StoredExecution, StoredRun
+from fabbench.runs.store import StoredExecution, StoredHost, StoredPlan, StoredRun
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
@@ -37,10 +37,9 @@ def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> C
 
 def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
     """Read the counters of an execution. Damaged ones are a finding of its logs, and ignored here."""
-    try:
+    with suppress(MachineError):
         return run.counters(execution)
-    except MachineError:
-        return None
+    return None
 
 
 def nic_tables(run: StoredRun) -> Iterator[Table]:
@@ -64,11 +63,11 @@ def run_page(
     """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
     from fabbench.report.page import RunPage, hardware_of
 
-    columns, damage = columns_within(stored_columns(run), sizes), list(run.damage)
+    columns, damage = stored_columns(run), list(run.damage)
     comparisons: list[Comparison] = []
     try:
         if columns:
-            comparisons = _comparisons(columns, metric, brief=brief, **_ONE_RUN)
+            comparisons = _comparisons(columns_within(columns, sizes), metric, brief=brief, **_ONE_RUN)
     except FabbenchError as error:
         damage.append(str(error))
     summaries = comparisons[0].columns if comparisons else ()
@@ -79,32 +78,47 @@ def run_page(
         created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in run.outcomes.items()) or "none",
         gates=run.gates,
-        breaches=_breaches(run),
+        breaches=run.verdict.breaches if run.verdict else (),
         damage=damage,
         comparisons=comparisons,
         nics=list(nic_tables(run)),
         nodes=list(_nodes(run, summaries)),
-        hardware=hardware_of(_hosts(run)),
+        hardware=hardware_of(map(asdict, run.document.hosts)),
         command=run.command_line,
         programs=_programs(run),
     )
 
 
-def logs_page(inputs: Sequence[str], store: Path, metric: str | None = None, sizes: range | None = None) -> "RunPage":
-    """Return the page that compares inputs, such as logs, as `fabbench compare` does. Raise FabbenchError."""
+def logs_pages(
+    inputs: Sequence[str],
+    store: Path,
+    notify: Callable[[str], None],
+    metric: str | None = None,
+    sizes: range | None = None,
+) -> "Iterator[RunPage]":
+    """Yield the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
+
+    One that cannot be shown either is left out, unless it is the last and nothing was shown: raise FabbenchError.
+    """
     from fabbench.report.page import comparison_page
 
-    columns = columns_within(load(*inputs, store=store), sizes)
-    comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(inputs) == 1 else ())
-    nodes = list(_versions(comparisons[0].columns))
-    return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
-
-
-def _breaches(run: StoredRun) -> tuple[str, ...]:
-    if run.verdict is None:
-        return ()
-    breaches = read(run.path / VERDICT).get("breaches")
-    return tuple(map(str, breaches)) if isinstance(breaches, list) else ()
+    together, left = [inputs] if inputs else [], len(inputs)
+    for some in together:
+        try:
+            columns = columns_within(load(*some, store=store), sizes)
+            comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(some) == 1 else ())
+        except RequestError as error:
+            if len(some) > 1:
+                notify(f"{error} Each has its own section.")
+                together += [[each] for each in some]
+                continue
+            left -= 1
+            if not left:
+                raise
+            notify(f"Left out: {some[0]}: {error}")
+            continue
+        nodes = list(_versions(comparisons[0].columns))
+        yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
 
 def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
@@ -116,13 +130,9 @@ def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool =
     return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
 
 
-def _hosts(run: StoredRun) -> list[Mapping[str, Any]]:
-    known = run.document.get("hosts")
-    return [host for host in known if isinstance(host, dict)] if isinstance(known, list) else []
-
-
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    if hosts := list(map(_node, _hosts(run))):
+    hosts = [_node(host) for host in run.document.hosts]
+    if hosts:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
@@ -137,40 +147,28 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
 
 
-def _node(host: Mapping[str, Any]) -> tuple[str, ...]:
-    devices, versions = (host.get(key) for key in ("devices", "versions"))
-    kinds = devices if isinstance(devices, dict) else {}
-    known = versions if isinstance(versions, dict) else {}
-    return (
-        str(host.get("name") or "unknown"),
-        str(host.get("instance_type") or "-"),
-        str(host.get("gpus") or "-"),
-        listed([f"{name} ({kind})" for name, kind in kinds.items()], 8) or "-",
-        ", ".join(f"{name} {version}" for name, version in known.items()) or "-",
-    )
+def _node(host: StoredHost) -> tuple[str, ...]:
+    devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
+    versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
+    return tuple(text or "-" for text in (host.name, host.instance_type, str(host.gpus or ""), devices, versions))
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the programs that each configuration's first execution started."""
-    first: dict[str, StoredExecution] = {}
-    for execution in run.executions:
-        if execution.begun:
-            first.setdefault(execution.configuration, execution)
+    first = {execution.configuration: execution for execution in reversed(run.executions) if execution.begun}
     return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
 
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        steps = read(execution.path / "plan.json")["steps"]
-        lines = [
-            " ".join(
-                (*(f"{name}={shlex.quote(value)}" for name, value in each["env"].items()), shlex.join(each["argv"]))
-            )
-            for step in steps
-            for each in step["commands"]
-        ]
-    except (MachineError, LookupError, TypeError, AttributeError):
+        steps = read(execution.path / "plan.json", StoredPlan).steps
+    except MachineError:
         return []  # reported in the run's damage
+    lines = [
+        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
+        for step in steps
+        for each in step.commands
+    ]
     lines = list(dict.fromkeys(lines))
     more = len(lines) - _MAX_PROGRAMS
     return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]

@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
-from fabbench.model.errors import FabbenchError, RequestError
+from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import StoredSweep, SweepDocument, SweepWriter, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
@@ -80,6 +81,12 @@ class SweepRun:
         return not (self.interrupted or self.out_of_time or self.failure)
 
 
+def end_sweep(sweep: StoredSweep, status: Exit) -> None:
+    """Write the result of a sweep, which marks its end."""
+    SweepWriter(sweep.path).judged(status, ())
+    write_summary(sweep.path)
+
+
 def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
     """Carry out a sweep. Raise FabbenchError if it cannot start."""
     request, stored, launcher = _checked(request)
@@ -137,16 +144,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
         return None
     stored = stored_sweep(request.resume.path)
     document = stored.document
-    options = {
-        "mode": request.mode,
-        "benchmark": request.run.benchmark,
-        "metric": metric_of(request.run),
-        "seed": request.seed,
-        "confidence": request.confidence,
-        "tolerance": request.tolerance,
-        "partners": request.partners,
-    }
-    for name, value in options.items():
+    for name, value in _options(request, request.run).items():
         if value != getattr(document, name):
             raise RequestError(
                 f"The sweep {request.resume.id} has the {name} {getattr(document, name)}, not {value}.",
@@ -156,6 +154,12 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
     if not request.groups_by and groups != document.group_of:
         raise RequestError(f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups.")
     return stored
+
+
+def _options(request: SweepRequest, run: RunRequest) -> dict[str, Any]:
+    """Return the options of a sweep that it keeps when it is resumed."""
+    own = {name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")}
+    return {**own, "benchmark": run.benchmark, "metric": metric_of(run)}
 
 
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
@@ -278,15 +282,9 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory, nics
     if missing:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
     return SweepDocument(
-        mode=request.mode,
-        benchmark=run.benchmark,
+        **_options(request, run),
         fabric=run.fabrics[0],
         nodes=nodes,
-        metric=metric_of(run),
-        seed=request.seed,
-        confidence=request.confidence,
-        tolerance=request.tolerance,
-        partners=request.partners,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
         nics=nics,
         unreachable=inventory.unreachable,

@@ -13,20 +13,19 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
-from fabbench.runs.document import decode, read, write, writing
-from fabbench.runs.folders import SWEEP, SWEEP_LOGS, VERDICT
+from fabbench.runs.document import FORMAT, decode, plain, read, write, writing
+from fabbench.runs.folders import SWEEP, SWEEP_LOGS
 from fabbench.runs.inputs import open_run
 from fabbench.runs.store import RunFolder, RunWriter, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
-FORMAT = 1
 _SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
     Outcome.OK: SweepOutcome.OK,
     Outcome.UNPROVEN: SweepOutcome.OK,
@@ -110,13 +109,13 @@ class SweepWriter(RunFolder):
         """Create a sweep from a new run. Raise MachineError if that is impossible."""
         with writing(run.path / SWEEP):
             (run.path / SWEEP_LOGS).mkdir()
-            write(run.path / SWEEP, asdict(document))
+            write(run.path / SWEEP, document)
         return cls(run.path)
 
     def forget_interrupted(self) -> None:
         """Remove interrupted tests, an incomplete line, and the result of a sweep that has lost tests."""
         tests = self.path / _TESTS
-        (self.path / VERDICT).unlink(missing_ok=True)
+        self.forget_result()
         for folder in ("exec", "counters"):
             for path in (self.path / folder).glob("*"):
                 if path.is_dir():
@@ -129,7 +128,7 @@ class SweepWriter(RunFolder):
 
     def add(self, measured: TestResult) -> None:
         """Store the result of a test. Once this returns, it survives the end of fabbench."""
-        line = json.dumps(asdict(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        line = json.dumps(plain(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         path = self.path / _TESTS
         with writing(path), self._lock, path.open("ab") as file:
             file.write(line)
@@ -189,12 +188,7 @@ def is_sweep(path: Path) -> bool:
 
 def stored_sweep(path: Path) -> StoredSweep:
     """Read a sweep. Raise MachineError if it cannot be read at all."""
-    document = decode(SweepDocument, read(path / SWEEP), SWEEP)
-    if document.format != FORMAT:
-        raise MachineError(
-            f"{path / SWEEP} has format {document.format}, and this fabbench reads format {FORMAT}.",
-            hint="Read it with the fabbench that wrote it.",
-        )
+    document = read(path / SWEEP, SweepDocument)
     damage: list[str] = []
     tests = {each.number: each for each in _tests(path / _TESTS, damage)}
     in_order = tuple(tests[number] for number in sorted(tests))
@@ -228,6 +222,6 @@ def _tests(path: Path, damage: list[str]) -> Iterator[TestResult]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield decode(TestResult, json.loads(line), f"{path.name}: line {number}")
-            except (MachineError, ValueError, RecursionError) as error:
-                damage.append(f"{path.name}: line {number} is damaged: {error}")
+                yield decode(line, TestResult, f"{path.name}: line {number}")
+            except MachineError as error:
+                damage.append(str(error))

@@ -53,7 +53,7 @@ def test_over_ssh(lab: Labs, words: object, program: str) -> None:
     assert len(seen.in_files) >= (1 if words is nccl else 2)
     assert [log.outcome for log in the_run(site).logs("tcp")] == [Outcome.OK]
     assert kept(site.path(STORE)) == []
-    assert the_run(site).request["where"]["inherited"] == [NAME]
+    assert the_run(site).request.where["inherited"] == [NAME]
 
 
 @pytest.mark.parametrize("name", ["mpich", "openmpi5"])

@@ -1,5 +1,6 @@
 """Variants over ssh and in scripts: real sshd and mpirun between hosts, and libraries that ranks find."""
 
+import json
 import re
 import statistics
 from collections.abc import Sequence
@@ -111,7 +112,8 @@ def test_two_mpiruns_in_one_run(site: Lab) -> None:
     assert [log.outcome for configuration in stored.configurations for log in stored.logs(configuration.label)] == [
         Outcome.OK
     ] * 4
-    kinds = [seen[0]["versions"]["mpi"] for seen in stored.document["variants"].values()]
+    variants = json.loads((stored.path / "request.json").read_text("utf-8"))["variants"]
+    kinds = [seen[0]["versions"]["mpi"] for seen in variants.values()]
     assert [kind.split()[2][0] for kind in kinds] == ["4", "5"]
 
 

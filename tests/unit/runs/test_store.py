@@ -84,7 +84,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
         write(writer, execution)
     run = open_run(str(writer.path))
     assert run.configurations == plan.configurations
-    assert run.request["fabrics"] == ["tcp", "tcp"]
+    assert run.request.fabrics == ("tcp", "tcp")
     assert [execution.id for execution in run.executions] == [execution.id for execution in plan.executions]
     for configuration in plan.configurations:
         assert [(log.outcome, log.reason) for log in run.logs(configuration.label)] == [(Outcome.OK, None)] * 2
@@ -161,15 +161,15 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("{", "damaged"),
-        ("[]", "not a JSON object"),
+        ("[]", "Expected `object`, got `array`"),
         ('{"format": 99}', "has format 99"),
-        ("{}", "has format None"),
+        ("{}", "missing required field `format`"),
         ("[" * 100_000, "damaged"),
         ('{"format": 1, "id": NaN}', "NaN is not a JSON number"),
-        ('{"format": 1, "arms": [{"label": "a"}]}', r"arms\[0\] has no fabric"),
-        ('{"format": 1, "arms": [null]}', r"arms\[0\] is None; expected an object"),
+        ('{"format": 1, "arms": [{"label": "a"}]}', r"missing required field `fabric` - at `\$\.arms\[0\]`"),
+        ('{"format": 1, "arms": [null]}', r"Expected `object`, got `null` - at `\$\.arms\[0\]`"),
         ('{"format": 1, "schedule": ["../../000-a-r1"]}', "is not an execution"),
-        ('{"format": 1, "hosts": 7}', "hosts is 7; expected a list"),
+        ('{"format": 1, "hosts": 7}', r"Expected `array`, got `int` - at `\$\.hosts`"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_damage(tmp_path: Path, text: str, expected: str) -> None:
@@ -207,10 +207,10 @@ def added(document: Any) -> Any:
     ("name", "text", "expected"),
     [
         ("plan.json", "{", "damaged"),
-        ("plan.json", '{"proof": {"fabric": 1}}', "plan.json.proof.fabric is 1; expected a string"),
-        ("run.json", "{}", "run.json has no ending"),
-        ("run.json", '{"ending": {"status": "x"}}', "ending.status is 'x'; expected a whole number"),
-        ("run.json", '{"ending": {"planned_sizes": [[1]]}}', "expected a whole number"),
+        ("plan.json", '{"proof": {"fabric": 1}}', "Expected `str`, got `int` - at `$.proof.fabric`"),
+        ("run.json", "{}", "missing required field `ending`"),
+        ("run.json", '{"ending": {"status": "x"}}', "Expected `int | null`, got `str` - at `$.ending.status`"),
+        ("run.json", '{"ending": {"planned_sizes": [[1]]}}', "got `array` - at `$.ending.planned_sizes[0]`"),
     ],
 )
 def test_an_execution_whose_documents_are_damaged_is_no_result(

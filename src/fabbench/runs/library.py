@@ -1,0 +1,148 @@
+"""What `import fabbench` offers besides the use cases: a request from plain values, and a comparison for notebooks."""
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fabbench.analysis import compare as comparing
+from fabbench.analysis.aggregate import Column
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Target
+from fabbench.model.options import Option, declared, read_option
+from fabbench.plan import STORE
+from fabbench.plan.request import RunRequest
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE
+from fabbench.runs.load_columns import load
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ShownComparison(comparing.Comparison):
+    """Columns side by side, as a notebook shows them."""
+
+    __slots__ = ()
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy pandas data frame, in base units: the columns of ``fabbench compare --format csv``."""
+        import pandas as pd
+
+        from fabbench.report.comparison_tables import HEADER, comparison_rows
+
+        return pd.DataFrame(comparison_rows(self), columns=list(HEADER))
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        from fabbench.report.comparison_tables import tables_of_comparison
+
+        shown = []
+        for table in tables_of_comparison(self):
+            grid = pd.DataFrame([*table.rows], columns=[*table.header]).to_html(index=False)
+            notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in table.notes)
+            shown.append(f"<p><b>{escape(table.title)}</b></p>\n{grid}\n{notes}")
+        return "\n".join(shown)
+
+
+def compare(
+    *inputs: str | Path | Column | Sequence[Column],
+    labels: Sequence[str] = (),
+    fabrics: Sequence[str] = (),
+    store: Path | None = None,
+    **how: Any,
+) -> ShownComparison:
+    """Compare logs, runs or columns of `load` side by side; the last one is the baseline.
+
+    `labels`, `fabrics` and `store` are those of `load`; `metric`, `placement` and `allow` choose what is
+    compared. Raise FabbenchError.
+    """
+    names = [each for each in inputs if isinstance(each, str | Path)]
+    if names and len(names) < len(inputs):
+        raise RequestError("Columns and names are mixed.", hint="Expected names of logs and runs, or columns of load.")
+    if names:
+        columns = load(*names, labels=labels, fabrics=fabrics, store=store_here(store))
+    else:
+        listed = [[each] if isinstance(each, Column) else each for each in inputs if not isinstance(each, str | Path)]
+        columns = [column for each in listed for column in each]
+    made = comparing.compare(columns, **how)
+    return ShownComparison(**{each.name: getattr(made, each.name) for each in fields(made)})
+
+
+def store_here(store: Path | None) -> Path:
+    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
+    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
+
+
+# ---------------------------------------------------------------- a request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """The fields of a request that are given as values."""
+
+    fabrics: tuple[str, ...] = ()
+    repeats: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    strict: bool = False
+    baseline: str | None = None
+    metric: str | None = None
+    keep_going: bool = False
+    name: str = ""
+
+
+def request(benchmark: str, *, on: str = "local", store: Path | None = None, **options: Any) -> RunRequest:
+    """Return what to run: a benchmark, on a target of ``fabbench.yaml`` or a launcher.
+
+    `options` are those of ``fabbench run BENCHMARK``, with ``_`` for ``-``: texts, numbers, or lists of them,
+    such as ``sizes=(64, "4K")``. Raise RequestError, with what is expected, for one that is unknown or invalid.
+    """
+    from fabbench.benchmarks import runnable
+    from fabbench.config import find_config
+    from fabbench.config import load as load_config
+    from fabbench.config.choose_target import resolve
+    from fabbench.launchers import options_of_launchers
+
+    work = runnable(benchmark).work_type()
+    assert work is not None  # noqa: S101 - it is runnable
+    launchers, file = options_of_launchers(), find_config(Path.cwd(), os.environ)
+    config = load_config(file, launchers=launchers) if file else None
+    target, why = resolve(on, os.environ, config, launchers=launchers, given=lambda kind: kind())
+    plain = {each.name for each in fields(_Given)}
+    kinds = {work: declared(work), type(target.options): declared(type(target.options)), Target: declared(Target)}
+    values: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
+    for name in options.keys() - plain:
+        kind = next((kind for kind, known in kinds.items() if name in known), None)
+        if kind is None:
+            known = sorted(plain.union(*kinds.values()))
+            near = "".join(f"Did you mean {each}? " for each in difflib.get_close_matches(name, known, n=1))
+            hint = f"{near}Expected one of {', '.join(known)}."
+            raise RequestError(f"{benchmark} on {on} has no option {name}.", hint=hint)
+        values[kind][name] = read_option(kinds[kind][name], _texts(options[name], kinds[kind][name]))
+    try:
+        given = msgspec.convert({name: value for name, value in options.items() if name in plain}, _Given)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{error}.", hint="Several fabrics or gates are a tuple, and env is a mapping.") from error
+    return RunRequest(
+        benchmark=benchmark,
+        work=work(**values[work]),
+        target=replace(target, **values[Target], options=replace(target.options, **values[type(target.options)])),
+        target_reason=why,
+        store=store_here(store),
+        **{name: getattr(given, name) for name in plain},
+    )
+
+
+def _texts(value: Any, option: Option) -> Any:
+    """Return a value as the option's type reads it: as texts."""
+    if isinstance(value, Mapping):
+        return [f"{name}={text}" for name, text in value.items()]
+    if option.many:
+        return [str(each) for each in ([value] if isinstance(value, str) or not isinstance(value, Iterable) else value)]
+    return value if isinstance(value, bool) else str(value)

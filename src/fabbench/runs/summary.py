@@ -1,0 +1,327 @@
+"""``summary.json``: what lists, histories and baselines of thousands of runs read of each one, instead of its logs.
+
+A run writes it when it ends. One that is missing, such as a killed run's, or of another format is made from the
+run's documents and logs, and kept as soon as the run is no longer in progress. It can be removed at any time.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from fabbench.model.errors import MachineError
+from fabbench.model.log import METRICS, Log, Metric, Outcome
+from fabbench.model.units import format_size, scale
+from fabbench.runs.document import DAMAGE, write
+from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
+
+if TYPE_CHECKING:
+    from fabbench.runs.store import StoredRun
+
+_FORMAT = 1
+"""To raise if older summaries lack something, or if logs are read differently now."""
+
+Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
+"""Called with the number of summaries to make; yields the function to call after each."""
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class SetupConfiguration(msgspec.Struct, frozen=True):
+    """One configuration of a run."""
+
+    label: str
+    fabric: str
+    variant: str = ""
+    """Its variant as text; empty if it has none."""
+    versions: Pairs = ()
+    """Libraries and their versions, as the logs state them."""
+
+
+class RunSetup(msgspec.Struct, frozen=True):
+    """What was measured, where, and with what. Most runs of a store share it with others."""
+
+    benchmark: str
+    target: str = ""
+    fabbench: str = ""
+    """The version of fabbench that measured."""
+    image: str = ""
+    hosts: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    configurations: tuple[SetupConfiguration, ...] = ()
+    options: str = "{}"
+    """The benchmark's own options, as JSON with sorted keys."""
+    env: Pairs = ()
+
+
+class Measured(msgspec.Struct, frozen=True, gc=False):
+    """The values of one metric of a configuration of a run: for each size the median of its repeats."""
+
+    configuration: str
+    metric: str
+    key: Pairs
+    """What distinguishes it within the configuration: case, ranks, dtype, … and their values."""
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def value(self, metric: Metric, sizes: range | None = None) -> float | None:
+        """Return the best value of some sizes, or of all; None if there is none."""
+        pairs = zip(self.sizes, self.values, strict=False)
+        known = self.values if sizes is None else [value for size, value in pairs if size in sizes]
+        return (min if metric.lower_is_better else max)(known, default=None)
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, without its figures."""
+
+    format: int = _FORMAT
+    id: str
+    name: str = ""
+    created: str
+    setup: RunSetup
+    sizes: str = ""
+    peak: str = ""
+    gate: str = ""
+    """`passed` or `failed`; empty if there were none, or the run did not end."""
+    outcomes: Mapping[str, int] = {}
+    """Outcome → number of executions."""
+    damaged: tuple[str, ...] = ()
+    """Sentences: what cannot be read, and why."""
+    path: str = ""
+    """Its directory, relative to the store; not stored."""
+    is_brief: bool = False
+    """Whether only the run's request was read."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the store that contains the run, such as a machine's; empty for the store itself."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every execution is ok, nothing is damaged, and no gate failed."""
+        return set(self.outcomes) == {"ok"} and not self.damaged and self.gate != "failed"
+
+
+class FullSummary(Summary, frozen=True, kw_only=True):
+    """One run, with its figures."""
+
+    measured: tuple[Measured, ...] = ()
+
+
+_brief, _full = msgspec.json.Decoder(Summary), msgspec.json.Decoder(FullSummary)
+
+
+def summaries(
+    store: Path,
+    reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
+    *,
+    figures: bool = False,
+    seconds: float | None = None,
+) -> Iterator[Summary]:
+    """Yield the summary of each run of a store, newest first; as `FullSummary` if `figures` are needed.
+
+    Missing ones are made, on all cores. After so many `seconds` of that, the rest `is_brief`.
+    """
+    paths = run_folders(store)
+    found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
+    missing = [store / path for path, summary in found.items() if summary is None]
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    with ExitStack() as stack:
+        made = _made(missing if end > time.monotonic() else [], stack)
+        read = stack.enter_context(reading(len(missing))) if missing else None
+        for path, known in found.items():
+            summary = known
+            if summary is None and time.monotonic() < end and read is not None:
+                summary = next(made)
+                read()
+            elif summary is None:
+                summary = _brief_summary(store / path)
+            if summary is not None:
+                msgspec.structs.force_setattr(summary, "path", path)
+                yield summary
+
+
+def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
+    """Return a summary that can be used."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+        found = decoder.decode(text)
+    except (OSError, *DAMAGE):
+        return None
+    return found if found.format == _FORMAT else None
+
+
+_FEW = 16
+"""Up to this many are made in less time than processes take to start."""
+
+
+def _made(paths: Sequence[Path], stack: ExitStack) -> Iterator[Summary | None]:
+    """Make summaries, by processes that end with the stack if there are many."""
+    cores = os.cpu_count() or 1
+    if cores < 2 or len(paths) <= _FEW:
+        return map(_make_summary, paths)
+
+    from fabbench.benchmarks import benchmarks
+    from fabbench.runs.parse_on_cores import processes
+
+    benchmarks()  # loaded before this process is forked
+    return stack.enter_context(processes(cores)).map(_make_summary, paths)
+
+
+# ---------------------------------------------------------------- made
+
+
+def _brief_summary(path: Path) -> Summary | None:
+    """Return what the request of a run says; None for a directory that is not a run."""
+    from fabbench.runs.store import StoredRun
+
+    if not (path / REQUEST).is_file():
+        return None
+    run = StoredRun(path)
+    return Summary(id=run.id, name=run.name, created=run.created, setup=_setup(run, {}), is_brief=True)
+
+
+def _make_summary(path: Path) -> FullSummary | None:
+    """Read a run, and keep its summary if it is not in progress; None for a directory that is not a run."""
+    from fabbench.runs.store import StoredRun, in_progress
+
+    if not (path / REQUEST).is_file():
+        return None
+    run = StoredRun(path)
+    try:
+        ended, summary = not in_progress(path), summary_of(run)
+    except OSError as error:
+        reason = f"{path.name} cannot be read: {error.strerror or error}."
+        return FullSummary(id=run.id, created=run.created, setup=RunSetup(run.benchmark), damaged=(reason,))
+    if ended:
+        _keep(path, summary)
+    return summary
+
+
+def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> None:
+    """Write the summary of a run that has ended; `logs`: those of each configuration, if they are known."""
+    from fabbench.runs.store import StoredRun
+
+    _keep(path, summary_of(StoredRun(path), logs))
+
+
+def _keep(path: Path, summary: FullSummary) -> None:
+    # Whoever may not write the store reads the run each time.
+    with suppress(OSError):
+        write(path / SUMMARY, summary, indent=None, durable=False)
+
+
+def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
+    """Return the summary of a run as it is now. Any problem with it becomes its damage."""
+    from fabbench.runs.sweep_store import is_sweep, stored_sweep
+
+    damage = run.damage if logs is None else ()
+    known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
+    outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
+    if is_sweep(run.path):
+        try:
+            sweep = stored_sweep(run.path)
+            outcomes.update(each.outcome for each in sweep.tests)
+            damage = (*damage, *sweep.damage)
+        except MachineError as error:
+            damage = (*damage, str(error))
+    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule()]
+    measured = () if damage else tuple(_measured(run, known))
+    first = next((each.label for each in run.configurations), "")
+    return FullSummary(
+        id=run.id,
+        name=run.name,
+        created=run.created,
+        setup=_setup(run, known),
+        sizes=_span(known.get(first, ())),
+        peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
+        gate=run.gates,
+        outcomes={**outcomes, **({"not begun": begun.count(False)} if False in begun else {})},
+        damaged=damage,
+        measured=measured,
+    )
+
+
+def _span(logs: Iterable[Log]) -> str:
+    """Return the sizes of logs: ``8 B - 2 GB``."""
+    sizes = sorted({point.size for log in logs for point in log.points if point.size})
+    return " - ".join(dict.fromkeys(map(format_size, (*sizes[:1], *sizes[-1:]))))
+
+
+def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
+    """Return the best value of a configuration's usual metric: ``77.35 GB/s``."""
+    from fabbench.benchmarks import benchmark_named
+
+    if not measured:
+        return ""
+    usual = benchmark_named(benchmark).metrics_of(dict(measured[0].key).get("case", ""))
+    metric = METRICS[min((each.metric for each in measured), key=[*usual, *METRICS].index)]
+    values = [value for each in measured if each.metric == metric.name and (value := each.value(metric)) is not None]
+    best = (min if metric.lower_is_better else max)(values)
+    return scale(metric.unit, best).quantity(best)
+
+
+def _setup(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> RunSetup:
+    return RunSetup(
+        benchmark=run.benchmark,
+        target=run.target,
+        fabbench=run.document.fabbench,
+        image=run.image,
+        hosts=run.hosts,
+        instance_types=tuple(sorted({host.instance_type for host in run.document.hosts} - {""})),
+        configurations=tuple(
+            SetupConfiguration(
+                label=each.label,
+                fabric=each.fabric,
+                variant=str(run.variant(each) or ""),
+                versions=tuple(_versions(known.get(each.label, ())).items()),
+            )
+            for each in run.configurations
+        ),
+        options=json.dumps(run.options, sort_keys=True, default=str),
+        env=tuple(run.request.env.items()),
+    )
+
+
+def _versions(logs: Iterable[Log]) -> dict[str, str]:
+    """Return the versions that a configuration's logs state; several of one library separated by a slash."""
+    from fabbench.benchmarks import benchmark_named
+
+    versions: dict[str, dict[str, None]] = {}
+    for log in logs:
+        for name in benchmark_named(log.benchmark).versions:
+            if name in log.facts:
+                versions.setdefault(name, {})[str(log.facts[name])] = None
+    return {name: "/".join(values) for name, values in versions.items()}
+
+
+def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
+    """Yield the benchmark's main figures of each size, from executions that are ok."""
+    from fabbench.analysis.aggregate import FIELDS, Column, column_rows
+    from fabbench.analysis.statistics import median
+
+    for configuration in run.configurations:
+        logs = tuple(log for log in known.get(configuration.label, ()) if log.outcome is Outcome.OK)
+        column = Column(label=configuration.label, logs=logs, source="")
+        for fields, rows in column_rows(column, placement="out-of-place").rows.items():
+            key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=False) if value)
+            pooled: dict[str, dict[int, list[float]]] = {}
+            for point in (row.point for row in rows):
+                for name, value in zip(point.metrics, point.values, strict=True):
+                    if name != "wrong" and isfinite(value):
+                        pooled.setdefault(name, {}).setdefault(point.size, []).append(value)
+            for name, figures in pooled.items():
+                sizes = tuple(sorted(figures))
+                values = tuple(median(figures[size]) for size in sizes)
+                yield Measured(configuration.label, name, key, sizes, values)
