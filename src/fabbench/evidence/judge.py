@@ -76,12 +76,19 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         what = "show the network" if known else "do not show the network"
         whose, result = ("MPI's or UCX's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
         debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
-        yield Outcome.OBSERVED, f"This is a report of {report}." if (report := record.facts.get("report")) else debug
+        report = "NIC counters" if _is_of_counters(record) else record.facts.get("report")
+        yield Outcome.OBSERVED, f"This is a report of {report}." if report else debug
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    return ending is None and (record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts)
+    others = record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts or _is_of_counters(record)
+    return ending is None and others
+
+
+def _is_of_counters(record: Record) -> bool:
+    """Return whether a log is nothing but counters of NICs that were pasted."""
+    return record.benchmark is None and [each.code for each in record.findings] == ["counted-errors"]
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:
