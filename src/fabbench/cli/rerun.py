@@ -1,6 +1,7 @@
 """``fabbench rerun``: the command line of a past run, again."""
 
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -28,8 +29,6 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
 
     Example: fabbench rerun last --dry-run
     """
-    from fabbench.cli.run import command as run_command
-    from fabbench.cli.sweep import command as sweep_command
     from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):
@@ -42,6 +41,9 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
         )
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
     terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
-    again = sweep_command if stored.command[1] == "sweep" else run_command
-    with again.make_context(stored.command[1], words, parent=ctx.parent) as inner:
-        again.invoke(inner)
+    root = cast("click.Group", ctx.find_root().command)
+    name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
+    again = root.get_command(ctx.find_root(), name)
+    if again is not None:
+        with again.make_context(name, words, parent=ctx.parent) as inner:
+            again.invoke(inner)
