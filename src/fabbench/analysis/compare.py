@@ -38,16 +38,7 @@ from fabbench.model.units import Scale
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
-__all__ = [
-    "PLACEMENTS",
-    "Column",
-    "ColumnSummary",
-    "Comparison",
-    "ComparisonRow",
-    "ComparisonSection",
-    "Figure",
-    "compare",
-]
+__all__ = ["Column", "Comparison", "Figure", "compare"]
 
 PLACEMENTS = ("out-of-place", "in-place")
 
@@ -60,7 +51,6 @@ class ColumnSummary:
     source: str
     label_given: bool
     outcome: Outcome
-    """The worst of its logs'."""
     reasons: tuple[str, ...]
     """Why its logs are not all ok: one sentence for each that is not."""
     executions: int
@@ -175,22 +165,17 @@ def compare(
     require_metric(metric, readings, placement)
     untrusted = [log for column in columns for log in column.logs if is_hidden(log, unusable | partial)]
     level = _level(columns)
+    counting = [
+        rows if all(log.outcome in UNUSABLE for log in rows.hidden) else column_rows(column, placement=placement)
+        for column, rows in zip(columns, readings, strict=True)
+    ]
+    pairs = tuple(zip(columns, readings, strict=True))
     return Comparison(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,
-        sections=sections_of(
-            tuple(zip(columns, readings, strict=True)), metric, allowed, unusable, partial, level=level
-        ),
+        sections=sections_of(pairs, metric, allowed, unusable, partial, level=level),
         status=worst(*(log.status if only_ok else Exit.UNTRUSTED for log in untrusted)),
-        inputs=tuple(
-            (
-                column,
-                rows
-                if all(log.outcome in UNUSABLE for log in rows.hidden)
-                else column_rows(column, placement=placement),
-            )
-            for column, rows in zip(columns, readings, strict=True)
-        ),
+        inputs=tuple(zip(columns, counting, strict=True)),
         allowed=allowed,
         level=level,
     )
@@ -225,13 +210,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
     scales = metric_scales(groups, coarse=coarse)
     sections = [
-        _section(
-            group,
-            scales[group.metric.name],
-            [_logs_of(column.logs, group.key) for column, _ in inputs],
-            unusable,
-            partial,
-        )
+        _section(group, scales[group.metric.name], [column.logs for column, _ in inputs], unusable, partial)
         for group in groups
     ]
     return tuple(_tested(section, sections, level) for section in sections)
@@ -257,38 +236,34 @@ def _check_request(
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     """Raise RequestError if fields that must match differ. Unknown against known is no difference."""
-    differences = []
-    for name in MUST_MATCH:
-        known = [(column.label, column.fields[name]) for column in columns if column.fields[name]]
-        if name not in allowed and len({frozenset(values) for _, values in known}) > 1:
-            differences.append((name, known))
-    if not differences:
+    known = {name: [(each.label, each.fields[name]) for each in columns if each.fields[name]] for name in MUST_MATCH}
+    differing = [
+        name for name in MUST_MATCH if name not in allowed and len({frozenset(values) for _, values in known[name]}) > 1
+    ]
+    if not differing:
         return
 
     def listed(values: Sequence[str]) -> str:
         return f"{', '.join(values[:4])} and {len(values) - 4} more" if len(values) > 5 else " and ".join(values)
 
-    details = "; ".join(
-        f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
-        for name, known in differences
-    )
-    flags = " ".join(f"--allow {name}" for name, _ in differences)
+    details = (", ".join(f"{listed(values)} in {label}" for label, values in known[name]) for name in differing)
+    what = "; ".join(f"{name} is {values}" for name, values in zip(differing, details, strict=True))
+    flags = " ".join(f"--allow {name}" for name in differing)
     raise RequestError(
-        f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
+        f"These cannot be compared: {what}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
     )
 
 
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
-    facts: dict[str, dict[str | int, None]] = {}
-    for log in column.logs:
-        for name, value in log.facts.items():
-            facts.setdefault(name, {})[value] = None
+    facts: dict[str, dict[str | int, None]] = {}  # each value once, in order
+    for name, value in (item for log in column.logs for item in log.facts.items()):
+        facts.setdefault(name, {})[value] = None
     bad = [log for log in column.logs if log.outcome is not Outcome.OK]
     return ColumnSummary(
         label=column.label,
         source=column.source,
         label_given=column.label_given,
-        outcome=_worst(column.logs),
+        outcome=worst_of(column.logs),
         reasons=tuple(dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
@@ -302,20 +277,9 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
     )
 
 
-def _worst(logs: Sequence[Log]) -> Outcome:
-    order = list(Outcome)
-    return min((log.outcome for log in logs), key=order.index, default=Outcome.OK)
-
-
-def _logs_of(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
-    """Return the logs that belong to a section; an unknown benchmark or case belongs to every section."""
-    required = dict(key)
-    return [
-        log
-        for log in logs
-        if log.benchmark in {None, required.get("benchmark", log.benchmark)}
-        and log.case in {None, required.get("case", log.case)}
-    ]
+def worst_of(logs: Sequence[Log], default: Outcome = Outcome.OK) -> Outcome:
+    """Return the worst outcome of several logs."""
+    return min((log.outcome for log in logs), key=list(Outcome).index, default=default)
 
 
 def _section(
@@ -325,26 +289,38 @@ def _section(
     unusable: Collection[Outcome],
     partial: Collection[Outcome],
 ) -> ComparisonSection:
-    outcomes = tuple(_worst(column_logs) for column_logs in logs)
+    required = dict(group.key)
+    # An unknown benchmark or case belongs to every section.
+    logs = [
+        [
+            log
+            for log in column_logs
+            if log.benchmark in {None, required.get("benchmark", log.benchmark)}
+            and log.case in {None, required.get("case", log.case)}
+        ]
+        for column_logs in logs
+    ]
+    outcomes = tuple(map(worst_of, logs))
     shown = tuple(
         outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
         for outcome, column_logs in zip(outcomes, logs, strict=True)
     )
     cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
+    cells, times = (
+        [figures if visible else {} for figures, visible in zip(columns, shown, strict=True)]
+        for columns in (group.cells, group.times)
+    )
     rows = []
-    for size in sorted({size for column in group.cells for size in column}):
-        cells = tuple(column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True))
-        ratios = (
-            *(
-                None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, scale)
-                for cell, part in zip(cells[:-1], cut, strict=False)
-            ),
-            None,
+    for size in sorted(set().union(*group.cells)):
+        figures = tuple(column.get(size) for column in cells)
+        ratios = tuple(
+            None if part or cut[-1] else _ratio(figure, figures[-1], group.metric, scale)
+            for figure, part in zip(figures[:-1], cut, strict=False)
         )
-        times = tuple(column.get(size) if visible else None for column, visible in zip(group.times, shown, strict=True))
-        rows.append(ComparisonRow(size=size, figures=cells, ratios=ratios, times=times))
+        took = tuple(column.get(size) for column in times)
+        rows.append(ComparisonRow(size=size, figures=figures, ratios=(*ratios, None), times=took))
     return ComparisonSection(
-        key=dict(group.key),
+        key=required,
         metric=group.metric,
         scale=scale,
         outcomes=outcomes,
@@ -372,9 +348,8 @@ def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], l
     column_level = level / max(len(columns) * rails, 1)
     tests = []
     for column in columns:
-        rows = (row for row in section.rows if row.ratios[column])
-        pairs = {row.size: pair for row in rows if (pair := pair_of(section, row, column))}
-        tests.append(compare_sizes(pairs, column_level))
+        pairs = {row.size: pair_of(section, row, column) for row in section.rows if row.ratios[column]}
+        tests.append(compare_sizes({size: pair for size, pair in pairs.items() if pair}, column_level))
     tested = (replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows)
     return replace(section, rows=tuple(tested), level=column_level)
 
@@ -392,10 +367,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     if least <= 0:
         return None
     sign = -1 if section.metric.lower_is_better else 1
-    sides = [
-        {execution: sign * math.log(max(value, half)) for execution, value in figure.executions}
-        for figure in (new, base)
-    ]
+    sides = [{run: sign * math.log(max(value, half)) for run, value in figure.executions} for figure in (new, base)]
     kinds = section.noise[column] | section.noise[-1]
     return TwoSamples(
         new=sides[0],

@@ -7,10 +7,10 @@ exclude.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
-from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import NVLINK, Published, Role, published
@@ -72,7 +72,7 @@ class Expectation:
     def sentence(self) -> str:
         """Return the assessment in one line, without the name of the configuration."""
         write = self.scale.quantity
-        words = _WORDS[self.assessment]
+        words = "above the ceiling" if self.assessment is Assessment.ABOVE else self.assessment.replace("-", " ")
         if self.assessment is Assessment.UNKNOWN:
             words += " to judge by" if self.figures else f" for {self.setting.words}"
         text = f"{words}: {write(self.value)} at {format_size(self.size)}"
@@ -85,21 +85,13 @@ class Expectation:
         return f"{text} {self.remark}".rstrip()
 
     def _published(self) -> str:
-        low, high = self.range or (0.0, 0.0)
-        figures = self.scale.quantity(high)
-        if low < high:
-            figures = f"{self.scale.text(low)} to {figures}"
+        ends = dict.fromkeys(self.range or ())
+        figures = self.scale.quantity(max(ends))
+        if len(ends) > 1:
+            figures = f"{self.scale.text(min(ends))} to {figures}"
         sizes = {figure.size for figure in self.figures}
         at = "".join(f" at {format_size(size)}" for size in sizes if size and sizes != {self.size})
         return f"Published for {self.setting.words}: {figures}{at}."
-
-
-_WORDS: Mapping[Assessment, str] = {
-    Assessment.NORMAL: "normal",
-    Assessment.LOW: "low",
-    Assessment.ABOVE: "above the ceiling",
-    Assessment.UNKNOWN: "no published figure",
-}
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
@@ -114,23 +106,17 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float | None:
-    """Return the ceiling of a column's figures, with the signature that gates need; None: unknown."""
-    del size
-    setting = setting_of(column, section)
-    return setting.ceiling(section.metric) if setting else None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _MeasuredColumn:
     column: str
     section: ComparisonSection
     setting: Setting
     figures: Mapping[int, float]
-    ceiling: float | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ceiling", self.setting.ceiling(self.section.metric))
+    @cached_property
+    def ceiling(self) -> float | None:
+        """The ceiling of the figures; None: unknown."""
+        return self.setting.ceiling(self.section.metric)
 
     @property
     def best(self) -> int:
@@ -142,19 +128,19 @@ class _MeasuredColumn:
         self, size: int, assessment: Assessment, figures: Sequence[Published] = (), remark: str = ""
     ) -> Expectation:
         """Return an assessment at one size."""
-        low = assessment is Assessment.LOW
+        metric, value, low = self.section.metric, self.figures[size], assessment is Assessment.LOW
         return Expectation(
             column=self.column,
             key=self.section.key,
             setting=self.setting,
-            metric=self.section.metric,
+            metric=metric,
             scale=self.section.scale,
             size=size,
-            value=self.figures[size],
+            value=value,
             assessment=assessment,
             ceiling=self.ceiling,
             figures=figures,
-            causes=likely_causes(self.setting, self.section.metric, self.figures[size]) if low else (),
+            causes=likely_causes(self.setting, metric, value) if low else (),
             remark=remark,
         )
 
@@ -167,37 +153,30 @@ def _judge(measured: _MeasuredColumn) -> Expectation:
             remark = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
         return measured.assess(measured.best, Assessment.ABOVE, remark=remark)
     known = [figure for figure in published() if measured.setting.fits(figure, measured.section.metric)]
-    judge = _time if measured.section.metric.lower_is_better else _rate
-    return judge(measured, known)
+    deciding = [figure for figure in known if figure.role in {Role.REFERENCE, Role.CONFLICT}]
+    if measured.section.metric.lower_is_better:
+        return _time(measured, deciding)
+    return _rate(measured, deciding) if deciding else _unpublished(measured, known)
 
 
 def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
-    by_size: dict[int, list[Published]] = {}
-    for figure in filter(_decides, known):
-        if figure.size in measured.figures:
-            by_size.setdefault(figure.size or 0, []).append(figure)
-    if not by_size:
+    size = min((figure.size for figure in known if figure.size in measured.figures), default=None)
+    if size is None:
         return measured.assess(measured.best, Assessment.UNKNOWN)
-    size = min(by_size)
-    slow = measured.figures[size] > max(figure.value for figure in by_size[size]) / TOLERANCE
-    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, by_size[size])
-
-
-def _decides(figure: Published) -> bool:
-    return figure.role in {Role.REFERENCE, Role.CONFLICT}
+    figures = [figure for figure in known if figure.size == size]
+    slow = measured.figures[size] > max(figure.value for figure in figures) / TOLERANCE
+    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, figures)
 
 
 def _rate(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
     least = _LARGE.get(measured.section.metric.name, 1 << 20)
-    sizes = {figure.size or least for figure in known if _decides(figure)}
-    if not sizes:
-        return _unpublished(measured, known)
+    sizes = {figure.size or least for figure in known}
     reached = [size for size in sizes if size <= max(measured.figures)]
     near = [size for size in sizes if size <= max(measured.figures) * NEAR]
     chosen = max(reached, default=min(near, default=min(sizes)))
-    figures = [figure for figure in known if _decides(figure) and (figure.size or least) == chosen]
+    figures = [figure for figure in known if (figure.size or least) == chosen]
     above = [size for size in measured.figures if size >= chosen]
     stated = any(figure.size for figure in figures)
     at = min(above) if above and stated else measured.best
@@ -245,6 +224,11 @@ _OF_SOCKETS = (
     "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)",
     "another interface (NCCL_SOCKET_IFNAME)",
 )
+_OF_TIME = (
+    "the nodes are not in one placement group or zone",
+    "the figure includes connection set-up: measure with warm-up",
+    "CPU clocks, or other load",
+)
 _SHOWN = {
     "nic-idle": "NICs of the fabric were idle",
     "nic-wrong-network": "other NICs carried the data",
@@ -261,54 +245,39 @@ _SHOWN = {
 def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
     """Return up to three causes: those that the log shows, then those that it does not exclude."""
     shown = [words for code, words in _SHOWN.items() if code in setting.findings]
+    others = _OF_SOCKETS if setting.fabric == "tcp" else tuple(_of_rate(setting, value))
     if metric.lower_is_better:
-        others = _of_time(setting)
-    elif setting.fabric == "tcp":
-        others = iter(_OF_SOCKETS)
-    else:
-        others = _of_rate(setting, value)
+        unstated = ("the data went over TCP: the log does not show the provider",)
+        others = (*(() if setting.is_stated else unstated), *_OF_TIME)
     return tuple(dict.fromkeys([*shown, *others]))[:3]
 
 
-def _of_time(setting: Setting) -> Iterator[str]:
-    if not setting.is_stated:
-        yield "the data went over TCP: the log does not show the provider"
-    yield "the nodes are not in one placement group or zone"
-    yield "the figure includes connection set-up: measure with warm-up"
-    yield "CPU clocks, or other load"
-
-
 def _of_rate(setting: Setting, value: float) -> Iterator[str]:
-    if not setting.is_stated:
-        yield f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)"
     gdr, protocol, nics = (setting.facts.get(name) for name in ("gdr", "protocol", "nics"))
-    usual = min(setting.system.nics, default=0)
-    if isinstance(nics, int) and usual > nics:
-        yield f"{nics} of {usual} NICs were used"
-    elif usual > 1 and not isinstance(nics, int):
-        yield f"fewer than {usual} NICs"
-    if gdr in {"no", "partly"}:
-        yield f"GPUDirect RDMA was {'not used' if gdr == 'no' else 'used on some channels only'}"
-    elif gdr is None and setting.system.gpus:
-        yield "no GPUDirect RDMA"
-    if protocol == "SENDRECV" and not setting.system.name.startswith(("p4", "p3", "g5")):
-        yield "the plugin used SENDRECV, not RDMA"
-    if setting.collective:
-        yield "an algorithm or protocol that NCCL_ALGO, NCCL_PROTO or a tuner chose"
-        yield "an older NCCL or network plugin"
-    yield "one slow node or GPU (measure pairs of nodes)"
-    yield "clocks of GPUs or CPUs"
+    usual, used = min(setting.system.nics, default=0), nics if isinstance(nics, int) else None
+    sendrecv = protocol == "SENDRECV" and not setting.system.name.startswith(("p4", "p3", "g5"))
+    causes = {
+        f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)": not setting.is_stated,
+        f"{nics} of {usual} NICs were used": used is not None and usual > used,
+        f"fewer than {usual} NICs": usual > 1 and used is None,
+        "GPUDirect RDMA was not used": gdr == "no",
+        "GPUDirect RDMA was used on some channels only": gdr == "partly",
+        "no GPUDirect RDMA": gdr is None and setting.system.gpus,
+        "the plugin used SENDRECV, not RDMA": sendrecv,
+        "an algorithm or protocol that NCCL_ALGO, NCCL_PROTO or a tuner chose": setting.collective,
+        "an older NCCL or network plugin": setting.collective,
+        "one slow node or GPU (measure pairs of nodes)": True,
+        "clocks of GPUs or CPUs": True,
+    }
+    return (words for words, applies in causes.items() if applies)
 
 
 def _over_tcp(setting: Setting, value: float) -> str:
     """Return ``TCP``, with the published rates of TCP where the value is close to them."""
-    rates = [
-        figure.value
-        for figure in published()
-        if (figure.system, figure.nodes, figure.fabric) == (setting.system.name, setting.nodes, "tcp")
-        and figure.case == setting.case
-    ]
+    published_for = (setting.system.name, setting.nodes, "tcp", setting.case)
+    rates = [each.value for each in published() if (each.system, each.nodes, each.fabric, each.case) == published_for]
     if rates and value <= max(rates) * 1.25:
-        low, high = (format(each / 1e9, "g") for each in (min(rates), max(rates)))
-        return f"TCP, which gave {low} to {high} GB/s" if low != high else f"TCP, which gave {high} GB/s"
+        return (
+            f"TCP, which gave {' to '.join(dict.fromkeys(f'{end / 1e9:g}' for end in (min(rates), max(rates))))} GB/s"
+        )
     return "TCP"
