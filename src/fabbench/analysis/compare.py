@@ -6,9 +6,9 @@ a metric that suits it.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fabbench.analysis.aggregate import (
     FIELDS,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
 __all__ = ["Column", "Comparison", "Figure", "compare"]
+
+Values = TypeVar("Values", bound=tuple[object, ...])
 
 PLACEMENTS = ("out-of-place", "in-place")
 
@@ -134,6 +136,11 @@ class Comparison:
     def base(self) -> ColumnSummary:
         """The column with which the others are compared."""
         return self.columns[-1]
+
+    def common(self, name: str) -> str:
+        """Return the value of a field that every column has; empty where they differ, or none states it."""
+        values = {value for column in self.columns for value in column.fields[name]}
+        return values.pop() if len(values) == 1 else ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -236,22 +243,28 @@ def _check_request(
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     """Raise RequestError if fields that must match differ. Unknown against known is no difference."""
-    known = {name: [(each.label, each.fields[name]) for each in columns if each.fields[name]] for name in MUST_MATCH}
-    differing = [
-        name for name in MUST_MATCH if name not in allowed and len({frozenset(values) for _, values in known[name]}) > 1
-    ]
-    if not differing:
+    stated = {name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH}
+    refused = {name: known for name, known in stated.items() if known and name not in allowed}
+    if not refused:
         return
 
     def listed(values: Sequence[str]) -> str:
         return f"{', '.join(values[:4])} and {len(values) - 4} more" if len(values) > 5 else " and ".join(values)
 
-    details = (", ".join(f"{listed(values)} in {label}" for label, values in known[name]) for name in differing)
-    what = "; ".join(f"{name} is {values}" for name, values in zip(differing, details, strict=True))
-    flags = " ".join(f"--allow {name}" for name in differing)
-    raise RequestError(
-        f"These cannot be compared: {what}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
+    details = "; ".join(
+        f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
+        for name, known in refused.items()
     )
+    flags = " ".join(f"--allow {name}" for name in refused)
+    raise RequestError(
+        f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
+    )
+
+
+def differing(stated: Iterable[tuple[str, Values]]) -> list[tuple[str, Values]]:
+    """Return what each column states, by its label, where they differ; unknown against known is no difference."""
+    known = [(label, values) for label, values in stated if values]
+    return known if len({frozenset(values) for _, values in known}) > 1 else []
 
 
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:

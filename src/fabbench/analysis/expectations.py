@@ -161,7 +161,7 @@ def _judge(measured: _MeasuredColumn) -> Expectation:
 
 def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
-    size = min((figure.size for figure in known if figure.size in measured.figures), default=None)
+    size = min((figure.size for figure in known if figure.size and figure.size in measured.figures), default=None)
     if size is None:
         return measured.assess(measured.best, Assessment.UNKNOWN)
     figures = [figure for figure in known if figure.size == size]

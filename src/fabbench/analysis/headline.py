@@ -113,15 +113,9 @@ def _times(ratio: float | None, test: RowTest | None, *, mark: bool) -> str:
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:
     """Return what was measured, and between how many: ``"all_reduce, 2 × 8 GPUs"``."""
     names = ("case", "benchmark", "ranks", "hosts", "gpus_per_host")
-    case, benchmark, ranks, hosts, gpus = (_same(comparison, section, name) for name in names)
+    case, benchmark, ranks, hosts, gpus = (section.key.get(name) or comparison.common(name) for name in names)
     what = case or benchmark or section.metric.name
     if hosts and gpus:
         many = "" if hosts == "1" else f"{hosts} × "
         return f"{what}, {many}{gpus} GPU{'' if many + gpus == '1' else 's'}"
     return f"{what}, {ranks} rank{'' if ranks == '1' else 's'}" if ranks else what
-
-
-def _same(comparison: Comparison, section: ComparisonSection, name: str) -> str:
-    """Return the value of a field that every column has here; empty where they differ, or none states it."""
-    values = {value for column in comparison.columns for value in column.fields[name]}
-    return section.key.get(name) or (values.pop() if len(values) == 1 else "")
