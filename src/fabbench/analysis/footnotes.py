@@ -17,10 +17,10 @@ from fabbench.model.units import format_size, format_sizes
 SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
-_COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
+_COUNTED = {"ranks": ("rank", "ranks"), "hosts": ("host", "hosts"), "gpus_per_host": ("GPU per host", "GPUs per host")}
 EVIDENCE = frozenset({"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"})
 """Facts about what carried the data: they differ on purpose."""
-_NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
+_NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None"}
 """Values that mean that the benchmark has no such property."""
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
@@ -133,26 +133,19 @@ def _transport(column: ColumnSummary) -> str:
 
 def _conditions(comparison: Comparison) -> str:
     """Return what is the same in every column that states it."""
-    parts = list(filter(None, dict.fromkeys(_same(comparison, name) for name in ("benchmark", "case"))))
-    for name, noun in _COUNTED.items():
-        if value := _same(comparison, name):
-            plural = noun.replace("GPU", "GPUs") if "GPU" in noun else f"{noun}s"
-            parts.append(f"{value} {noun if value == '1' else plural}")
-    others = [name for name in FIELDS if name not in {"benchmark", "case", *_COUNTED}]
-    parts += [f"{name} {value}" for name in others if (value := _same(comparison, name))]
-    if comparison.placement:
-        parts.append(comparison.placement)
+    same = {name: value for name in FIELDS if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}}
+    parts = list(dict.fromkeys(same[name] for name in ("benchmark", "case") if name in same))
+    for name, nouns in _COUNTED.items():
+        if name in same:
+            parts.append(f"{same[name]} {nouns[same[name] != '1']}")
+    others = (name for name in same if name not in {"benchmark", "case", *_COUNTED})
+    parts += [*(f"{name} {same[name]}" for name in others), *filter(None, [comparison.placement])]
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
         values = {value for column in comparison.columns for value in column.facts.get(name, ())}
         if name not in _QUIET and len(values) == 1 and all(name in column.facts for column in comparison.columns):
             parts.append(f"{name} {_cut(str(values.pop()))}")
     every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
-
-
-def _same(comparison: Comparison, name: str) -> str:
-    value = comparison.common(name)
-    return "" if value in _NO_CHOICE.get(name, ()) else value
 
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:

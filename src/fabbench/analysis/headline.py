@@ -12,8 +12,7 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 
-_MAX_QUOTED = 3
-"""Columns besides the base that are quoted."""
+_MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
 _CLEAR = (Difference.FASTER, Difference.SLOWER)
 _NO_DIFFERENCE = {

@@ -28,15 +28,11 @@ NEGLIGIBLE = 0.01
 """A difference that is shown to be smaller than this does not count, however certain."""
 MAX_REPEATS = 1000
 """Repeat counts above this are not named."""
-_MARGIN = 0.8
-"""The fraction of the level that is used: the rest is for noise that is not normal."""
-_SUM_SHARE = 0.8
-"""The fraction of that for the sum of all sizes."""
+_MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
+_SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 
-_ASSUMED_FREEDOM = 200
-"""The degrees of freedom of an assumed deviation: Student's t is then all but normal."""
-_EXACT = 1e-9
-"""Allowance for rounding errors in a logarithm."""
+_ASSUMED_FREEDOM = 200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
+_EXACT = 1e-9  # allowance for rounding errors in a logarithm
 
 Values: TypeAlias = Mapping[int, float]
 """Execution → the logarithm of its figure at one size, negative for times: larger is better."""
