@@ -21,30 +21,21 @@ if TYPE_CHECKING:
 
 MUST_MATCH = ("benchmark", "case", "ranks", "hosts", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Fields in which columns may not differ, unless that is allowed."""
-
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
-
 TRANSPORT = "transport"
 """What carried the data: columns are compared by it, and runs of one column that differ in it are no repeats."""
-
 FIELDS = (*MUST_MATCH, "root", "scope", "operation", "batch", RAIL)
 """All fields that distinguish rows of one size."""
-
 KEYS = (*FIELDS, TRANSPORT)
-
 UNKNOWN = "unknown"
 """The case of runs that do not state theirs: never the same as a known one."""
-
 UNUSABLE = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED, Outcome.UNPROVEN}
 """Outcomes whose numbers are never shown as a column's figures."""
-
 SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
-
 CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
-
 Key = tuple[str, ...]
 """One value for each of `KEYS`; empty: unknown."""
 
@@ -58,7 +49,6 @@ class Column:
     source: str
     label_given: bool = False
     variant: "Variant | None" = None
-    """The configuration's variant; None: it has none."""
     max_repeats: int | None = None
     """The maximum number of repeats, for a run that checked its verdicts after each one."""
 
@@ -98,7 +88,6 @@ class ColumnRows:
     copies: int = 0
     """How many logs were left out, because they repeat the table of another."""
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
-    """Benchmark and case of every log."""
 
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order of appearance.
@@ -171,10 +160,7 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
 
 
 def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
-    """Copy the points of a column without rails to each rail of the other columns.
-
-    `pooled` has the points of each column by key; element `at` of a key is the rail.
-    """
+    """Copy the points of a column without rails to each rail of the others; element `at` of a key is the rail."""
     for bare in [key for key in pooled if not key[at]]:
         rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
         for column, points in enumerate(pooled[bare]):
@@ -214,10 +200,7 @@ def _key(log: Log, labels: Labels) -> Key:
 
 
 def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
-    """Return the step in which numbers like `values` are printed: the coarsest that divides them all.
-
-    0 where the benchmark's step is not known, or the values are finer (JSON is not rounded).
-    """
+    """Return the coarsest printed step that divides all values; 0: not known, or finer (JSON is not rounded)."""
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
     def multiple(value: float, step: float) -> bool:
@@ -231,7 +214,6 @@ class RowGroup:
     """The rows of one section."""
 
     key: Sequence[tuple[str, str]]
-    """Fields that distinguish it from other groups, and their values."""
     metric: Metric
     cells: Sequence[Mapping[int, Figure]]
     """For each column, its figures by size."""
@@ -291,10 +273,7 @@ def _known(readings: Sequence[ColumnRows], name: str) -> str:
 
 
 def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
-    """Choose by benchmark and case, among the metrics that every column with rows has.
-
-    Where rows have none of the usual metrics, any other metric counts.
-    """
+    """Choose by benchmark and case, among the metrics that every column with rows has; else any metric."""
     usual = benchmark_named(benchmark).metrics_of(case)
     filled = [metrics for rows in columns if (metrics := _metrics(rows))]
     shared = (name for name in usual if all(name in metrics for metrics in filled))
@@ -332,7 +311,7 @@ class RailFigures:
     size: int
     metric: Metric
     figures: Mapping[str, float]
-    """Device → figure; with repeats, their median."""
+    """By device."""
 
     @property
     def mean(self) -> float:
@@ -358,10 +337,7 @@ class RailFigures:
 
 
 def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
-    """Return the figures of rails side by side, size by size; empty where there is only one rail.
-
-    Only logs that are ok count, and of a pair only the client's rows, if it has any.
-    """
+    """Return the figures of rails in logs that are ok, size by size; empty where there is only one rail."""
     column = Column(label="", logs=tuple(logs), source="")
     rails: dict[str, list[Row]] = defaultdict(list)
     for key, rows in column_rows(column, placement="", unusable=frozenset(Outcome) - {Outcome.OK}).rows.items():

@@ -8,7 +8,7 @@ a metric that suits it.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import (
     FIELDS,
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "Comparison", "Figure", "compare"]
 
-Values = TypeVar("Values", bound=tuple[object, ...])
-
+Stated: TypeAlias = tuple[str | int, ...]
 PLACEMENTS = ("out-of-place", "in-place")
 
 
@@ -56,19 +55,17 @@ class ColumnSummary:
     reasons: tuple[str, ...]
     """Why its logs are not all ok: one sentence for each that is not."""
     executions: int
-    facts: Mapping[str, tuple[str | int, ...]]
+    facts: Mapping[str, Stated]
     """Every value of each fact of its logs, in order of appearance."""
     fields: Mapping[str, tuple[str, ...]]
     """Every known value of each of `aggregate.FIELDS`."""
     empty: int
-    """How many rows of size 0 were left out."""
     hidden: int
     """How many of its logs are not shown, because of their outcome."""
     findings: tuple[Finding, ...] = ()
     """What its logs show besides figures, each once."""
     variant: "Variant | None" = None
     copies: int = 0
-    """How many of its logs were left out, because they repeat the table of another."""
     measured: bool = True  # any row at all
 
 
@@ -96,10 +93,8 @@ class ComparisonSection:
     """The rows of one key, which become one table. Values are in the metric's base unit."""
 
     key: Mapping[str, str]
-    """The fields that distinguish it from the comparison's other sections."""
     metric: Metric
     scale: Scale
-    """How to write its values: the same for all sections of one metric."""
     outcomes: tuple[Outcome, ...]
     """For each column, the worst outcome of the logs that belong here."""
     shown: tuple[bool, ...]
@@ -242,14 +237,14 @@ def _check_request(
 
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
-    """Raise RequestError if fields that must match differ. Unknown against known is no difference."""
     stated = {name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH}
     refused = {name: known for name, known in stated.items() if known and name not in allowed}
     if not refused:
         return
 
-    def listed(values: Sequence[str]) -> str:
-        return f"{', '.join(values[:4])} and {len(values) - 4} more" if len(values) > 5 else " and ".join(values)
+    def listed(values: Stated) -> str:
+        texts = [*map(str, values)] if len(values) < 6 else [", ".join(map(str, values[:4])), f"{len(values) - 4} more"]
+        return " and ".join(texts)
 
     details = "; ".join(
         f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
@@ -261,7 +256,7 @@ def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     )
 
 
-def differing(stated: Iterable[tuple[str, Values]]) -> list[tuple[str, Values]]:
+def differing(stated: Iterable[tuple[str, Stated]]) -> list[tuple[str, Stated]]:
     """Return what each column states, by its label, where they differ; unknown against known is no difference."""
     known = [(label, values) for label, values in stated if values]
     return known if len({frozenset(values) for _, values in known}) > 1 else []

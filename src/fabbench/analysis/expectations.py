@@ -9,9 +9,9 @@ exclude.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from typing import NamedTuple
 
-from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.compare import Comparison
 from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import NVLINK, Published, Role, published
 from fabbench.model.log import METRICS, Metric
@@ -98,127 +98,106 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     """Return an expectation for each configuration whose instance type is known."""
     found = []
     for section in comparison.sections:
+        metric, better = section.metric, min if section.metric.lower_is_better else max
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
             figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
             if setting is not None and any(figures.values()):
-                found.append(_judge(_MeasuredColumn(column.label, section, setting, figures)))
+                best, ceiling = better(figures, key=figures.__getitem__), setting.ceiling(metric)
+                judged = _judge(_Measured(setting, metric, section.scale, figures, best, ceiling))
+                value, low = figures[judged.size], judged.assessment is Assessment.LOW
+                expectation = Expectation(
+                    column=column.label,
+                    key=section.key,
+                    setting=setting,
+                    metric=metric,
+                    scale=section.scale,
+                    value=value,
+                    ceiling=ceiling,
+                    causes=likely_causes(setting, metric, value) if low else (),
+                    **judged._asdict(),
+                )
+                found.append(expectation)
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _MeasuredColumn:
-    column: str
-    section: ComparisonSection
+class _Measured(NamedTuple):
     setting: Setting
+    metric: Metric
+    scale: Scale
     figures: Mapping[int, float]
-
-    @cached_property
-    def ceiling(self) -> float | None:
-        """The ceiling of the figures; None: unknown."""
-        return self.setting.ceiling(self.section.metric)
-
-    @property
-    def best(self) -> int:
-        """The size of the best figure."""
-        better = min if self.section.metric.lower_is_better else max
-        return better(self.figures, key=lambda size: self.figures[size])
-
-    def assess(
-        self, size: int, assessment: Assessment, figures: Sequence[Published] = (), remark: str = ""
-    ) -> Expectation:
-        """Return an assessment at one size."""
-        metric, value, low = self.section.metric, self.figures[size], assessment is Assessment.LOW
-        return Expectation(
-            column=self.column,
-            key=self.section.key,
-            setting=self.setting,
-            metric=metric,
-            scale=self.section.scale,
-            size=size,
-            value=value,
-            assessment=assessment,
-            ceiling=self.ceiling,
-            figures=figures,
-            causes=likely_causes(self.setting, metric, value) if low else (),
-            remark=remark,
-        )
+    best: int
+    """The size of the best figure."""
+    ceiling: float | None
 
 
-def _judge(measured: _MeasuredColumn) -> Expectation:
-    value, ceiling = measured.figures[measured.best], measured.ceiling
-    if ceiling is not None and value > ceiling * SLACK:
+class _Judged(NamedTuple):
+    size: int
+    assessment: Assessment
+    figures: Sequence[Published] = ()
+    remark: str = ""
+
+
+def _judge(measured: _Measured) -> _Judged:
+    setting, best = measured.setting, measured.best
+    if measured.ceiling is not None and measured.figures[best] > measured.ceiling * SLACK:
         remark = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
-        if measured.setting.fabric in {"ib", "roce"}:
+        if setting.fabric in {"ib", "roce"}:
             remark = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
-        return measured.assess(measured.best, Assessment.ABOVE, remark=remark)
-    known = [figure for figure in published() if measured.setting.fits(figure, measured.section.metric)]
+        return _Judged(best, Assessment.ABOVE, remark=remark)
+    known = [figure for figure in published() if setting.fits(figure, measured.metric)]
     deciding = [figure for figure in known if figure.role in {Role.REFERENCE, Role.CONFLICT}]
-    if measured.section.metric.lower_is_better:
-        return _time(measured, deciding)
-    return _rate(measured, deciding) if deciding else _unpublished(measured, known)
+    if measured.metric.lower_is_better:  # by the smallest measured size that is also published
+        size = min((each.size for each in deciding if each.size and each.size in measured.figures), default=None)
+        if size is None:
+            return _Judged(best, Assessment.UNKNOWN)
+        figures = [figure for figure in deciding if figure.size == size]
+        slow = measured.figures[size] > max(figure.value for figure in figures) / TOLERANCE
+        return _Judged(size, Assessment.LOW if slow else Assessment.NORMAL, figures)
+    if deciding:
+        return _rate(measured, deciding)
+    bad = [figure for figure in known if figure.role is Role.MISTUNED]
+    if any(measured.figures[best] <= figure.value / TOLERANCE for figure in bad):
+        return _Judged(best, Assessment.LOW, bad, "That figure was published as too low.")
+    return _Judged(best, Assessment.UNKNOWN, (), "" if setting.nodes else _NO_NODES)
 
 
-def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
-    """Judge by the smallest measured size that is also published."""
-    size = min((figure.size for figure in known if figure.size and figure.size in measured.figures), default=None)
-    if size is None:
-        return measured.assess(measured.best, Assessment.UNKNOWN)
-    figures = [figure for figure in known if figure.size == size]
-    slow = measured.figures[size] > max(figure.value for figure in figures) / TOLERANCE
-    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, figures)
-
-
-def _rate(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
+def _rate(measured: _Measured, known: Sequence[Published]) -> _Judged:
     """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
-    least = _LARGE.get(measured.section.metric.name, 1 << 20)
+    least, largest = _LARGE.get(measured.metric.name, 1 << 20), max(measured.figures)
     sizes = {figure.size or least for figure in known}
-    reached = [size for size in sizes if size <= max(measured.figures)]
-    near = [size for size in sizes if size <= max(measured.figures) * NEAR]
-    chosen = max(reached, default=min(near, default=min(sizes)))
+    reached = [size for size in sizes if size <= largest]
+    near = [size for size in sizes if size <= largest * NEAR]
+    chosen = max(reached, default=min(near or sizes))
     figures = [figure for figure in known if (figure.size or least) == chosen]
     above = [size for size in measured.figures if size >= chosen]
-    stated = any(figure.size for figure in figures)
-    at = min(above) if above and stated else measured.best
+    at = min(above) if above and any(figure.size for figure in figures) else measured.best
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
     needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else SMALLER)
-    value = measured.figures[at]
-    if value >= needed:
-        return measured.assess(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
-    if contested:
-        return measured.assess(at, Assessment.UNKNOWN, figures, contested)
-    if not reached and not near:
-        return measured.assess(at, Assessment.UNKNOWN, figures, "The sweep ends too early to compare.")
-    return measured.assess(at, Assessment.LOW, figures)
+    if measured.figures[at] >= needed:
+        return _Judged(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
+    unclear = contested or ("" if near else "The sweep ends too early to compare.")
+    return _Judged(at, Assessment.UNKNOWN if unclear else Assessment.LOW, figures, unclear)
 
 
-def _unpublished(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
-    """Judge where no normal figure is published; there may be published ones that were too low."""
-    bad = [figure for figure in known if figure.role is Role.MISTUNED]
-    if any(measured.figures[measured.best] <= figure.value / TOLERANCE for figure in bad):
-        return measured.assess(measured.best, Assessment.LOW, bad, "That figure was published as too low.")
-    remark = "" if measured.setting.nodes else "The log does not state the nodes: pass --nodes."
-    return measured.assess(measured.best, Assessment.UNKNOWN, remark=remark)
-
-
-def _other_bound(measured: _MeasuredColumn) -> str:
+def _other_bound(measured: _Measured) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting, scale = measured.setting, measured.section.scale
-    nvlink = NVLINK.get(setting.system.gpu_model)
+    setting, write = measured.setting, measured.scale.quantity
+    nvlink, rate = NVLINK.get(setting.system.gpu_model), setting.nic_rate
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
-    if measured.section.metric is not METRICS["busbw"] or measured.ceiling is None:
+    if measured.metric is not METRICS["busbw"] or measured.ceiling is None:
         return ""
     if nvlink is not None and setting.gpus == 8 and nvlink < measured.ceiling:
-        return f"NVLink is the limit, at about {scale.quantity(nvlink)}, before the NICs are."
-    rate = setting.nic_rate
-    if rate is not None and measured.figures[measured.best] > rate * SLACK:
-        known = scale.quantity(rate)
-        return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({known})."
-    return ""
+        return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
+    exceeds = rate is not None and measured.figures[measured.best] > rate * SLACK
+    return (
+        f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate or 0)})." if exceeds else ""
+    )
 
 
+_NO_NODES = "The log does not state the nodes: pass --nodes."
 _OF_SOCKETS = (
     "each flow is limited to 5 Gb/s (10 Gb/s in a cluster placement group)",
     "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)",

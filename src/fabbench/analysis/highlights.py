@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Figure
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
-from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
+from fabbench.model.units import format_decimal, format_ratio, format_size
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5

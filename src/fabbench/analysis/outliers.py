@@ -36,10 +36,7 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
-    """Return each execution's logarithms minus the median of their size: positive is better.
-
-    Only sizes that every execution has count.
-    """
+    """Return each execution's logarithms minus the median of their size, where all have it: positive is better."""
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for row in section.rows if (figure := row.figures[index])]
     everything = set().union(*sizes)

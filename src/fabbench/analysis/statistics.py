@@ -99,13 +99,9 @@ class TwoSamples:
         """Return whether the difference is shown to be larger than `limit`: one-sided, at `level`."""
         return self.difference - t_quantile(level, self.freedom) * self.error() > limit + _EXACT
 
-    def shifted(self, by: float) -> "TwoSamples":
-        """Return the same with `by` subtracted from the new side."""
-        return replace(self, new={run: value - by for run, value in self.new.items()}, shown=None)
-
-    def reversed(self) -> "TwoSamples":
-        """Return the same with the sides swapped."""
-        return replace(self, new=self.base, base=self.new, shown=None)
+    def mirrored(self, by: float = 0.0) -> "TwoSamples":
+        """Return the same with `by` subtracted from the new side, and then the sides swapped."""
+        return replace(self, new=self.base, base={run: value - by for run, value in self.new.items()}, shown=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +122,6 @@ class LossTest(NamedTuple):
     """What is known about a loss beyond a tolerance, over several sizes together."""
 
     shown: tuple[int, ...] = ()
-    """Sizes at which it is shown."""
     possible: tuple[int, ...] = ()
     """Sizes at which it is neither shown nor excluded."""
 
@@ -137,7 +132,7 @@ def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapp
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
     known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
-    opposite = {size: pair.reversed() for size, pair in known.items()}
+    opposite = {size: pair.mirrored() for size, pair in known.items()}
     differs = any(any_above(side, _MARGIN * level / 2) for side in (known, opposite))
     return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
 
@@ -147,7 +142,7 @@ def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], leve
 
     If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
     """
-    lost = {size: pair.shifted(limits[size]).reversed() for size, pair in pairs.items() if pair.new and pair.base}
+    lost = {size: pair.mirrored(limits[size]) for size, pair in pairs.items() if pair.new and pair.base}
     any_loss = any_above(lost, _MARGIN * level)
     shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
     rest = (size for size in lost if size not in shown)
@@ -205,7 +200,10 @@ def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
         low, high = min(low, 0.0), max(high, 0.0)
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
-    repeats = repeats_to_verdict(pair, level) if undecided else None
+    # If the true ratio and noise are those measured.
+    apart = abs(pair.difference)
+    margin = max(apart, math.log1p(EQUIVALENT) - apart)
+    repeats = repeats_within(pair, margin, level / 2) if undecided else None
     low, high = (math.exp(min(end, 700.0)) for end in (low, high))
     return RowTest(low=low, high=high, verdict=verdict, repeats=repeats, once=not pair.measured)
 
@@ -228,13 +226,6 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
     if len(differing) > 1:
         return Difference.MIXED
     return next(iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None)
-
-
-def repeats_to_verdict(pair: TwoSamples, level: float = LEVEL) -> int | None:
-    """Return about how many repeats would decide a size whose true ratio and noise are those measured."""
-    apart = abs(pair.difference)
-    margin = max(apart, math.log1p(EQUIVALENT) - apart)
-    return repeats_within(pair, margin, level / 2)
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
