@@ -1,9 +1,7 @@
 """Is a number normal? A configuration's figures against the ceiling of its NICs, and published figures. Pure.
 
-The ceiling is the maximum that the NICs of a node can carry. With reduction inside nodes first, all_reduce
-moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw may exceed the rate of the NICs with
-few nodes: almost twice the rate with two. A low figure comes with the likeliest causes that its log does not
-exclude.
+With reduction inside nodes first, all_reduce moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw
+may exceed their rate with few nodes. A low figure comes with the likeliest causes that its log does not exclude.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +43,6 @@ class Expectation:
 
     column: str
     key: Mapping[str, str]
-    """Of the comparison's section."""
     setting: Setting
     metric: Metric
     scale: Scale
@@ -56,7 +53,6 @@ class Expectation:
     figures: Sequence[Published] = ()
     causes: Sequence[str] = ()
     remark: str = ""
-    """A sentence."""
 
     @property
     def share(self) -> float | None:

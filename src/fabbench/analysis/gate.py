@@ -193,7 +193,11 @@ class _Check:
                 tested[size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
                 yield _Remark(compared=True)
             else:
-                yield self._plain(section, each)
+                allowed = self._gate.bound * (each.base.value if self._gate.relative else 1)
+                lost = _loss(section, each) > allowed * (1 + 1e-9)
+                if self._ratio:
+                    lost = (each.row.ratios[0] or 0.0) < self._gate.bound * (1 - 1e-9)
+                yield _Remark(f"{self._difference(section, each)}." if lost else "", breach=lost, compared=True)
         yield from self._statistics(section, {size: each for size, each in tested.items() if each.limit > -math.inf})
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
@@ -220,28 +224,18 @@ class _Check:
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         worst = min(unclear, key=lambda each: each.test.low)
-        sizes = format_sizes([each.compared.row.size for each in unclear])
+        at, sizes = worst.compared.row.size, format_sizes([each.compared.row.size for each in unclear])
         needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
         repeats = repeats_needed(needed, once=any(each.test.once for each in unclear))
-        figures = " and ".join(
-            f"{section.scale.quantity(figure.value)} in {name}"
-            for figure, name in zip((worst.compared.new, worst.compared.base), self._names, strict=True)
-        )
+        figures = (section.scale.quantity(figure.value) for figure in (worst.compared.new, worst.compared.base))
+        both = " and ".join(f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True))
         beyond = "a ratio below" if self._ratio else "a loss of more than"
         text = (
-            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown "
-            f"nor excluded at {sizes}. "
-            f"{_worse(section, worst.test.low)} at {format_size(worst.compared.row.size)} cannot be excluded "
-            f"({figures}; {_interval(section, worst)}); {repeats} would decide."
+            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown nor "
+            f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot be excluded "
+            f"({both}; {_interval(section, worst)}); {repeats} would decide."
         )
         return _Remark(text, breach=self._strict, compared=True, undecided=True)
-
-    def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
-        bound = self._gate.bound * (each.base.value if self._gate.relative else 1)
-        held = _loss(section, each) <= bound * (1 + 1e-9)
-        if self._ratio:
-            held = (each.row.ratios[0] or 0.0) >= self._gate.bound * (1 - 1e-9)
-        return _Remark("" if held else f"{self._difference(section, each)}.", breach=not held, compared=True)
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
         new, base = (section.scale.quantity(figure.value) for figure in (each.new, each.base))
@@ -304,6 +298,4 @@ def _named(column: ColumnSummary) -> str:
 def _worse(section: ComparisonSection, ratio: float) -> str:
     """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
-    if loss <= 0:
-        return f"A ratio of {format_decimal(ratio, 2)}"
-    return f"A loss of {format_decimal(100 * loss, 1)} %"
+    return f"A loss of {format_decimal(100 * loss, 1)} %" if loss > 0 else f"A ratio of {format_decimal(ratio, 2)}"

@@ -15,7 +15,6 @@ from fabbench.model.units import format_size
 
 ALLOWED = ("endpoint",)
 """Configurations of one plan may differ in their endpoint only because their providers do."""
-
 UNKNOWN = "…"
 """A program's case while only its rows have been read."""
 
@@ -48,8 +47,11 @@ class RunProgress:
 
     def begin(self, execution: Execution, number: int, now: float) -> None:
         """Record the start of an execution."""
-        self.current, self.number, self.newest, self._started = execution, number, None, now
-        self._read, self._points = [], []
+        self.number, self._started = number, now
+        self._turn(execution)
+
+    def _turn(self, current: Execution | None) -> None:
+        self.current, self.newest, self._read, self._points = current, None, [], []
 
     def point(self, point: Point) -> None:
         """Record a row."""
@@ -69,8 +71,7 @@ class RunProgress:
         label, took = execution.configuration.label, now - self._started
         self._logs.setdefault(label, []).extend(logs)
         self._took.setdefault(label, []).append(took)
-        self.current, self.newest = None, None
-        self._read, self._points = [], []
+        self._turn(None)
         return took
 
     def comparison(self) -> Comparison | None:
