@@ -203,17 +203,17 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     """Return the coarsest printed step that divides all values; 0: not known, or finer (JSON is not rounded)."""
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
-    def multiple(value: float, step: float) -> bool:
-        return abs(value / step - round(value / step)) < 1e-6
+    def multiples(step: float) -> bool:
+        return all(abs(value / step - round(value / step)) < 1e-6 for value in values)
 
-    return next((step for step in steps if all(multiple(value, step) for value in values)), 0.0)
+    return next(filter(multiples, steps), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
     """The rows of one section."""
 
-    key: Sequence[tuple[str, str]]
+    key: Mapping[str, str]
     metric: Metric
     cells: Sequence[Mapping[int, Figure]]
     """For each column, its figures by size."""
@@ -221,15 +221,15 @@ class RowGroup:
     """The times of small sizes, in the same form, where the metric is a rate."""
 
 
-def section_fields(columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the fields that make groups. `columns` has every known value of each of `KEYS`."""
-    several = {name for name in KEYS if any(len(fields[name]) > 1 for fields in columns)}
-    differing = {
+def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> tuple[str, ...]:
+    """Return the fields that make groups: of several values in a column, or in which columns may not differ."""
+    known = {name: [reading.known(name) for reading in readings] for name in KEYS}
+    paired = {*allowed, TRANSPORT, RAIL}
+    return tuple(
         name
-        for name in KEYS
-        if name not in {*allowed, TRANSPORT, RAIL} and len({value for fields in columns for value in fields[name]}) > 1
-    }
-    return tuple(name for name in KEYS if name in several | differing)
+        for name, columns in known.items()
+        if max(map(len, columns)) > 1 or (name not in paired and len(set().union(*columns)) > 1)
+    )
 
 
 def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None) -> Sequence[RowGroup]:
@@ -248,17 +248,16 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
     if RAIL in by:
         copy_to_rails(pooled, by.index(RAIL))
     if not pooled:
-        empty = ("",) * len(by)
-        programs[empty] = _known(readings, "benchmark"), _known(readings, "case")
-        pooled[empty] = [[] for _ in readings]
+        pooled[("",) * len(by)] = [[] for _ in readings]
     benchmarks = [_known([reading], "benchmark") for reading in readings]
     groups = []
     for short, columns in pooled.items():
-        chosen = METRICS[metric] if metric else _default_metric(*programs[short], columns)
+        program = programs.get(short) or (_known(readings, "benchmark"), _known(readings, "case"))
+        chosen = METRICS[metric] if metric else _default_metric(*program, columns)
         named = list(zip(columns, benchmarks, strict=True))
         cells = [pooled_figures(rows, chosen, name) for rows, name in named]
         times = [_times(rows, name) if chosen.unit == "B/s" else {} for rows, name in named]
-        groups.append(RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
+        groups.append(RowGroup(key=dict(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
     return groups
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import (
     FIELDS,
-    KEYS,
     MUST_MATCH,
     RAIL,
     UNUSABLE,
@@ -207,9 +206,8 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     A column whose outcome is in `unusable` shows no figures; one in `partial` shows them without a ratio.
     """
     readings = [rows for _, rows in inputs]
-    fields = [{name: rows.known(name) for name in KEYS} for rows in readings]
-    groups = row_groups(readings, section_fields(fields, allowed), metric)
-    coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
+    groups = row_groups(readings, section_fields(readings, allowed), metric)
+    coarse = any(benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark"))
     scales = metric_scales(groups, coarse=coarse)
     sections = [
         _section(group, scales[group.metric.name], [column.logs for column, _ in inputs], unusable, partial)
@@ -297,17 +295,11 @@ def _section(
     unusable: Collection[Outcome],
     partial: Collection[Outcome],
 ) -> ComparisonSection:
-    required = dict(group.key)
-    # An unknown benchmark or case belongs to every section.
-    logs = [
-        [
-            log
-            for log in column_logs
-            if log.benchmark in {None, required.get("benchmark", log.benchmark)}
-            and log.case in {None, required.get("case", log.case)}
-        ]
-        for column_logs in logs
-    ]
+    def belongs(log: Log) -> bool:  # an unknown benchmark or case belongs to every section
+        program = {"benchmark": log.benchmark, "case": log.case}
+        return all(value in {None, group.key.get(name, value)} for name, value in program.items())
+
+    logs = [list(filter(belongs, column_logs)) for column_logs in logs]
     outcomes = tuple(map(worst_of, logs))
     shown = tuple(
         outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
@@ -328,7 +320,7 @@ def _section(
         took = tuple(column.get(size) for column in times)
         rows.append(ComparisonRow(size=size, figures=figures, ratios=(*ratios, None), times=took))
     return ComparisonSection(
-        key=required,
+        key=group.key,
         metric=group.metric,
         scale=scale,
         outcomes=outcomes,
@@ -347,12 +339,8 @@ def _noise(logs: Sequence[Log]) -> frozenset[str]:
 
 def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], level: float) -> ComparisonSection:
     """Add the statistics of each ratio. Rails are one table, and all columns of a table share its level."""
-
-    def table(each: ComparisonSection) -> object:
-        return each.metric, [pair for pair in each.key.items() if pair[0] != RAIL]
-
-    columns = range(len(section.shown) - 1)
-    rails = sum(table(each) == table(section) for each in sections)
+    tables = [(each.metric, {**each.key, RAIL: ""}) for each in sections]
+    columns, rails = range(len(section.shown) - 1), tables.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
     tests = []
     for column in columns:

@@ -67,10 +67,10 @@ def series_of(log: Log) -> list[Curve]:
             key = (labels, metric or OF_TIME)
             found.setdefault(key, {}).setdefault(point.size, []).append((time or point.size / rate, rate))
     made = []
-    for (labels, metric), by_size in found.items():
-        sizes = tuple(sorted(by_size))
-        times, rates = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
-        made.append(Curve(labels, metric, sizes, times, rates))
+    for key, by_size in found.items():
+        sizes = sorted(by_size)
+        columns = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
+        made.append(Curve(*key, tuple(sizes), *columns))
     return sorted(made, key=lambda series: -len(series.sizes))
 
 

@@ -198,8 +198,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             for section in comparison.sections
             for row in section.rows
             if (cell := row.figures[index]) is not None
-            and cell.high - cell.low > SPREAD * cell.value
-            and cell.high - cell.low > cell.step * (1 + 1e-6)
+            and cell.high - cell.low > max(SPREAD * cell.value, cell.step * (1 + 1e-6))
         ]
         if wide:
             size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))

@@ -1,15 +1,10 @@
 """Executions of two configurations → what differs, and how sure that is. Pure.
 
-The execution is the unit of replication: its sizes move together. Values are logarithms, larger is
-better, so that a difference is the logarithm of a ratio. Two stages keep the chance of any false
-difference in a table of equal configurations at 5 %. First one test asks whether the table differs at
-all: most of the level goes to Läuter's standardized sum test, a t-test of one weighted sum of all sizes
-that is exact however sizes correlate, and the rest to Bonferroni's bound over the sizes, for a
-difference at few of them. Only then do the 95 % intervals of single sizes count. docs/honest-numbers.md
-explains the choice.
-
-Where a side has one execution, the noise between executions is assumed instead of estimated, and the weighted
-sum is as noisy as if all sizes moved together.
+The execution is the unit of replication: its sizes move together. Values are logarithms, larger is better, so that a
+difference is the logarithm of a ratio. Two stages keep the chance of any false difference in a table of equal
+configurations at 5 %. First one test asks whether the table differs at all: most of the level goes to Läuter's
+standardized sum test, and the rest to Bonferroni's bound over the sizes, for a difference at few of them. Only then do
+the 95 % intervals of single sizes count. docs/honest-numbers.md explains the choice.
 """
 
 import math
@@ -168,11 +163,9 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     each size is divided by its assumed deviation, and that of the sum is the largest possible: all sizes move
     together.
     """
-    new = {run for pair in pairs.values() for run in pair.new}
-    base = {run for pair in pairs.values() for run in pair.base}
-    sums = (dict.fromkeys(new, 0.0), dict.fromkeys(base, 0.0))
-    rounding, used = 0.0, 0
-    measured = min(len(new), len(base)) > 1
+    new = dict.fromkeys((run for pair in pairs.values() for run in pair.new), 0.0)
+    base = dict.fromkeys((run for pair in pairs.values() for run in pair.base), 0.0)
+    rounding, used, measured = 0.0, 0, min(len(new), len(base)) > 1
     for pair in pairs.values():
         if len(pair.new) < len(new) or len(pair.base) < len(base):
             continue
@@ -184,25 +177,23 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
             continue
         used += 1
         rounding += (pair.rounding / spread) ** 2
-        for total, side in zip(sums, (pair.new, pair.base), strict=True):
+        for total, side in ((new, pair.new), (base, pair.base)):
             for run, value in side.items():
                 total[run] += (value - middle) / spread
     # The deviation of each size includes its rounding already, where it is assumed.
     rounding = math.sqrt(rounding) if measured else 0.0
-    return TwoSamples(new=sums[0], base=sums[1], rounding=rounding, assumed=float(used)) if used else None
+    return TwoSamples(new=new, base=base, rounding=rounding, assumed=float(used)) if used else None
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     reach = t_quantile(level / 2, pair.freedom) * pair.error()
-    middle = pair.middle
+    middle, apart = pair.middle, abs(pair.difference)
     low, high = min(pair.difference - reach, middle), max(pair.difference + reach, middle)
     if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
         low, high = min(low, 0.0), max(high, 0.0)
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
-    # If the true ratio and noise are those measured.
-    apart = abs(pair.difference)
-    margin = max(apart, math.log1p(EQUIVALENT) - apart)
+    margin = max(apart, math.log1p(EQUIVALENT) - apart)  # if the true ratio and noise are those measured
     repeats = repeats_within(pair, margin, level / 2) if undecided else None
     low, high = (math.exp(min(end, 700.0)) for end in (low, high))
     return RowTest(low=low, high=high, verdict=verdict, repeats=repeats, once=not pair.measured)
