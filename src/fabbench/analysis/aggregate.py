@@ -233,10 +233,7 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
 
 
 def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None) -> Sequence[RowGroup]:
-    """Group the rows of all columns by some of `KEYS`. Without `metric`, each group gets its own.
-
-    There is always one group: an empty one where no row counts.
-    """
+    """Group the rows of all columns by some of `KEYS`: at least one group, if empty, with its own metric if None."""
     indices = [KEYS.index(name) for name in by]
     pooled: dict[tuple[str, ...], list[list[Row]]] = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}

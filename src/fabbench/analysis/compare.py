@@ -152,10 +152,10 @@ def compare(
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a
-    column that is not ok shows its outcome, even if it is only unproven; one that is only truncated shows
-    the rows that it has, without a ratio; and the status tells a lost environment apart. Raise RequestError
-    for columns that differ in fields that must match, and for an invalid request.
+    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a column that is
+    not ok shows its outcome, even if it is only unproven; one that is only truncated shows the rows that it has,
+    without a ratio; and the status tells a lost environment apart. Raise RequestError for columns that differ in
+    fields that must match, and for an invalid request.
     """
     allowed = _check_request(columns, metric, placement, allow)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
@@ -201,10 +201,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     *,
     level: float = LEVEL,
 ) -> tuple[ComparisonSection, ...]:
-    """Pair the figures of columns by a metric; None: each section's own.
-
-    A column whose outcome is in `unusable` shows no figures; one in `partial` shows them without a ratio.
-    """
+    """Pair figures by a metric (None: each section's own); outcomes in `partial` show them without a ratio."""
     readings = [rows for _, rows in inputs]
     groups = row_groups(readings, section_fields(readings, allowed), metric)
     coarse = any(benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark"))
@@ -351,7 +348,7 @@ def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], l
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
-    """Return the executions of a column and of the base at one size; None where one of them has 0.
+    """Return the executions of a column and of the base at one size; None where one has 0.
 
     A 0 that was printed is at most half of a printed step, and counts as that.
     """

@@ -170,8 +170,7 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     half = t_quantile(0.025, len(x) - 2) * error
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    rate = math.exp(level + slope * (target - middle))
-    return Prediction(rate, rate * math.exp(-half), rate * math.exp(half))
+    return _between(math.exp(level + slope * (target - middle)), half / 2)
 
 
 def _between(rate: float, error: float) -> Prediction:
@@ -219,14 +218,12 @@ def curve_findings(log: Log) -> Iterator[Finding]:
         time = scale("s", 0).quantity(series.times[series.sizes.index(found.size)])
         words = {"rate": rate, "before": before, "which": which, "time": time, "factor": f"{1 / factor:.2g}"}
         yield finding(code, size=format_size(found.size), **words)
-    elif every and every[0].metric != OF_TIME and _still_grows(every[0]):
-        yield finding("still-grows", size=format_size(every[0].sizes[-1]))
+    elif every and every[0].metric != OF_TIME:
+        rates = every[0].rates
+        doubled = min(math.log2(every[0].sizes[-1] / every[0].sizes[-2]), 1.0)
+        if rates[-1] == max(rates) and rates[-1] > rates[-2] * (1 + 0.2 * doubled):
+            yield finding("still-grows", size=format_size(every[0].sizes[-1]))
     yield from _sides(every, noise)
-
-
-def _still_grows(series: Curve) -> bool:
-    (small, slow), (large, fast) = list(zip(series.sizes, series.rates, strict=True))[-2:]
-    return fast == max(series.rates) and fast > slow * (1 + 0.2 * min(math.log2(large / small), 1.0))
 
 
 def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:

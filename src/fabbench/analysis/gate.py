@@ -52,10 +52,9 @@ def check(
 ) -> Verdict:
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
-    A gate that compared nothing is breached, and so is one whose range includes a size that only the
-    baseline has. A column that is not ok passes no gate, and the status is that of its log. A loss that is
-    neither shown nor excluded is a note, unless `strict`. Raise RequestError for a tolerance without a
-    baseline, and for an unknown ceiling.
+    A gate that compared nothing is breached, and so is one whose range includes a size that only the baseline has. A
+    column that is not ok passes no gate, and the status is that of its log. A loss that is neither shown nor excluded
+    is a note, unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
@@ -110,16 +109,12 @@ def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
 
 
 class _Compared(NamedTuple):
-    """One size that both sides have."""
-
     row: ComparisonRow
     new: Figure
     base: Figure
 
 
 class _Tested(NamedTuple):
-    """One size with the executions of both sides."""
-
     compared: _Compared
     pair: TwoSamples
     test: RowTest

@@ -31,12 +31,7 @@ class Trend(StrEnum):
     MIXED = "mixed"
 
 
-_TRENDS = {
-    Difference.FASTER: Trend.AHEAD,
-    Difference.SLOWER: Trend.BEHIND,
-    Difference.SAME: Trend.SAME,
-    Difference.UNDECIDED: Trend.UNDECIDED,
-}
+_TRENDS = dict(zip(Difference, (Trend.AHEAD, Trend.BEHIND, Trend.SAME, Trend.UNDECIDED, Trend.MIXED), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +84,9 @@ class _Range:
 
 
 def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
-    """Return, per section and per column but the base, where it is ahead, behind or the same.
+    """Return, per section and per shown column but the base, where it is ahead, behind or the same.
 
-    The ranges of one column are contiguous and cover every size that was compared. A column that is not
-    shown, and a comparison of one column, have none.
+    The ranges of one column are contiguous and cover every size that was compared.
     """
     return tuple(
         remark

@@ -76,8 +76,7 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
 
 
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
-    columns = list(zip(*deviations.values(), strict=True))
-    spreads = [math.sqrt(squares(size)) for size in columns]
+    spreads = [math.sqrt(squares(size)) for size in zip(*deviations.values(), strict=True)]
     return [
         sum(value / spread for value, spread in zip(values, spreads, strict=True) if spread > 0)
         for values in deviations.values()

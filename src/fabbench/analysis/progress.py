@@ -47,11 +47,8 @@ class RunProgress:
 
     def begin(self, execution: Execution, number: int, now: float) -> None:
         """Record the start of an execution."""
-        self.number, self._started = number, now
-        self._turn(execution)
-
-    def _turn(self, current: Execution | None) -> None:
-        self.current, self.newest, self._read, self._points = current, None, [], []
+        self.current, self.number, self.newest, self._started = execution, number, None, now
+        self._read, self._points = [], []
 
     def point(self, point: Point) -> None:
         """Record a row."""
@@ -71,16 +68,13 @@ class RunProgress:
         label, took = execution.configuration.label, now - self._started
         self._logs.setdefault(label, []).extend(logs)
         self._took.setdefault(label, []).append(took)
-        self._turn(None)
+        self.current, self.newest, self._read, self._points = None, None, [], []
         return took
 
     def comparison(self) -> Comparison | None:
         """Compare what has been read so far; None if there is nothing to compare."""
-        columns = [
-            Column(label=configuration.label, logs=logs, source="")
-            for configuration in self.plan.configurations
-            if (logs := self._of(configuration.label))
-        ]
+        labels = (configuration.label for configuration in self.plan.configurations)
+        columns = [Column(label=label, logs=logs, source="") for label in labels if (logs := self._of(label))]
         try:
             allow = (*ALLOWED, "case")
             return compare(columns, metric=self._metric, allow=allow, only_ok=True) if columns else None
