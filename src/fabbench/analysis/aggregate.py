@@ -4,6 +4,7 @@ Rails, which are pairs of network devices, have figures of their own, and a tota
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,32 +21,21 @@ if TYPE_CHECKING:
 
 MUST_MATCH = ("benchmark", "case", "ranks", "hosts", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Fields in which columns may not differ, unless that is allowed."""
-
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
-
 TRANSPORT = "transport"
 """What carried the data: columns are compared by it, and runs of one column that differ in it are no repeats."""
-
 FIELDS = (*MUST_MATCH, "root", "scope", "operation", "batch", RAIL)
 """All fields that distinguish rows of one size."""
-
 KEYS = (*FIELDS, TRANSPORT)
-
 UNKNOWN = "unknown"
 """The case of runs that do not state theirs: never the same as a known one."""
-
-UNUSABLE = frozenset(
-    {*(Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC), *(Outcome.SKIPPED, Outcome.OBSERVED)}
-)
+UNUSABLE = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED, Outcome.UNPROVEN}
 """Outcomes whose numbers are never shown as a column's figures."""
-
 SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
-
 CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
-
 Key = tuple[str, ...]
 """One value for each of `KEYS`; empty: unknown."""
 
@@ -59,7 +49,6 @@ class Column:
     source: str
     label_given: bool = False
     variant: "Variant | None" = None
-    """The configuration's variant; None: it has none."""
     max_repeats: int | None = None
     """The maximum number of repeats, for a run that checked its verdicts after each one."""
 
@@ -99,7 +88,6 @@ class ColumnRows:
     copies: int = 0
     """How many logs were left out, because they repeat the table of another."""
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
-    """Benchmark and case of every log."""
 
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order of appearance.
@@ -114,8 +102,12 @@ class ColumnRows:
 
     def metrics(self) -> set[str]:
         """Return every metric that the rows have."""
-        shapes = {row.point.metrics for rows in self.rows.values() for row in rows}
-        return {name for shape in shapes for name in shape}
+        return _metrics(row for rows in self.rows.values() for row in rows)
+
+
+def _metrics(rows: Iterable[Row]) -> set[str]:
+    # A column has few shapes however many rows it has.
+    return set().union(*{row.point.metrics for row in rows})
 
 
 def is_hidden(log: Log, unusable: Collection[Outcome]) -> bool:
@@ -141,12 +133,13 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
             reading.copies += 1
             continue
         counted.append(log)
-        by_key: dict[Key, dict[str, list[Point]]] = {}
-        for key, side, point in _rows(log, placement, reading):
-            by_key.setdefault(key, {}).setdefault(side, []).append(point)
-        for key, sides in by_key.items():
-            rows = (Row(execution, point) for point in _one_side(sides))
-            reading.rows.setdefault(key, []).extend(rows)
+        by_key: dict[Key, tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
+        for key, point in _rows(log, placement, reading):
+            by_key[key][point.labels.get("side") != "client"].append(point)
+        for key, (client, others) in by_key.items():
+            sizes = {point.size for point in client}
+            points = [*client, *(point for point in others if point.size not in sizes)]
+            reading.rows.setdefault(key, []).extend(Row(execution, point) for point in points)
     return reading
 
 
@@ -157,26 +150,17 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
         for name, value in zip(point.metrics, point.values, strict=True):
             if name == metric.name and math.isfinite(value):
                 values.setdefault(point.size, {}).setdefault(execution, []).append(value)
-    return {size: _figure(by_execution, metric, benchmark) for size, by_execution in sorted(values.items())}
-
-
-def _figure(by_execution: Mapping[int, list[float]], metric: Metric, benchmark: str) -> Figure:
-    everything = [value for values in by_execution.values() for value in values]
-    return Figure(
-        median(everything),
-        len(everything),
-        min(everything),
-        max(everything),
-        printed_step(benchmark, metric.name, everything),
-        tuple((execution, median(values)) for execution, values in by_execution.items()),
-    )
+    figures = {}
+    for size, by_execution in sorted(values.items()):
+        every = [value for each in by_execution.values() for value in each]
+        own = tuple((execution, median(each)) for execution, each in by_execution.items())
+        step = printed_step(benchmark, metric.name, every)
+        figures[size] = Figure(median(every), len(every), min(every), max(every), step, own)
+    return figures
 
 
 def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
-    """Copy the points of a column without rails to each rail of the other columns.
-
-    `pooled` has the points of each column by key; element `at` of a key is the rail.
-    """
+    """Copy the points of a column without rails to each rail of the others; element `at` of a key is the rail."""
     for bare in [key for key in pooled if not key[at]]:
         rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
         for column, points in enumerate(pooled[bare]):
@@ -188,7 +172,7 @@ def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
             del pooled[bare]
 
 
-def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, str, Point]]:
+def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
     # Labels are shared between points, so a log has few of them however many rows it has.
     keys: dict[int, Key | None] = {}
     for point in log.points:
@@ -199,57 +183,37 @@ def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, 
                 reading.placements.add(row_placement)
             counts = "stat" not in labels and row_placement in {None, placement}
             keys[id(labels)] = _key(log, labels) if counts else None
-        key = keys[id(labels)]
-        if key is None:
-            continue
-        if point.size == 0 and "operation" not in labels:  # DeepEP prints no sizes
-            reading.empty += 1
-            continue
-        yield key, labels.get("side", ""), point
+        if (key := keys[id(labels)]) is not None:
+            if point.size == 0 and "operation" not in labels:  # DeepEP prints no sizes
+                reading.empty += 1
+            else:
+                yield key, point
 
 
 def _key(log: Log, labels: Labels) -> Key:
-    known: Mapping[str, str | int | None] = {
-        **log.facts,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        **labels,
-        # The fact lists the devices of the whole log, the label names the device of one row.
-        RAIL: labels.get(RAIL),
-    }
-    values = {name: known.get(name) for name in KEYS}
-    key = {name: "" if value in {None, "unknown"} else str(value) for name, value in values.items()}
-    return tuple({**key, "case": key["case"] or UNKNOWN}.values())
-
-
-def _one_side(sides: dict[str, list[Point]]) -> list[Point]:
-    client = sides.get("client")
-    if client is None:
-        return [point for points in sides.values() for point in points]
-    sizes = {point.size for point in client}
-    others = (point for side, points in sides.items() if side != "client" for point in points)
-    return [*client, *(point for point in others if point.size not in sizes)]
+    # The fact lists the devices of the whole log, the label names the device of one row.
+    own = {"benchmark": log.benchmark, "case": log.case, **labels, RAIL: labels.get(RAIL)}
+    known: Mapping[str, str | int | None] = {**log.facts, **own}
+    values = (known.get(name) for name in KEYS)
+    key = ["" if value in {None, "unknown"} else str(value) for value in values]
+    return tuple(value or (UNKNOWN if name == "case" else "") for name, value in zip(KEYS, key, strict=True))
 
 
 def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
-    """Return the step in which numbers like `values` are printed: the coarsest that divides them all.
-
-    0 where the benchmark's step is not known, or the values are finer (JSON is not rounded).
-    """
+    """Return the coarsest printed step that divides all values; 0: not known, or finer (JSON is not rounded)."""
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
-    def multiple(value: float, step: float) -> bool:
-        return abs(value / step - round(value / step)) < 1e-6
+    def multiples(step: float) -> bool:
+        return all(abs(value / step - round(value / step)) < 1e-6 for value in values)
 
-    return next((step for step in steps if all(multiple(value, step) for value in values)), 0.0)
+    return next(filter(multiples, steps), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
     """The rows of one section."""
 
-    key: Sequence[tuple[str, str]]
-    """Fields that distinguish it from other groups, and their values."""
+    key: Mapping[str, str]
     metric: Metric
     cells: Sequence[Mapping[int, Figure]]
     """For each column, its figures by size."""
@@ -257,22 +221,19 @@ class RowGroup:
     """The times of small sizes, in the same form, where the metric is a rate."""
 
 
-def section_fields(columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the fields that make groups. `columns` has every known value of each of `KEYS`."""
-    several = {name for name in KEYS if any(len(fields[name]) > 1 for fields in columns)}
-    differing = {
+def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> tuple[str, ...]:
+    """Return the fields that make groups: of several values in a column, or in which columns may not differ."""
+    known = {name: [reading.known(name) for reading in readings] for name in KEYS}
+    paired = {*allowed, TRANSPORT, RAIL}
+    return tuple(
         name
-        for name in KEYS
-        if name not in {*allowed, TRANSPORT, RAIL} and len({value for fields in columns for value in fields[name]}) > 1
-    }
-    return tuple(name for name in KEYS if name in several | differing)
+        for name, columns in known.items()
+        if max(map(len, columns)) > 1 or (name not in paired and len(set().union(*columns)) > 1)
+    )
 
 
 def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None) -> Sequence[RowGroup]:
-    """Group the rows of all columns by some of `KEYS`. Without `metric`, each group gets its own.
-
-    There is always one group: an empty one where no row counts.
-    """
+    """Group the rows of all columns by some of `KEYS`: at least one group, if empty, with its own metric if None."""
     indices = [KEYS.index(name) for name in by]
     pooled: dict[tuple[str, ...], list[list[Row]]] = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -284,18 +245,16 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
     if RAIL in by:
         copy_to_rails(pooled, by.index(RAIL))
     if not pooled:
-        empty = tuple("" for _ in by)
-        programs[empty] = _known(readings, "benchmark"), _known(readings, "case")
-        pooled[empty] = [[] for _ in readings]
+        pooled[("",) * len(by)] = [[] for _ in readings]
     benchmarks = [_known([reading], "benchmark") for reading in readings]
     groups = []
     for short, columns in pooled.items():
-        chosen = METRICS[metric] if metric else _default_metric(*programs[short], columns)
-        cells = [pooled_figures(rows, chosen, name) for rows, name in zip(columns, benchmarks, strict=True)]
-        times = [
-            {} if chosen.unit != "B/s" else _times(rows, name) for rows, name in zip(columns, benchmarks, strict=True)
-        ]
-        groups.append(RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
+        program = programs.get(short) or (_known(readings, "benchmark"), _known(readings, "case"))
+        chosen = METRICS[metric] if metric else _default_metric(*program, columns)
+        named = list(zip(columns, benchmarks, strict=True))
+        cells = [pooled_figures(rows, chosen, name) for rows, name in named]
+        times = [_times(rows, name) if chosen.unit == "B/s" else {} for rows, name in named]
+        groups.append(RowGroup(key=dict(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
     return groups
 
 
@@ -310,13 +269,9 @@ def _known(readings: Sequence[ColumnRows], name: str) -> str:
 
 
 def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
-    """Choose by benchmark and case, among the metrics that every column with rows has.
-
-    Where rows have none of the usual metrics, any other metric counts.
-    """
+    """Choose by benchmark and case, among the metrics that every column with rows has; else any metric."""
     usual = benchmark_named(benchmark).metrics_of(case)
-    available = [{name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns]
-    filled = [metrics for metrics in available if metrics]
+    filled = [metrics for rows in columns if (metrics := _metrics(rows))]
     shared = (name for name in usual if all(name in metrics for metrics in filled))
     partly = (name for name in (*usual, *METRICS) if any(name in metrics for metrics in filled))
     return METRICS[next(shared, next(partly, usual[0]))]
@@ -324,8 +279,8 @@ def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]])
 
 def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement: str) -> None:
     """Raise RequestError if no row has the requested metric or placement."""
-    metrics = {name for reading in readings for name in reading.metrics()}
-    placements = {name for reading in readings for name in reading.placements}
+    metrics = set().union(*(reading.metrics() for reading in readings))
+    placements = set().union(*(reading.placements for reading in readings))
     if metric is not None and metrics and metric not in metrics:
         raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}.")
     if not metrics and placements - {placement}:
@@ -352,7 +307,7 @@ class RailFigures:
     size: int
     metric: Metric
     figures: Mapping[str, float]
-    """Device → figure; with repeats, their median."""
+    """By device."""
 
     @property
     def mean(self) -> float:
@@ -378,24 +333,17 @@ class RailFigures:
 
 
 def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
-    """Return the figures of rails side by side, size by size; empty where there is only one rail.
-
-    Only logs that are ok count, and of a pair only the client's rows, if it has any.
-    """
-    by_size: dict[int, dict[str, list[float]]] = {}
-    for log in logs:
-        if log.outcome is Outcome.OK:
-            for point in _counting(log):
-                if metric in point.metrics:
-                    value = point.values[point.metrics.index(metric)]
-                    devices = by_size.setdefault(point.size, {})
-                    devices.setdefault(point.labels["device"], []).append(value)
+    """Return the figures of rails in logs that are ok, size by size; empty where there is only one rail."""
+    column = Column(label="", logs=tuple(logs), source="")
+    rails: dict[str, list[Row]] = defaultdict(list)
+    for key, rows in column_rows(column, placement="", unusable=frozenset(Outcome) - {Outcome.OK}).rows.items():
+        rails[key[KEYS.index(RAIL)]] += rows
+    by_size: dict[int, dict[str, float]] = defaultdict(dict)
+    for device in sorted(filter(None, rails), key=natural_order):
+        for size, figure in pooled_figures(rails[device], METRICS[metric], "").items():
+            by_size[size][device] = figure.value
     return tuple(
-        RailFigures(
-            size=size,
-            metric=METRICS[metric],
-            figures={device: median(devices[device]) for device in sorted(devices, key=natural_order)},
-        )
+        RailFigures(size=size, metric=METRICS[metric], figures=devices)
         for size, devices in sorted(by_size.items())
         if len(devices) > 1
     )
@@ -404,11 +352,3 @@ def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
 def together(logs: Sequence[Log]) -> bool:
     """Return whether the rails of these logs were measured concurrently."""
     return bool(logs) and all(log.facts.get("together") == "yes" for log in logs)
-
-
-def _counting(log: Log) -> Iterator[Point]:
-    points = [point for point in log.points if "device" in point.labels and "stat" not in point.labels]
-    clients = {(point.size, point.labels["device"]) for point in points if point.labels.get("side") == "client"}
-    for point in points:
-        if point.labels.get("side") == "client" or (point.size, point.labels["device"]) not in clients:
-            yield point

@@ -19,16 +19,11 @@ LEAST = 3
 LEAST_VALUES = 10
 """With fewer values, no order is rare enough to show a change."""
 _EXACT = 40
-_NEAR = 8
-"""How far from the most significant cut the change may be: ranks favor cuts in the middle."""
-_SEEN = 2 * _NEAR
-"""How many values on each side locate and size a change: values farther away may have other levels."""
-_WHOLE = 0.8
-"""The fraction of the level for a series as a whole."""
-_PARTS = 0.08
-"""The fraction for the parts that changes leave, depth by depth."""
-_WINDOWS = 1 / 8
-"""The extra fraction for halves, when the whole shows nothing: for a change that was later reverted."""
+_NEAR = 8  # how far from the most significant cut the change may be: ranks favor cuts in the middle
+_SEEN = 2 * _NEAR  # how many values on each side locate and size a change: values farther away may have other levels
+_WHOLE = 0.8  # the fraction of the level for a series as a whole
+_PARTS = 0.08  # the fraction for the parts that changes leave, depth by depth
+_WINDOWS = 1 / 8  # the extra fraction for halves, when the whole shows nothing: for a change that was later reverted
 
 
 def change_points(values: Sequence[float], *, series: int = 1, level: float = LEVEL) -> tuple[int, ...]:

@@ -6,13 +6,12 @@ a metric that suits it.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import (
     FIELDS,
-    KEYS,
     MUST_MATCH,
     RAIL,
     UNUSABLE,
@@ -38,17 +37,9 @@ from fabbench.model.units import Scale
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
-__all__ = [
-    "PLACEMENTS",
-    "Column",
-    "ColumnSummary",
-    "Comparison",
-    "ComparisonRow",
-    "ComparisonSection",
-    "Figure",
-    "compare",
-]
+__all__ = ["Column", "Comparison", "Figure", "compare"]
 
+Stated: TypeAlias = tuple[str | int, ...]
 PLACEMENTS = ("out-of-place", "in-place")
 
 
@@ -60,23 +51,20 @@ class ColumnSummary:
     source: str
     label_given: bool
     outcome: Outcome
-    """The worst of its logs'."""
     reasons: tuple[str, ...]
     """Why its logs are not all ok: one sentence for each that is not."""
     executions: int
-    facts: Mapping[str, tuple[str | int, ...]]
+    facts: Mapping[str, Stated]
     """Every value of each fact of its logs, in order of appearance."""
     fields: Mapping[str, tuple[str, ...]]
     """Every known value of each of `aggregate.FIELDS`."""
     empty: int
-    """How many rows of size 0 were left out."""
     hidden: int
     """How many of its logs are not shown, because of their outcome."""
     findings: tuple[Finding, ...] = ()
     """What its logs show besides figures, each once."""
     variant: "Variant | None" = None
     copies: int = 0
-    """How many of its logs were left out, because they repeat the table of another."""
     measured: bool = True  # any row at all
 
 
@@ -104,10 +92,8 @@ class ComparisonSection:
     """The rows of one key, which become one table. Values are in the metric's base unit."""
 
     key: Mapping[str, str]
-    """The fields that distinguish it from the comparison's other sections."""
     metric: Metric
     scale: Scale
-    """How to write its values: the same for all sections of one metric."""
     outcomes: tuple[Outcome, ...]
     """For each column, the worst outcome of the logs that belong here."""
     shown: tuple[bool, ...]
@@ -145,6 +131,11 @@ class Comparison:
         """The column with which the others are compared."""
         return self.columns[-1]
 
+    def common(self, name: str) -> str:
+        """Return the value of a field that every column has; empty where they differ, or none states it."""
+        values = {value for column in self.columns for value in column.fields[name]}
+        return values.pop() if len(values) == 1 else ""
+
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of the sections, each once: benchmarks of several kinds have several."""
@@ -161,10 +152,10 @@ def compare(
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a
-    column that is not ok shows its outcome, even if it is only unproven; one that is only truncated shows
-    the rows that it has, without a ratio; and the status tells a lost environment apart. Raise RequestError
-    for columns that differ in fields that must match, and for an invalid request.
+    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a column that is
+    not ok shows its outcome, even if it is only unproven; one that is only truncated shows the rows that it has,
+    without a ratio; and the status tells a lost environment apart. Raise RequestError for columns that differ in
+    fields that must match, and for an invalid request.
     """
     allowed = _check_request(columns, metric, placement, allow)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
@@ -175,22 +166,17 @@ def compare(
     require_metric(metric, readings, placement)
     untrusted = [log for column in columns for log in column.logs if is_hidden(log, unusable | partial)]
     level = _level(columns)
+    counting = [
+        rows if all(log.outcome in UNUSABLE for log in rows.hidden) else column_rows(column, placement=placement)
+        for column, rows in zip(columns, readings, strict=True)
+    ]
+    pairs = tuple(zip(columns, readings, strict=True))
     return Comparison(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,
-        sections=sections_of(
-            tuple(zip(columns, readings, strict=True)), metric, allowed, unusable, partial, level=level
-        ),
+        sections=sections_of(pairs, metric, allowed, unusable, partial, level=level),
         status=worst(*(log.status if only_ok else Exit.UNTRUSTED for log in untrusted)),
-        inputs=tuple(
-            (
-                column,
-                rows
-                if all(log.outcome in UNUSABLE for log in rows.hidden)
-                else column_rows(column, placement=placement),
-            )
-            for column, rows in zip(columns, readings, strict=True)
-        ),
+        inputs=tuple(zip(columns, counting, strict=True)),
         allowed=allowed,
         level=level,
     )
@@ -215,23 +201,13 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     *,
     level: float = LEVEL,
 ) -> tuple[ComparisonSection, ...]:
-    """Pair the figures of columns by a metric; None: each section's own.
-
-    A column whose outcome is in `unusable` shows no figures; one in `partial` shows them without a ratio.
-    """
+    """Pair figures by a metric (None: each section's own); outcomes in `partial` show them without a ratio."""
     readings = [rows for _, rows in inputs]
-    fields = [{name: rows.known(name) for name in KEYS} for rows in readings]
-    groups = row_groups(readings, section_fields(fields, allowed), metric)
-    coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
+    groups = row_groups(readings, section_fields(readings, allowed), metric)
+    coarse = any(benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark"))
     scales = metric_scales(groups, coarse=coarse)
     sections = [
-        _section(
-            group,
-            scales[group.metric.name],
-            [_logs_of(column.logs, group.key) for column, _ in inputs],
-            unusable,
-            partial,
-        )
+        _section(group, scales[group.metric.name], [column.logs for column, _ in inputs], unusable, partial)
         for group in groups
     ]
     return tuple(_tested(section, sections, level) for section in sections)
@@ -256,39 +232,41 @@ def _check_request(
 
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
-    """Raise RequestError if fields that must match differ. Unknown against known is no difference."""
-    differences = []
-    for name in MUST_MATCH:
-        known = [(column.label, column.fields[name]) for column in columns if column.fields[name]]
-        if name not in allowed and len({frozenset(values) for _, values in known}) > 1:
-            differences.append((name, known))
-    if not differences:
+    stated = {name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH}
+    refused = {name: known for name, known in stated.items() if known and name not in allowed}
+    if not refused:
         return
 
-    def listed(values: Sequence[str]) -> str:
-        return f"{', '.join(values[:4])} and {len(values) - 4} more" if len(values) > 5 else " and ".join(values)
+    def listed(values: Stated) -> str:
+        texts = [*map(str, values)] if len(values) < 6 else [", ".join(map(str, values[:4])), f"{len(values) - 4} more"]
+        return " and ".join(texts)
 
     details = "; ".join(
         f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
-        for name, known in differences
+        for name, known in refused.items()
     )
-    flags = " ".join(f"--allow {name}" for name, _ in differences)
+    flags = " ".join(f"--allow {name}" for name in refused)
     raise RequestError(
         f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
     )
 
 
+def differing(stated: Iterable[tuple[str, Stated]]) -> list[tuple[str, Stated]]:
+    """Return what each column states, by its label, where they differ; unknown against known is no difference."""
+    known = [(label, values) for label, values in stated if values]
+    return known if len({frozenset(values) for _, values in known}) > 1 else []
+
+
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
-    facts: dict[str, dict[str | int, None]] = {}
-    for log in column.logs:
-        for name, value in log.facts.items():
-            facts.setdefault(name, {})[value] = None
+    facts: dict[str, dict[str | int, None]] = {}  # each value once, in order
+    for name, value in (item for log in column.logs for item in log.facts.items()):
+        facts.setdefault(name, {})[value] = None
     bad = [log for log in column.logs if log.outcome is not Outcome.OK]
     return ColumnSummary(
         label=column.label,
         source=column.source,
         label_given=column.label_given,
-        outcome=_worst(column.logs),
+        outcome=worst_of(column.logs),
         reasons=tuple(dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
@@ -302,20 +280,9 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
     )
 
 
-def _worst(logs: Sequence[Log]) -> Outcome:
-    order = list(Outcome)
-    return min((log.outcome for log in logs), key=order.index, default=Outcome.OK)
-
-
-def _logs_of(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
-    """Return the logs that belong to a section; an unknown benchmark or case belongs to every section."""
-    required = dict(key)
-    return [
-        log
-        for log in logs
-        if log.benchmark in {None, required.get("benchmark", log.benchmark)}
-        and log.case in {None, required.get("case", log.case)}
-    ]
+def worst_of(logs: Sequence[Log], default: Outcome = Outcome.OK) -> Outcome:
+    """Return the worst outcome of several logs."""
+    return min((log.outcome for log in logs), key=list(Outcome).index, default=default)
 
 
 def _section(
@@ -325,26 +292,32 @@ def _section(
     unusable: Collection[Outcome],
     partial: Collection[Outcome],
 ) -> ComparisonSection:
-    outcomes = tuple(_worst(column_logs) for column_logs in logs)
+    def belongs(log: Log) -> bool:  # an unknown benchmark or case belongs to every section
+        program = {"benchmark": log.benchmark, "case": log.case}
+        return all(value in {None, group.key.get(name, value)} for name, value in program.items())
+
+    logs = [list(filter(belongs, column_logs)) for column_logs in logs]
+    outcomes = tuple(map(worst_of, logs))
     shown = tuple(
         outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
         for outcome, column_logs in zip(outcomes, logs, strict=True)
     )
     cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
+    cells, times = (
+        [figures if visible else {} for figures, visible in zip(columns, shown, strict=True)]
+        for columns in (group.cells, group.times)
+    )
     rows = []
-    for size in sorted({size for column in group.cells for size in column}):
-        cells = tuple(column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True))
-        ratios = (
-            *(
-                None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, scale)
-                for cell, part in zip(cells[:-1], cut, strict=False)
-            ),
-            None,
+    for size in sorted(set().union(*group.cells)):
+        figures = tuple(column.get(size) for column in cells)
+        ratios = tuple(
+            None if part or cut[-1] else _ratio(figure, figures[-1], group.metric, scale)
+            for figure, part in zip(figures[:-1], cut, strict=False)
         )
-        times = tuple(column.get(size) if visible else None for column, visible in zip(group.times, shown, strict=True))
-        rows.append(ComparisonRow(size=size, figures=cells, ratios=ratios, times=times))
+        took = tuple(column.get(size) for column in times)
+        rows.append(ComparisonRow(size=size, figures=figures, ratios=(*ratios, None), times=took))
     return ComparisonSection(
-        key=dict(group.key),
+        key=group.key,
         metric=group.metric,
         scale=scale,
         outcomes=outcomes,
@@ -363,24 +336,19 @@ def _noise(logs: Sequence[Log]) -> frozenset[str]:
 
 def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], level: float) -> ComparisonSection:
     """Add the statistics of each ratio. Rails are one table, and all columns of a table share its level."""
-
-    def table(each: ComparisonSection) -> object:
-        return each.metric, [pair for pair in each.key.items() if pair[0] != RAIL]
-
-    columns = range(len(section.shown) - 1)
-    rails = sum(table(each) == table(section) for each in sections)
+    tables = [(each.metric, {**each.key, RAIL: ""}) for each in sections]
+    columns, rails = range(len(section.shown) - 1), tables.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
     tests = []
     for column in columns:
-        rows = (row for row in section.rows if row.ratios[column])
-        pairs = {row.size: pair for row in rows if (pair := pair_of(section, row, column))}
-        tests.append(compare_sizes(pairs, column_level))
+        pairs = {row.size: pair_of(section, row, column) for row in section.rows if row.ratios[column]}
+        tests.append(compare_sizes({size: pair for size, pair in pairs.items() if pair}, column_level))
     tested = (replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows)
     return replace(section, rows=tuple(tested), level=column_level)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
-    """Return the executions of a column and of the base at one size; None where one of them has 0.
+    """Return the executions of a column and of the base at one size; None where one has 0.
 
     A 0 that was printed is at most half of a printed step, and counts as that.
     """
@@ -392,10 +360,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     if least <= 0:
         return None
     sign = -1 if section.metric.lower_is_better else 1
-    sides = [
-        {execution: sign * math.log(max(value, half)) for execution, value in figure.executions}
-        for figure in (new, base)
-    ]
+    sides = [{run: sign * math.log(max(value, half)) for run, value in figure.executions} for figure in (new, base)]
     kinds = section.noise[column] | section.noise[-1]
     return TwoSamples(
         new=sides[0],

@@ -6,36 +6,24 @@ their borders are those with the smallest Bayesian information criterion, fitted
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
-from fabbench.analysis.statistics import t_quantile
+from fabbench.analysis.statistics import mean, median, squares, t_quantile
 from fabbench.catalog.noise import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import Finding, Log
 from fabbench.model.units import format_size, scale
 
-_LEAST = 4
-"""Points of a regime."""
-_MOST = 3
-"""Regimes."""
-_PRECISION = 0.01
-"""Relative errors below this are rounding."""
-_WORST = 0.15
-"""A fit with larger relative errors is none."""
-_LEVEL = 0.03
-"""The last rates of a curve that has leveled off differ by no more."""
-_STEADY = 4
-"""How many last rates must have leveled off."""
-_FARTHEST = 8
-"""A prediction is for at most this many times the largest size."""
-_NODES_FARTHEST = 4
-"""And for at most this many times the most nodes."""
-_WIDEST = 0.35
-"""An interval that is wider than this to either side is no prediction."""
-_SIGMAS = 3.0
-"""Of the noise that a catalog assumes: less is no finding."""
+_LEAST = 4  # points of a regime
+_MOST = 3  # regimes
+_PRECISION = 0.01  # relative errors below this are rounding
+_WORST = 0.15  # a fit with larger relative errors is none
+_LEVEL = 0.03  # the last rates of a curve that has leveled off differ by no more
+_STEADY = 4  # how many last rates must have leveled off
+_FARTHEST = 8  # a prediction is for at most this many times the largest size
+_NODES_FARTHEST = 4  # and for at most this many times the most nodes
+_WIDEST = 0.35  # an interval that is wider than this to either side is no prediction
+_SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
 OF_TIME = "size/time"
 """The rate of a series that has times alone."""
@@ -79,14 +67,11 @@ def series_of(log: Log) -> list[Curve]:
             key = (labels, metric or OF_TIME)
             found.setdefault(key, {}).setdefault(point.size, []).append((time or point.size / rate, rate))
     made = []
-    for (labels, metric), by_size in found.items():
-        sizes = tuple(sorted(by_size))
-        times, rates = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
-        made.append(Curve(labels, metric, sizes, times, rates))
+    for key, by_size in found.items():
+        sizes = sorted(by_size)
+        columns = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
+        made.append(Curve(*key, tuple(sizes), *columns))
     return sorted(made, key=lambda series: -len(series.sizes))
-
-
-# ---------------------------------------------------------------- the model
 
 
 def fit(series: Curve) -> tuple[Regime, ...]:
@@ -99,14 +84,13 @@ def fit(series: Curve) -> tuple[Regime, ...]:
             before = best.get((regimes - 1, i))
             if before is not None and (found := before[0] + cost) < best.get((regimes, j), (math.inf, ()))[0]:
                 best[regimes, j] = found, (*before[1], regime)
-    whole = [(regimes, *best[regimes, count]) for regimes in range(1, _MOST + 1) if (regimes, count) in best]
-    if not whole:
-        return ()
 
-    def information(each: tuple[int, float, tuple[Regime, ...]]) -> float:
-        return count * math.log(max(each[1] / count, _PRECISION**2)) + 3 * each[0] * math.log(count)
+    def information(regimes: int) -> float:
+        cost = best[regimes, count][0]
+        return count * math.log(max(cost / count, _PRECISION**2)) + 3 * regimes * math.log(count)
 
-    fitted = min(whole, key=information)[2]
+    whole = (regimes for regimes in range(1, _MOST + 1) if (regimes, count) in best)
+    _, fitted = best.get((min(whole, key=information, default=0), count), (0.0, ()))
     return fitted if all(regime.error <= _WORST for regime in fitted) else ()
 
 
@@ -115,12 +99,10 @@ def _segment(series: Curve, i: int, j: int) -> tuple[float, Regime]:
     times, sizes = series.times[i:j], series.sizes[i:j]
     u, v = [1 / time for time in times], [size / time for size, time in zip(sizes, times, strict=True)]
     uu, vv, uv = (sum(a * b for a, b in zip(x, y, strict=True)) for x, y in ((u, u), (v, v), (u, v)))
-    determinant = uu * vv - uv * uv
-    start = (sum(u) * vv - sum(v) * uv) / determinant if determinant > 1e-12 * uu * vv else -1.0
-    slope = (sum(v) * uu - sum(u) * uv) / determinant if determinant > 1e-12 * uu * vv else -1.0
-    if start < 0:
-        start, slope = 0.0, sum(v) / vv
-    elif slope < 0:
+    determinant, start, slope = uu * vv - uv * uv, 0.0, sum(v) / vv
+    if determinant > 1e-12 * uu * vv and (found := (sum(u) * vv - sum(v) * uv) / determinant) >= 0:
+        start, slope = found, (sum(v) * uu - sum(u) * uv) / determinant
+    if slope < 0:
         start, slope = sum(u) / uu, 0.0
     cost = sum((1 - start * a - slope * b) ** 2 for a, b in zip(u, v, strict=True))
     factor = median(rate * time / size for rate, time, size in zip(series.rates[i:j], times, sizes, strict=True))
@@ -181,23 +163,18 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
         return Prediction(refused=f"that is more than {_NODES_FARTHEST} times the most nodes measured")
     x = [math.log2(count) for count in known]
     y = [math.log(median(rates)) for rates in known.values()]
-    middle, level, target = sum(x) / len(x), sum(y) / len(y), math.log2(nodes)
-    spread = sum((each - middle) ** 2 for each in x)
+    middle, level, target, spread = mean(x), mean(y), math.log2(nodes), squares(x)
     slope = sum((a - middle) * (b - level) for a, b in zip(x, y, strict=True)) / spread
     residual = sum((b - level - slope * (a - middle)) ** 2 for a, b in zip(x, y, strict=True)) / (len(x) - 2)
     error = math.sqrt(max(residual, _PRECISION**2) * (1 + 1 / len(x) + (target - middle) ** 2 / spread))
     half = t_quantile(0.025, len(x) - 2) * error
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    rate = math.exp(level + slope * (target - middle))
-    return Prediction(rate, rate * math.exp(-half), rate * math.exp(half))
+    return _between(math.exp(level + slope * (target - middle)), half / 2)
 
 
 def _between(rate: float, error: float) -> Prediction:
     return Prediction(rate, rate * math.exp(-2 * error), rate * math.exp(2 * error))
-
-
-# ---------------------------------------------------------------- what stands out
 
 
 class Fall(NamedTuple):
@@ -215,11 +192,10 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | N
     best, found = 0.0, None
     for at, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True)):
         allowed = max(1 - math.exp(-_SIGMAS * noise(size)) if noise else 0.0, _SMALLEST_FALL)
-        if best > max(series.rates) / 10 and rate < best * (1 - allowed):
-            deepest = found is None or rate / best < found.rate / found.before
-            if deepest:
-                recovers = max(series.rates[at + 1 :], default=0.0) >= best * (1 - allowed)
-                found = Fall(size, rate, best, recovers)
+        fell = best > max(series.rates) / 10 and rate < best * (1 - allowed)
+        if fell and (found is None or rate / best < found.rate / found.before):
+            recovers = max(series.rates[at + 1 :], default=0.0) >= best * (1 - allowed)
+            found = Fall(size, rate, best, recovers)
         best = max(best, rate)
     return found
 
@@ -237,19 +213,17 @@ def curve_findings(log: Log) -> Iterator[Finding]:
     if falls:
         factor, series, found = min(falls)
         code = "latency-jump" if series.metric == OF_TIME else "dip" if found.recovers else "cliff"
-        rates = scale("B/s", found.before)
+        rate, before = map(scale("B/s", found.before).quantity, (found.rate, found.before))
         which = f" ({series.labels})" if len(every) > 1 else ""
-        words = {"rate": rates.quantity(found.rate), "before": rates.quantity(found.before), "which": which}
         time = scale("s", 0).quantity(series.times[series.sizes.index(found.size)])
-        yield finding(code, size=format_size(found.size), factor=f"{1 / factor:.2g}", time=time, **words)
-    elif every and every[0].metric != OF_TIME and _still_grows(every[0]):
-        yield finding("still-grows", size=format_size(every[0].sizes[-1]))
+        words = {"rate": rate, "before": before, "which": which, "time": time, "factor": f"{1 / factor:.2g}"}
+        yield finding(code, size=format_size(found.size), **words)
+    elif every and every[0].metric != OF_TIME:
+        rates = every[0].rates
+        doubled = min(math.log2(every[0].sizes[-1] / every[0].sizes[-2]), 1.0)
+        if rates[-1] == max(rates) and rates[-1] > rates[-2] * (1 + 0.2 * doubled):
+            yield finding("still-grows", size=format_size(every[0].sizes[-1]))
     yield from _sides(every, noise)
-
-
-def _still_grows(series: Curve) -> bool:
-    (small, slow), (large, fast) = list(zip(series.sizes, series.rates, strict=True))[-2:]
-    return fast == max(series.rates) and fast > slow * (1 + 0.2 * min(math.log2(large / small), 1.0))
 
 
 def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:
@@ -266,12 +240,12 @@ def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Fi
 
 def curve_line(log: Log) -> str:
     """Return what the longest series of a log shows in one line; empty where no model fits."""
-    for series in series_of(log)[:1]:
-        regimes = fit(series)
-        if regimes:
-            fastest = max((each.rate for each in regimes if not math.isinf(each.rate)), default=0.0)
-            begins = ", ".join(format_size(after.first) for _, after in pairwise(regimes))
-            text = f"{scale('s', regimes[0].start).quantity(regimes[0].start)} to start"
-            text += f", {scale('B/s', fastest).quantity(fastest)} at most" if fastest else ""
-            return text + (f"; regimes begin at {begins}" if begins else "")
-    return ""
+    series = series_of(log)
+    regimes = fit(series[0]) if series else ()
+    if not regimes:
+        return ""
+    fastest = max((each.rate for each in regimes if not math.isinf(each.rate)), default=0.0)
+    begins = ", ".join(format_size(after.first) for after in regimes[1:])
+    text = f"{scale('s', regimes[0].start).quantity(regimes[0].start)} to start"
+    text += f", {scale('B/s', fastest).quantity(fastest)} at most" if fastest else ""
+    return text + (f"; regimes begin at {begins}" if begins else "")

@@ -1,17 +1,15 @@
 """Is a number normal? A configuration's figures against the ceiling of its NICs, and published figures. Pure.
 
-The ceiling is the maximum that the NICs of a node can carry. With reduction inside nodes first, all_reduce
-moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw may exceed the rate of the NICs with
-few nodes: almost twice the rate with two. A low figure comes with the likeliest causes that its log does not
-exclude.
+With reduction inside nodes first, all_reduce moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw
+may exceed their rate with few nodes. A low figure comes with the likeliest causes that its log does not exclude.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.compare import Comparison
 from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import NVLINK, Published, Role, published
 from fabbench.model.log import METRICS, Metric
@@ -45,7 +43,6 @@ class Expectation:
 
     column: str
     key: Mapping[str, str]
-    """Of the comparison's section."""
     setting: Setting
     metric: Metric
     scale: Scale
@@ -56,7 +53,6 @@ class Expectation:
     figures: Sequence[Published] = ()
     causes: Sequence[str] = ()
     remark: str = ""
-    """A sentence."""
 
     @property
     def share(self) -> float | None:
@@ -72,7 +68,7 @@ class Expectation:
     def sentence(self) -> str:
         """Return the assessment in one line, without the name of the configuration."""
         write = self.scale.quantity
-        words = _WORDS[self.assessment]
+        words = "above the ceiling" if self.assessment is Assessment.ABOVE else self.assessment.replace("-", " ")
         if self.assessment is Assessment.UNKNOWN:
             words += " to judge by" if self.figures else f" for {self.setting.words}"
         text = f"{words}: {write(self.value)} at {format_size(self.size)}"
@@ -85,165 +81,128 @@ class Expectation:
         return f"{text} {self.remark}".rstrip()
 
     def _published(self) -> str:
-        low, high = self.range or (0.0, 0.0)
-        figures = self.scale.quantity(high)
-        if low < high:
-            figures = f"{self.scale.text(low)} to {figures}"
+        ends = dict.fromkeys(self.range or ())
+        figures = self.scale.quantity(max(ends))
+        if len(ends) > 1:
+            figures = f"{self.scale.text(min(ends))} to {figures}"
         sizes = {figure.size for figure in self.figures}
         at = "".join(f" at {format_size(size)}" for size in sizes if size and sizes != {self.size})
         return f"Published for {self.setting.words}: {figures}{at}."
-
-
-_WORDS: Mapping[Assessment, str] = {
-    Assessment.NORMAL: "normal",
-    Assessment.LOW: "low",
-    Assessment.ABOVE: "above the ceiling",
-    Assessment.UNKNOWN: "no published figure",
-}
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     """Return an expectation for each configuration whose instance type is known."""
     found = []
     for section in comparison.sections:
+        metric, better = section.metric, min if section.metric.lower_is_better else max
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
             figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
             if setting is not None and any(figures.values()):
-                found.append(_judge(_MeasuredColumn(column.label, section, setting, figures)))
+                best, ceiling = better(figures, key=figures.__getitem__), setting.ceiling(metric)
+                judged = _judge(_Measured(setting, metric, section.scale, figures, best, ceiling))
+                value, low = figures[judged.size], judged.assessment is Assessment.LOW
+                expectation = Expectation(
+                    column=column.label,
+                    key=section.key,
+                    setting=setting,
+                    metric=metric,
+                    scale=section.scale,
+                    value=value,
+                    ceiling=ceiling,
+                    causes=likely_causes(setting, metric, value) if low else (),
+                    **judged._asdict(),
+                )
+                found.append(expectation)
     return tuple(found)
 
 
-def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float | None:
-    """Return the ceiling of a column's figures, with the signature that gates need; None: unknown."""
-    del size
-    setting = setting_of(column, section)
-    return setting.ceiling(section.metric) if setting else None
-
-
-@dataclass(frozen=True, slots=True)
-class _MeasuredColumn:
-    column: str
-    section: ComparisonSection
+class _Measured(NamedTuple):
     setting: Setting
+    metric: Metric
+    scale: Scale
     figures: Mapping[int, float]
-    ceiling: float | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ceiling", self.setting.ceiling(self.section.metric))
-
-    @property
-    def best(self) -> int:
-        """The size of the best figure."""
-        better = min if self.section.metric.lower_is_better else max
-        return better(self.figures, key=lambda size: self.figures[size])
-
-    def assess(
-        self, size: int, assessment: Assessment, figures: Sequence[Published] = (), remark: str = ""
-    ) -> Expectation:
-        """Return an assessment at one size."""
-        low = assessment is Assessment.LOW
-        return Expectation(
-            column=self.column,
-            key=self.section.key,
-            setting=self.setting,
-            metric=self.section.metric,
-            scale=self.section.scale,
-            size=size,
-            value=self.figures[size],
-            assessment=assessment,
-            ceiling=self.ceiling,
-            figures=figures,
-            causes=likely_causes(self.setting, self.section.metric, self.figures[size]) if low else (),
-            remark=remark,
-        )
+    best: int
+    """The size of the best figure."""
+    ceiling: float | None
 
 
-def _judge(measured: _MeasuredColumn) -> Expectation:
-    value, ceiling = measured.figures[measured.best], measured.ceiling
-    if ceiling is not None and value > ceiling * SLACK:
+class _Judged(NamedTuple):
+    size: int
+    assessment: Assessment
+    figures: Sequence[Published] = ()
+    remark: str = ""
+
+
+def _judge(measured: _Measured) -> _Judged:
+    setting, best = measured.setting, measured.best
+    if measured.ceiling is not None and measured.figures[best] > measured.ceiling * SLACK:
         remark = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
-        if measured.setting.fabric in {"ib", "roce"}:
+        if setting.fabric in {"ib", "roce"}:
             remark = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
-        return measured.assess(measured.best, Assessment.ABOVE, remark=remark)
-    known = [figure for figure in published() if measured.setting.fits(figure, measured.section.metric)]
-    judge = _time if measured.section.metric.lower_is_better else _rate
-    return judge(measured, known)
+        return _Judged(best, Assessment.ABOVE, remark=remark)
+    known = [figure for figure in published() if setting.fits(figure, measured.metric)]
+    deciding = [figure for figure in known if figure.role in {Role.REFERENCE, Role.CONFLICT}]
+    if measured.metric.lower_is_better:  # by the smallest measured size that is also published
+        size = min((each.size for each in deciding if each.size and each.size in measured.figures), default=None)
+        if size is None:
+            return _Judged(best, Assessment.UNKNOWN)
+        figures = [figure for figure in deciding if figure.size == size]
+        slow = measured.figures[size] > max(figure.value for figure in figures) / TOLERANCE
+        return _Judged(size, Assessment.LOW if slow else Assessment.NORMAL, figures)
+    if deciding:
+        return _rate(measured, deciding)
+    bad = [figure for figure in known if figure.role is Role.MISTUNED]
+    if any(measured.figures[best] <= figure.value / TOLERANCE for figure in bad):
+        return _Judged(best, Assessment.LOW, bad, "That figure was published as too low.")
+    return _Judged(best, Assessment.UNKNOWN, (), "" if setting.nodes else _NO_NODES)
 
 
-def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
-    """Judge by the smallest measured size that is also published."""
-    by_size: dict[int, list[Published]] = {}
-    for figure in filter(_decides, known):
-        if figure.size in measured.figures:
-            by_size.setdefault(figure.size or 0, []).append(figure)
-    if not by_size:
-        return measured.assess(measured.best, Assessment.UNKNOWN)
-    size = min(by_size)
-    slow = measured.figures[size] > max(figure.value for figure in by_size[size]) / TOLERANCE
-    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, by_size[size])
-
-
-def _decides(figure: Published) -> bool:
-    return figure.role in {Role.REFERENCE, Role.CONFLICT}
-
-
-def _rate(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
+def _rate(measured: _Measured, known: Sequence[Published]) -> _Judged:
     """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
-    least = _LARGE.get(measured.section.metric.name, 1 << 20)
-    sizes = {figure.size or least for figure in known if _decides(figure)}
-    if not sizes:
-        return _unpublished(measured, known)
-    reached = [size for size in sizes if size <= max(measured.figures)]
-    near = [size for size in sizes if size <= max(measured.figures) * NEAR]
-    chosen = max(reached, default=min(near, default=min(sizes)))
-    figures = [figure for figure in known if _decides(figure) and (figure.size or least) == chosen]
+    least, largest = _LARGE.get(measured.metric.name, 1 << 20), max(measured.figures)
+    sizes = {figure.size or least for figure in known}
+    reached = [size for size in sizes if size <= largest]
+    near = [size for size in sizes if size <= largest * NEAR]
+    chosen = max(reached, default=min(near or sizes))
+    figures = [figure for figure in known if (figure.size or least) == chosen]
     above = [size for size in measured.figures if size >= chosen]
-    stated = any(figure.size for figure in figures)
-    at = min(above) if above and stated else measured.best
+    at = min(above) if above and any(figure.size for figure in figures) else measured.best
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
     needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else SMALLER)
-    value = measured.figures[at]
-    if value >= needed:
-        return measured.assess(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
-    if contested:
-        return measured.assess(at, Assessment.UNKNOWN, figures, contested)
-    if not reached and not near:
-        return measured.assess(at, Assessment.UNKNOWN, figures, "The sweep ends too early to compare.")
-    return measured.assess(at, Assessment.LOW, figures)
+    if measured.figures[at] >= needed:
+        return _Judged(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
+    unclear = contested or ("" if near else "The sweep ends too early to compare.")
+    return _Judged(at, Assessment.UNKNOWN if unclear else Assessment.LOW, figures, unclear)
 
 
-def _unpublished(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
-    """Judge where no normal figure is published; there may be published ones that were too low."""
-    bad = [figure for figure in known if figure.role is Role.MISTUNED]
-    if any(measured.figures[measured.best] <= figure.value / TOLERANCE for figure in bad):
-        return measured.assess(measured.best, Assessment.LOW, bad, "That figure was published as too low.")
-    remark = "" if measured.setting.nodes else "The log does not state the nodes: pass --nodes."
-    return measured.assess(measured.best, Assessment.UNKNOWN, remark=remark)
-
-
-def _other_bound(measured: _MeasuredColumn) -> str:
+def _other_bound(measured: _Measured) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting, scale = measured.setting, measured.section.scale
-    nvlink = NVLINK.get(setting.system.gpu_model)
+    setting, write = measured.setting, measured.scale.quantity
+    nvlink, rate = NVLINK.get(setting.system.gpu_model), setting.nic_rate
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
-    if measured.section.metric is not METRICS["busbw"] or measured.ceiling is None:
+    if measured.metric is not METRICS["busbw"] or measured.ceiling is None:
         return ""
     if nvlink is not None and setting.gpus == 8 and nvlink < measured.ceiling:
-        return f"NVLink is the limit, at about {scale.quantity(nvlink)}, before the NICs are."
-    rate = setting.nic_rate
-    if rate is not None and measured.figures[measured.best] > rate * SLACK:
-        known = scale.quantity(rate)
-        return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({known})."
-    return ""
+        return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
+    exceeds = rate is not None and measured.figures[measured.best] > rate * SLACK
+    return (
+        f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate or 0)})." if exceeds else ""
+    )
 
 
+_NO_NODES = "The log does not state the nodes: pass --nodes."
 _OF_SOCKETS = (
     "each flow is limited to 5 Gb/s (10 Gb/s in a cluster placement group)",
     "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)",
     "another interface (NCCL_SOCKET_IFNAME)",
+)
+_OF_TIME = (
+    "the nodes are not in one placement group or zone",
+    "the figure includes connection set-up: measure with warm-up",
+    "CPU clocks, or other load",
 )
 _SHOWN = {
     "nic-idle": "NICs of the fabric were idle",
@@ -261,54 +220,39 @@ _SHOWN = {
 def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
     """Return up to three causes: those that the log shows, then those that it does not exclude."""
     shown = [words for code, words in _SHOWN.items() if code in setting.findings]
+    others = _OF_SOCKETS if setting.fabric == "tcp" else tuple(_of_rate(setting, value))
     if metric.lower_is_better:
-        others = _of_time(setting)
-    elif setting.fabric == "tcp":
-        others = iter(_OF_SOCKETS)
-    else:
-        others = _of_rate(setting, value)
+        unstated = ("the data went over TCP: the log does not show the provider",)
+        others = (*(() if setting.is_stated else unstated), *_OF_TIME)
     return tuple(dict.fromkeys([*shown, *others]))[:3]
 
 
-def _of_time(setting: Setting) -> Iterator[str]:
-    if not setting.is_stated:
-        yield "the data went over TCP: the log does not show the provider"
-    yield "the nodes are not in one placement group or zone"
-    yield "the figure includes connection set-up: measure with warm-up"
-    yield "CPU clocks, or other load"
-
-
 def _of_rate(setting: Setting, value: float) -> Iterator[str]:
-    if not setting.is_stated:
-        yield f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)"
     gdr, protocol, nics = (setting.facts.get(name) for name in ("gdr", "protocol", "nics"))
-    usual = min(setting.system.nics, default=0)
-    if isinstance(nics, int) and usual > nics:
-        yield f"{nics} of {usual} NICs were used"
-    elif usual > 1 and not isinstance(nics, int):
-        yield f"fewer than {usual} NICs"
-    if gdr in {"no", "partly"}:
-        yield f"GPUDirect RDMA was {'not used' if gdr == 'no' else 'used on some channels only'}"
-    elif gdr is None and setting.system.gpus:
-        yield "no GPUDirect RDMA"
-    if protocol == "SENDRECV" and not setting.system.name.startswith(("p4", "p3", "g5")):
-        yield "the plugin used SENDRECV, not RDMA"
-    if setting.collective:
-        yield "an algorithm or protocol that NCCL_ALGO, NCCL_PROTO or a tuner chose"
-        yield "an older NCCL or network plugin"
-    yield "one slow node or GPU (measure pairs of nodes)"
-    yield "clocks of GPUs or CPUs"
+    usual, used = min(setting.system.nics, default=0), nics if isinstance(nics, int) else None
+    sendrecv = protocol == "SENDRECV" and not setting.system.name.startswith(("p4", "p3", "g5"))
+    causes = {
+        f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)": not setting.is_stated,
+        f"{nics} of {usual} NICs were used": used is not None and usual > used,
+        f"fewer than {usual} NICs": usual > 1 and used is None,
+        "GPUDirect RDMA was not used": gdr == "no",
+        "GPUDirect RDMA was used on some channels only": gdr == "partly",
+        "no GPUDirect RDMA": gdr is None and setting.system.gpus,
+        "the plugin used SENDRECV, not RDMA": sendrecv,
+        "an algorithm or protocol that NCCL_ALGO, NCCL_PROTO or a tuner chose": setting.collective,
+        "an older NCCL or network plugin": setting.collective,
+        "one slow node or GPU (measure pairs of nodes)": True,
+        "clocks of GPUs or CPUs": True,
+    }
+    return (words for words, applies in causes.items() if applies)
 
 
 def _over_tcp(setting: Setting, value: float) -> str:
     """Return ``TCP``, with the published rates of TCP where the value is close to them."""
-    rates = [
-        figure.value
-        for figure in published()
-        if (figure.system, figure.nodes, figure.fabric) == (setting.system.name, setting.nodes, "tcp")
-        and figure.case == setting.case
-    ]
+    published_for = (setting.system.name, setting.nodes, "tcp", setting.case)
+    rates = [each.value for each in published() if (each.system, each.nodes, each.fabric, each.case) == published_for]
     if rates and value <= max(rates) * 1.25:
-        low, high = (format(each / 1e9, "g") for each in (min(rates), max(rates)))
-        return f"TCP, which gave {low} to {high} GB/s" if low != high else f"TCP, which gave {high} GB/s"
+        return (
+            f"TCP, which gave {' to '.join(dict.fromkeys(f'{end / 1e9:g}' for end in (min(rates), max(rates))))} GB/s"
+        )
     return "TCP"

@@ -7,7 +7,7 @@ do not state, and everything in which the columns differ.
 from collections.abc import Iterator, Sequence
 
 from fabbench.analysis.aggregate import FIELDS, MUST_MATCH, RAIL
-from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.compare import ColumnSummary, Comparison, differing
 from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.log import Outcome, Severity
@@ -17,31 +17,41 @@ from fabbench.model.units import format_size, format_sizes
 SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
-_COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
+_COUNTED = {"ranks": ("rank", "ranks"), "hosts": ("host", "hosts"), "gpus_per_host": ("GPU per host", "GPUs per host")}
 EVIDENCE = frozenset({"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"})
 """Facts about what carried the data: they differ on purpose."""
-_NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
+_NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None"}
 """Values that mean that the benchmark has no such property."""
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
 
 def footnotes(comparison: Comparison) -> tuple[str, ...]:
     """Return everything that a reader of the table must know, most important first."""
+    columns = comparison.columns
     return (
-        *_variants(comparison.columns),
+        *_variants(columns),
         *_outcomes(comparison),
-        *_transports(comparison.columns),
-        *_findings(comparison.columns),
+        *_transports(columns),
+        *_findings(columns),
         _conditions(comparison),
-        *_unknown(comparison.columns),
-        *_differences(comparison),
+        *_unknown(columns),
+        *_differences(columns),
         _repeats(comparison),
-        *_copies(comparison.columns),
+        *(
+            f"{column.label}: {column.copies} of {counted(column.copies + column.executions, 'table')} are copies "
+            "of another, and were counted once."
+            for column in columns
+            if column.copies
+        ),
         *_spread(comparison),
         *irregularities(comparison),
         *_gaps(comparison),
-        *_empty(comparison.columns),
-        f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in comparison.columns)}.",
+        *(
+            f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they carry no data."
+            for column in columns
+            if column.empty
+        ),
+        f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}.",
     )
 
 
@@ -87,14 +97,13 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs state about the network; a label proves nothing."""
     silent = [column for column in columns if _transport(column) == ""]
     if silent:
-        names = _and([column.label for column in silent])
+        names = ", ".join(column.label for column in silent)
         given = any(column.label_given for column in silent)
-        many = len(silent) > 1 or silent[0].executions > 1
-        word = f": {names} {'are labels' if len(silent) > 1 else 'is a label'} given by the user" if given else ""
-        of_names = "" if given else f" of {names}"
+        logs = "logs" if len(silent) > 1 or silent[0].executions > 1 else "log"
+        labels = "are labels" if len(silent) > 1 else "is a label"
         yield (
-            f"The {'logs' if many else 'log'}{of_names} {'do' if many else 'does'} not state which network "
-            f"carried the data (transport unknown){word}."
+            f"The {logs}{'' if given else f' of {names}'} {'do' if logs == 'logs' else 'does'} not state which network "
+            f"carried the data (transport unknown){f': {names} {labels} given by the user' if given else ''}."
         )
     transports = [f"{column.label} = {_transport(column)}" for column in columns if _transport(column)]
     if transports:
@@ -107,10 +116,9 @@ def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for column in columns:
         for found in column.findings:
             if found.severity is not Severity.NOTE:
-                labels = columns_with.setdefault((found.meaning, found.advice), [])
-                labels.append(column.label)
+                columns_with.setdefault((found.meaning, found.advice), []).append(column.label)
     for (meaning, advice), labels in columns_with.items():
-        yield f"{_and(labels)}: {meaning} {advice}".rstrip()
+        yield f"{', '.join(labels)}: {meaning} {advice}".rstrip()
 
 
 def _transport(column: ColumnSummary) -> str:
@@ -125,27 +133,19 @@ def _transport(column: ColumnSummary) -> str:
 
 def _conditions(comparison: Comparison) -> str:
     """Return what is the same in every column that states it."""
-    parts = list(filter(None, dict.fromkeys(_same(comparison, name) for name in ("benchmark", "case"))))
-    for name, noun in _COUNTED.items():
-        if value := _same(comparison, name):
-            plural = noun.replace("GPU", "GPUs") if "GPU" in noun else f"{noun}s"
-            parts.append(f"{value} {noun if value == '1' else plural}")
-    others = [name for name in FIELDS if name not in {"benchmark", "case", *_COUNTED}]
-    parts += [f"{name} {value}" for name in others if (value := _same(comparison, name))]
-    if comparison.placement:
-        parts.append(comparison.placement)
+    same = {name: value for name in FIELDS if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}}
+    parts = list(dict.fromkeys(same[name] for name in ("benchmark", "case") if name in same))
+    for name, nouns in _COUNTED.items():
+        if name in same:
+            parts.append(f"{same[name]} {nouns[same[name] != '1']}")
+    others = (name for name in same if name not in {"benchmark", "case", *_COUNTED})
+    parts += [*(f"{name} {same[name]}" for name in others), *filter(None, [comparison.placement])]
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
         values = {value for column in comparison.columns for value in column.facts.get(name, ())}
         if name not in _QUIET and len(values) == 1 and all(name in column.facts for column in comparison.columns):
             parts.append(f"{name} {_cut(str(values.pop()))}")
     every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
-
-
-def _same(comparison: Comparison, name: str) -> str:
-    values = {value for column in comparison.columns for value in column.fields[name]}
-    value = values.pop() if len(values) == 1 else ""
-    return "" if value in _NO_CHOICE.get(name, ()) else value
 
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -163,45 +163,32 @@ def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         missing = [column.label for column in columns if not column.fields[name] and any(column.fields.values())]
         if known and missing:
             stated = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
-            yield f"{name} is not stated by {_and(missing)} ({stated}), so it could not be compared."
+            yield f"{name} is not stated by {', '.join(missing)} ({stated}), so it could not be compared."
 
 
-def _differences(comparison: Comparison) -> Iterator[str]:
+def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for name in FIELDS:
-        known = [column for column in comparison.columns if column.fields[name]]
-        if len({frozenset(column.fields[name]) for column in known}) > 1:
-            values = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
-            refused = name in MUST_MATCH
-            yield f"{name} differs{' (allowed)' if refused else '; such rows are not paired'}: {values}."
-    names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
-    for name in names:
-        known = [column for column in comparison.columns if column.facts.get(name)]
-        if name not in _QUIET and len({frozenset(column.facts[name]) for column in known}) > 1:
-            values = ", ".join(f"{_cut(_or(column.facts[name]))} in {column.label}" for column in known)
-            yield f"{name} differs: {values}."
+        if known := differing((column.label, column.fields[name]) for column in columns):
+            effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
+            yield f"{name} differs{effect}: {', '.join(f'{_or(values)} in {label}' for label, values in known)}."
+    for name in dict.fromkeys(name for column in columns for name in column.facts if name not in _QUIET):
+        if facts := differing((column.label, column.facts.get(name, ())) for column in columns):
+            yield f"{name} differs: {', '.join(f'{_cut(_or(values))} in {label}' for label, values in facts)}."
 
 
 def _repeats(comparison: Comparison) -> str:
-    counts = sorted(
-        {cell.n for section in comparison.sections for row in section.rows for cell in row.figures if cell is not None}
-    )
+    rows = [row for section in comparison.sections for row in section.rows]
+    counts = sorted({cell.n for row in rows for cell in row.figures if cell is not None})
     if not counts:
         return "No figures to show."
-    once = any(test and test.once for section in comparison.sections for row in section.rows for test in row.tests)
+    once = any(test and test.once for row in rows for test in row.tests)
     noise = "intervals assume the noise of recorded repeats; repeat both sides to measure it"
     if counts == [1]:
         return f"Measured once (n = 1){f': {noise}' if once else ''}."
-    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    many = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1]))))
     what = f"{many} repeats" if len(counts) == 1 else "its repeats"
     doubt = f"; where a side was measured once, {noise}" if once else ""
     return f"Each figure is the median of {what} (n = {many}){doubt}."
-
-
-def _copies(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    for column in columns:
-        if column.copies:
-            tables = counted(column.copies + column.executions, "table")
-            yield f"{column.label}: {column.copies} of {tables} are copies of another, and were counted once."
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:
@@ -211,8 +198,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             for section in comparison.sections
             for row in section.rows
             if (cell := row.figures[index]) is not None
-            and cell.high - cell.low > SPREAD * cell.value
-            and cell.high - cell.low > cell.step * (1 + 1e-6)
+            and cell.high - cell.low > max(SPREAD * cell.value, cell.step * (1 + 1e-6))
         ]
         if wide:
             size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))
@@ -225,19 +211,11 @@ def _spread(comparison: Comparison) -> Iterator[str]:
 
 def _gaps(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
-        missing: dict[str, list[int]] = {}
-        for section in comparison.sections:
-            for row in section.rows:
-                if section.shown[index] and row.figures[index] is None:
-                    missing.setdefault(section.metric.name, []).append(row.size)
-        for metric, sizes in missing.items():
-            yield f"{column.label} has no {metric} at {format_sizes(sizes)}."
-
-
-def _empty(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    for column in columns:
-        if column.empty:
-            yield f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they carry no data."
+        for metric in comparison.metrics:
+            sections = (each for each in comparison.sections if each.shown[index] and each.metric is metric)
+            sizes = [row.size for section in sections for row in section.rows if row.figures[index] is None]
+            if sizes:
+                yield f"{column.label} has no {metric.name} at {format_sizes(sizes)}."
 
 
 def _cut(text: str) -> str:
@@ -246,7 +224,3 @@ def _cut(text: str) -> str:
 
 def _or(values: Sequence[str | int]) -> str:
     return " or ".join(map(str, values))
-
-
-def _and(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, Figure
-from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection, pair_of, sections_of
+from fabbench.analysis.compare import (
+    ColumnSummary,
+    Comparison,
+    ComparisonRow,
+    ComparisonSection,
+    pair_of,
+    sections_of,
+    worst_of,
+)
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.highlights import bounds, confidence, repeats_needed
 from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, compare_sizes, loss_test, repeats_within
@@ -26,16 +34,17 @@ Ceiling: TypeAlias = Callable[[Column, ComparisonSection, int], float | None]
 class _Remark(NamedTuple):
     """The result of one row, or of a whole gate."""
 
-    breach: bool
-    compared: bool
     text: str = ""
+    breach: bool = False
+    compared: bool = False
     undecided: bool = False
 
 
-def _nic_ceiling(column: Column, section: ComparisonSection, size: int) -> float | None:
-    from fabbench.analysis.expectations import ceiling_of  # most gates need no ceiling
+def _nic_ceiling(column: Column, section: ComparisonSection, _size: int) -> float | None:
+    from fabbench.analysis.setting import setting_of  # most gates need no ceiling
 
-    return ceiling_of(column, section, size)
+    setting = setting_of(column, section)
+    return setting.ceiling(section.metric) if setting else None
 
 
 def check(
@@ -43,16 +52,15 @@ def check(
 ) -> Verdict:
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
-    A gate that compared nothing is breached, and so is one whose range includes a size that only the
-    baseline has. A column that is not ok passes no gate, and the status is that of its log. A loss that is
-    neither shown nor excluded is a note, unless `strict`. Raise RequestError for a tolerance without a
-    baseline, and for an unknown ceiling.
+    A gate that compared nothing is breached, and so is one whose range includes a size that only the baseline has. A
+    column that is not ok passes no gate, and the status is that of its log. A loss that is neither shown nor excluded
+    is a note, unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
     bad = [log for log in columns[0].logs if log.outcome is not Outcome.OK]
     bad += [log for column in columns for log in column.logs if log.outcome in UNUSABLE]
-    checked: list[tuple[Gate, list[_Remark]]] = []
+    results, undecided = [], []
     for gate in gates:
         _require(gate, comparison)
         metric = gate.metric.name
@@ -61,29 +69,22 @@ def check(
         remarks = list(_untrusted(gate, columns))
         if lacking:
             why = f"there is no {metric} in {' and '.join(lacking)}"
-            remarks.append(_Remark(breach=True, compared=False, text=f"{gate.text} matched no data: {why}."))
+            remarks.append(_Remark(f"{gate.text} matched no data: {why}.", breach=True))
         else:
             remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
-        checked.append((gate, remarks))
-    results = tuple(_result(gate, remarks, untrusted=bool(bad)) for gate, remarks in checked)
+        breaches = tuple(each.text for each in remarks if each.breach)
+        notes = tuple(each.text for each in remarks if each.text and not each.breach)
+        state = GateState.FAILED if breaches else GateState.UNTRUSTED if bad else GateState.PASSED
+        results.append(GateResult(gate=gate.text, state=state, breaches=breaches, notes=notes))
+        undecided += [each.text for each in remarks if each.undecided]
     breaches = tuple(text for result in results for text in result.breaches)
     return Verdict(
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
         status=worst(*(log.status for log in bad if gates), *(Exit.BAD_ANSWER for _ in breaches)),
         passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
-        undecided=tuple(each.text for _, remarks in checked for each in remarks if each.undecided),
-        results=results,
-    )
-
-
-def _result(gate: Gate, remarks: Sequence[_Remark], *, untrusted: bool) -> GateResult:
-    breaches = tuple(each.text for each in remarks if each.breach)
-    return GateResult(
-        gate=gate.text,
-        state=GateState.FAILED if breaches else GateState.UNTRUSTED if untrusted else GateState.PASSED,
-        breaches=breaches,
-        notes=tuple(each.text for each in remarks if each.text and not each.breach),
+        undecided=tuple(undecided),
+        results=tuple(results),
     )
 
 
@@ -99,32 +100,21 @@ def _require(gate: Gate, comparison: Comparison) -> None:
 def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
     """Yield a remark for each column that is not ok: the first column is the one under test."""
     for number, column in enumerate(columns):
-        if (outcome := _outcome(column)) is not Outcome.OK:
+        outcome = worst_of(column.logs, Outcome.SKIPPED)
+        if outcome is not Outcome.OK:
             reason = next((log.reason for log in column.logs if log.outcome is outcome), None)
             effect = ", and passes no gate" if number == 0 else ""
-            yield _Remark(
-                number == 0,
-                compared=False,
-                text=f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}",
-            )
-
-
-def _outcome(column: Column) -> Outcome:
-    order = list(Outcome)
-    return min((log.outcome for log in column.logs), key=order.index, default=Outcome.SKIPPED)
+            text = f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}"
+            yield _Remark(text, breach=number == 0)
 
 
 class _Compared(NamedTuple):
-    """One size that both sides have."""
-
     row: ComparisonRow
     new: Figure
     base: Figure
 
 
 class _Tested(NamedTuple):
-    """One size with the executions of both sides."""
-
     compared: _Compared
     pair: TwoSamples
     test: RowTest
@@ -138,12 +128,11 @@ class _Check:
         self._strict = strict
         self._ceiling = ceiling
         self._column = comparison.inputs[0][0]
-        metric = None if gate.metric is RATIO else gate.metric.name
-        self._sections = (
-            sections_of(comparison.inputs, metric, comparison.allowed, level=comparison.level)
-            if metric
-            else comparison.sections
-        )
+        self._ratio = gate.metric is RATIO
+        self._sections = comparison.sections
+        if not self._ratio:
+            metric = gate.metric.name
+            self._sections = sections_of(comparison.inputs, metric, comparison.allowed, level=comparison.level)
         self._level = comparison.level / max(len(self._sections), 1)
         self._names = [_named(comparison.columns[index]) for index in (0, -1)]
         self._alone = len(comparison.columns) == 1
@@ -154,7 +143,7 @@ class _Check:
         yield from remarks
         if not any(each.compared or each.breach for each in remarks):
             what = f"no {self._gate.metric.name} {self._gate.range} could be checked"
-            yield _Remark(breach=True, compared=False, text=f"{self._gate.text} matched no data: {what}.")
+            yield _Remark(f"{self._gate.text} matched no data: {what}.", breach=True)
 
     def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
         skipped: dict[str, list[int]] = {}
@@ -163,16 +152,15 @@ class _Check:
             if not self._gate.covers(row.size) or not section.shown[0]:
                 continue
             new, base = row.figures[0], None if self._alone else row.figures[-1]
-            if new is None:
-                old = "" if base is None else section.scale.quantity(base.value)
-                text = f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {old}."
-                if base is not None:
-                    yield _Remark(breach=True, compared=False, text=text)
-            elif not self._gate.needs_baseline:
+            if not self._gate.needs_baseline and new is not None:
                 yield self._limit(section, row.size, new)
+            elif new is None:
+                if base is not None:
+                    gone = f"is missing from {self._names[0]}; the baseline has {section.scale.quantity(base.value)}."
+                    yield _Remark(f"{self._at(section, row.size)} {gone}", breach=True)
             elif base is None:
                 skipped.setdefault("the baseline has no figure there", []).append(row.size)
-            elif self._gate.metric is RATIO and row.ratios[0] is None:
+            elif self._ratio and row.ratios[0] is None:
                 skipped.setdefault("there is no ratio", []).append(row.size)
             elif base.value == 0 and self._gate.relative:
                 skipped.setdefault("the baseline has 0 there", []).append(row.size)
@@ -181,7 +169,7 @@ class _Check:
         yield from self._relative(section, compared)
         for why, sizes in skipped.items():
             text = f"{self._where(section)} was not compared at {format_sizes(sizes)}: {why}."
-            yield _Remark(breach=False, compared=False, text=f"{self._gate.text}: {text}")
+            yield _Remark(f"{self._gate.text}: {text}")
 
     def _where(self, section: ComparisonSection, at: str = "") -> str:
         where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
@@ -198,14 +186,18 @@ class _Check:
             if pair is not None and each.base.value > 0:
                 test = each.row.tests[0] or compare_sizes({size: pair}, section.level)[size]
                 tested[size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
-                yield _Remark(breach=False, compared=True)
+                yield _Remark(compared=True)
             else:
-                yield self._plain(section, each)
+                allowed = self._gate.bound * (each.base.value if self._gate.relative else 1)
+                lost = _loss(section, each) > allowed * (1 + 1e-9)
+                if self._ratio:
+                    lost = (each.row.ratios[0] or 0.0) < self._gate.bound * (1 - 1e-9)
+                yield _Remark(f"{self._difference(section, each)}." if lost else "", breach=lost, compared=True)
         yield from self._statistics(section, {size: each for size, each in tested.items() if each.limit > -math.inf})
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
-        if self._gate.metric is RATIO:
+        if self._ratio:
             return math.log(self._gate.bound) if self._gate.bound > 0 else -math.inf
         allowed = self._gate.bound if self._gate.relative else self._gate.bound / each.base.value
         if section.metric.lower_is_better:
@@ -220,54 +212,42 @@ class _Check:
         for each in (tested[size] for size in breached):
             counts = f"{len(each.pair.new)} and {len(each.pair.base)} executions"
             text = f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts})."
-            yield _Remark(breach=True, compared=True, text=text)
+            yield _Remark(text, breach=True, compared=True)
         unclear = [tested[size] for size in tested if size in {*loss.shown, *loss.possible} - {*breached}]
         if unclear:
             yield self._unclear(section, unclear)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         worst = min(unclear, key=lambda each: each.test.low)
-        sizes = format_sizes([each.compared.row.size for each in unclear])
+        at, sizes = worst.compared.row.size, format_sizes([each.compared.row.size for each in unclear])
         needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
         repeats = repeats_needed(needed, once=any(each.test.once for each in unclear))
-        figures = " and ".join(
-            f"{section.scale.quantity(figure.value)} in {name}"
-            for figure, name in zip((worst.compared.new, worst.compared.base), self._names, strict=True)
-        )
-        beyond = "a ratio below" if self._gate.metric is RATIO else "a loss of more than"
+        figures = (section.scale.quantity(figure.value) for figure in (worst.compared.new, worst.compared.base))
+        both = " and ".join(f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True))
+        beyond = "a ratio below" if self._ratio else "a loss of more than"
         text = (
-            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown "
-            f"nor excluded at {sizes}. "
-            f"{_worse(section, worst.test.low)} at {format_size(worst.compared.row.size)} cannot be excluded "
-            f"({figures}; {_interval(section, worst)}); {repeats} would decide."
+            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown nor "
+            f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot be excluded "
+            f"({both}; {_interval(section, worst)}); {repeats} would decide."
         )
-        return _Remark(breach=self._strict, compared=True, text=text, undecided=True)
-
-    def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
-        row, new, base = each
-        if self._gate.metric is RATIO:
-            held = (row.ratios[0] or 0.0) >= self._gate.bound * (1 - 1e-9)
-        else:
-            loss = new.value - base.value if section.metric.lower_is_better else base.value - new.value
-            held = loss <= self._gate.bound * (base.value if self._gate.relative else 1) * (1 + 1e-9)
-        return _Remark(breach=not held, compared=True, text="" if held else f"{self._difference(section, each)}.")
+        return _Remark(text, breach=self._strict, compared=True, undecided=True)
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
-        row, new, base = each
-        figures = [section.scale.quantity(figure.value) for figure in (new, base)]
-        is_, at = f"is {figures[0]} in {self._names[0]}", self._at(section, row.size)
-        if self._gate.metric is RATIO:
-            times = f"{format_decimal(row.ratios[0] or 0.0, 2)} times as good as {figures[1]}"
-            return f"{at} {is_}, {times} in {self._names[1]}; expected at least {self._allowed(section)}"
-        loss = new.value - base.value if section.metric.lower_is_better else base.value - new.value
-        by = f"{format_decimal(100 * loss / base.value, 1)} %"
-        if not self._gate.relative:
-            by = section.scale.quantity(loss)
-        worse = f"{by} worse than {figures[1]} in {self._names[1]}"
-        return f"{at} {is_}, {worse}; {self._allowed(section)} is allowed"
+        new, base = (section.scale.quantity(figure.value) for figure in (each.new, each.base))
+        if self._ratio:
+            than = f"{format_decimal(each.row.ratios[0] or 0.0, 2)} times as good as"
+            expected = f"expected at least {self._allowed(section)}"
+        else:
+            loss = _loss(section, each)
+            relative = self._gate.relative
+            by = f"{format_decimal(100 * loss / each.base.value, 1)} %" if relative else section.scale.quantity(loss)
+            than = f"{by} worse than"
+            expected = f"{self._allowed(section)} is allowed"
+        at, (name, base_name) = self._at(section, each.row.size), self._names
+        return f"{at} is {new} in {name}, {than} {base} in {base_name}; {expected}"
 
     def _allowed(self, section: ComparisonSection) -> str:
-        if self._gate.metric is RATIO:
+        if self._ratio:
             return f"{format_decimal(self._gate.bound, 2)} x"
         if self._gate.relative:
             return f"{format_decimal(100 * self._gate.bound, 2)} %"
@@ -288,13 +268,15 @@ class _Check:
         least = self._gate.kind is GateKind.AT_LEAST
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
-            return _Remark(breach=False, compared=True)
-        return _Remark(
-            breach=True,
-            compared=True,
-            text=f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; "
-            f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}.",
-        )
+            return _Remark(compared=True)
+        expected = f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}"
+        text = f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; {expected}."
+        return _Remark(text, breach=True, compared=True)
+
+
+def _loss(section: ComparisonSection, each: _Compared) -> float:
+    worse = each.base.value - each.new.value
+    return -worse if section.metric.lower_is_better else worse
 
 
 def _interval(section: ComparisonSection, each: _Tested) -> str:
@@ -311,6 +293,4 @@ def _named(column: ColumnSummary) -> str:
 def _worse(section: ComparisonSection, ratio: float) -> str:
     """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
-    if loss <= 0:
-        return f"A ratio of {format_decimal(ratio, 2)}"
-    return f"A loss of {format_decimal(100 * loss, 1)} %"
+    return f"A loss of {format_decimal(100 * loss, 1)} %" if loss > 0 else f"A ratio of {format_decimal(ratio, 2)}"

@@ -12,8 +12,7 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 
-_MAX_QUOTED = 3
-"""Columns besides the base that are quoted."""
+_MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
 _CLEAR = (Difference.FASTER, Difference.SLOWER)
 _NO_DIFFERENCE = {
@@ -42,12 +41,12 @@ def headline(comparison: Comparison, index: int) -> str:
     verdict = "" if len(others) > 1 else _verdicts(section)
     mark = len(others) > 1 or verdict.startswith(_CLEAR)
     ratios = [_times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)]
-    if len(others) > 1:
-        compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
-        more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
-        return f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}{once}"
-    verdict = f"; {verdict}" if verdict else ""
-    return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{ratios[0]}{verdict}{once}"
+    compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
+    more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
+    text = f"{', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}"
+    if len(others) == 1:
+        text = f"{others[0]} vs {base}{at}{ratios[0]}{f'; {verdict}' if verdict else ''}"
+    return f"{_subject(comparison, section)}: {text}{once}"
 
 
 def _verdicts(section: ComparisonSection) -> str:
@@ -69,20 +68,16 @@ def _span(rows: Sequence[ComparisonRow], *, first: bool, last: bool) -> str:
     low, high = format_size(rows[0].size), format_size(rows[-1].size)
     if first and last:
         return "at every size"
-    if last:
-        return f"from {low} up"
-    if first:
-        return f"up to {high}"
-    return f"at {low}" if low == high else f"from {low} to {high}"
+    ends = f"from {low} to {high}" if low != high else f"at {low}"
+    return f"from {low} up" if last else f"up to {high}" if first else ends
 
 
 def row_of(section: ComparisonSection) -> ComparisonRow | None:
     """Choose the row to quote: one that every column has if possible, else one with any figure."""
     rows = section.rows if section.metric.lower_is_better else section.rows[::-1]
-    shown = sum(section.shown)
-    for least in (shown, 1):
+    for least in (sum(section.shown), 1):
         for row in rows:
-            if least and sum(figure is not None for figure in row.figures) >= least:
+            if 0 < least <= sum(figure is not None for figure in row.figures):
                 return row
     return None
 
@@ -113,15 +108,9 @@ def _times(ratio: float | None, test: RowTest | None, *, mark: bool) -> str:
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:
     """Return what was measured, and between how many: ``"all_reduce, 2 × 8 GPUs"``."""
     names = ("case", "benchmark", "ranks", "hosts", "gpus_per_host")
-    case, benchmark, ranks, hosts, gpus = (_same(comparison, section, name) for name in names)
+    case, benchmark, ranks, hosts, gpus = (section.key.get(name) or comparison.common(name) for name in names)
     what = case or benchmark or section.metric.name
     if hosts and gpus:
         many = "" if hosts == "1" else f"{hosts} × "
         return f"{what}, {many}{gpus} GPU{'' if many + gpus == '1' else 's'}"
     return f"{what}, {ranks} rank{'' if ranks == '1' else 's'}" if ranks else what
-
-
-def _same(comparison: Comparison, section: ComparisonSection, name: str) -> str:
-    """Return the value of a field that every column has here; empty where they differ, or none states it."""
-    values = {value for column in comparison.columns for value in column.fields[name]}
-    return section.key.get(name) or (values.pop() if len(values) == 1 else "")

@@ -6,13 +6,13 @@ than five ranges the smallest neighbors are joined. Sizes that one of the two co
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Figure
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
-from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
+from fabbench.model.units import format_decimal, format_ratio, format_size
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
@@ -31,12 +31,7 @@ class Trend(StrEnum):
     MIXED = "mixed"
 
 
-_TRENDS = {
-    Difference.FASTER: Trend.AHEAD,
-    Difference.SLOWER: Trend.BEHIND,
-    Difference.SAME: Trend.SAME,
-    Difference.UNDECIDED: Trend.UNDECIDED,
-}
+_TRENDS = dict(zip(Difference, (Trend.AHEAD, Trend.BEHIND, Trend.SAME, Trend.UNDECIDED, Trend.MIXED), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +53,26 @@ class Highlight:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Range:
-    trend: Trend
-    rows: list[ComparisonRow]
-    ratios: list[float]
-    tests: list[RowTest]
-    trends: set[Trend]
+    column: int
+    rows: tuple[ComparisonRow, ...]
+    trends: frozenset[Trend]
 
     def __add__(self, other: "_Range") -> "_Range":
-        trend = self.trend if self.trend is other.trend else Trend.MIXED
-        rows, ratios = self.rows + other.rows, self.ratios + other.ratios
-        return _Range(trend, rows, ratios, self.tests + other.tests, self.trends | other.trends)
+        return _Range(self.column, self.rows + other.rows, self.trends | other.trends)
+
+    @property
+    def trend(self) -> Trend:
+        return next(iter(self.trends)) if len(self.trends) == 1 else Trend.MIXED
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ratio for row in self.rows if (ratio := row.ratios[self.column]) is not None]
+
+    @property
+    def tests(self) -> list[RowTest]:
+        return [test for row in self.rows if (test := row.tests[self.column])]
 
     def takes(self, other: "_Range") -> bool:
         """Return whether the two are one range by the rules above."""
@@ -81,56 +84,52 @@ class _Range:
 
 
 def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
-    """Return, per section and per column but the base, where it is ahead, behind or the same.
+    """Return, per section and per shown column but the base, where it is ahead, behind or the same.
 
-    The ranges of one column are contiguous and cover every size that was compared. A column that is not
-    shown, and a comparison of one column, have none.
+    The ranges of one column are contiguous and cover every size that was compared.
     """
-    remarks: list[Highlight] = []
-    for index, section in enumerate(comparison.sections):
-        for column in range(len(comparison.columns) - 1):
-            compared = all(section.shown[each] and not section.partial[each] for each in (column, -1))
-            if section.rows and compared:
-                remarks += _column(comparison, index, column)
-    return tuple(remarks)
+    return tuple(
+        remark
+        for index, section in enumerate(comparison.sections)
+        for column in range(len(comparison.columns) - 1)
+        if all(section.shown[each] and not section.partial[each] for each in (column, -1))
+        for remark in _column(comparison, index, column)
+    )
 
 
-def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
+def _column(comparison: Comparison, index: int, column: int) -> Iterator[Highlight]:
     section = comparison.sections[index]
     ranges: list[_Range] = []
     for row in reversed(section.rows):
         new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
         if new is None or base is None:
             continue
-        test = row.tests[column]
-        trend = _TRENDS[test.verdict] if test else _untested(new, base, ratio, section.scale)
-        single = _Range(trend, [row], [] if ratio is None else [ratio], [test] if test else [], {trend})
+        if test := row.tests[column]:
+            trend = _TRENDS[test.verdict]
+        elif ratio is not None:
+            trend = Trend.UNDECIDED  # an execution has 0
+        else:
+            both_zero = section.scale.text(new.value) == section.scale.text(base.value) == "0"
+            trend = Trend.SAME if both_zero else Trend.NO_RATIO
+        single = _Range(column, (row,), frozenset({trend}))
         if ranges and single.takes(ranges[0]):
             ranges[0] = single + ranges[0]
         else:
             ranges.insert(0, single)
-    return [
-        Highlight(
+    for part in _joined(ranges):
+        ratios = part.ratios
+        yield Highlight(
             section=index,
             label=comparison.columns[column].label,
             base=comparison.base.label,
             low=part.rows[0].size,
             high=part.rows[-1].size,
             trend=part.trend,
-            worst=min(part.ratios, default=None),
-            best=max(part.ratios, default=None),
+            worst=min(ratios, default=None),
+            best=max(ratios, default=None),
             span=_span(section, part.rows),
-            text=_text(comparison, index, column, part),
+            text=_text(comparison, section, part),
         )
-        for part in _joined(ranges)
-    ]
-
-
-def _untested(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
-    if ratio is not None:
-        return Trend.UNDECIDED  # an execution has 0
-    both_zero = scale.text(new.value) == scale.text(base.value) == "0"
-    return Trend.SAME if both_zero else Trend.NO_RATIO
 
 
 def _joined(ranges: list[_Range]) -> list[_Range]:
@@ -147,36 +146,21 @@ def _joined(ranges: list[_Range]) -> list[_Range]:
 
 def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
     low, high = format_size(rows[0].size), format_size(rows[-1].size)
-    first, last = rows[0] is section.rows[0], rows[-1] is section.rows[-1]
     if len(rows) == 1:
         return low
-    if first and not last:
-        return f"≤ {high}"
-    if last and not first:
-        return f"≥ {low}"
-    return f"{low} – {high}"
+    first, last = rows[0] is section.rows[0], rows[-1] is section.rows[-1]
+    if first is last:
+        return f"{low} – {high}"
+    return f"≤ {high}" if first else f"≥ {low}"
 
 
-def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
-    section, label = comparison.sections[index], comparison.columns[column].label
-    ratios = " to ".join(dict.fromkeys(format_ratio(choose(part.ratios)) for choose in (min, max) if part.ratios))
-    best = " vs ".join(
-        _best(section, part.rows, each, comparison.columns[each].label)
-        for each in (column, len(comparison.columns) - 1)
-    )
-    statement, once = _statement(label, part), any(test.once for test in part.tests)
-    interval = why = ""
-    if part.tests:
-        intervals = f"{confidence(section.level)} interval{'s' if len(part.tests) > 1 else ''}"
-        interval = f" ({intervals} {bounds(part.tests)}{', measured once' if once else ''})"
-    if part.tests and part.trend is Trend.UNDECIDED:
-        why = f"; {repeats_needed([test.repeats for test in part.tests], once=once)} would decide"
-    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{why}. Best: {best}."
-
-
-def _statement(label: str, part: _Range) -> str:
-    return {
-        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if part.tests else "Both display as 0",
+def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> str:
+    tests, ratios, label = part.tests, part.ratios, comparison.columns[part.column].label
+    compared = {part.column: label, len(comparison.columns) - 1: comparison.base.label}
+    best = " vs ".join(_best(section, part.rows, column, name) for column, name in compared.items())
+    once = any(test.once for test in tests)
+    text = {
+        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if tests else "Both display as 0",
         Trend.AHEAD: f"{label} is ahead",
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
@@ -188,6 +172,14 @@ def _statement(label: str, part: _Range) -> str:
             (False, False): "Mixed: same or undecided",
         }[Trend.AHEAD in part.trends, Trend.BEHIND in part.trends],
     }[part.trend]
+    if ratios:
+        text += f": {' to '.join(dict.fromkeys(format_ratio(end) for end in (min(ratios), max(ratios))))}"
+    if tests:
+        intervals = f"{confidence(section.level)} interval{'s' if len(tests) > 1 else ''}"
+        text += f" ({intervals} {bounds(tests)}{', measured once' if once else ''})"
+    if tests and part.trend is Trend.UNDECIDED:
+        text += f"; {repeats_needed([test.repeats for test in tests], once=once)} would decide"
+    return f"{text}. Best: {best}."
 
 
 def repeats_needed(counts: Sequence[int | None], *, once: bool) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.statistics import mean, median, t_quantile
+from fabbench.analysis.statistics import mean, median, squares, t_quantile
 from fabbench.model.log import Log, Severity
 from fabbench.model.units import format_decimal
 
@@ -36,10 +36,7 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
-    """Return each execution's logarithms minus the median of their size: positive is better.
-
-    Only sizes that every execution has count.
-    """
+    """Return each execution's logarithms minus the median of their size, where all have it: positive is better."""
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for row in section.rows if (figure := row.figures[index])]
     everything = set().union(*sizes)
@@ -64,7 +61,7 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
             yield _outlier(column, order, number, effect, where)
         else:
             steady.append(number)
-    if len(steady) > LEAST and _slope([scores[number] for number in steady]):
+    if len(steady) > LEAST and _drifts([scores[number] for number in steady]):
         middles = [median(deviations[order[number]]) for number in steady]
         count, half = len(middles), len(middles) // 2
         halves_apart = mean(middles[-half:]) - mean(middles[:half])
@@ -79,8 +76,7 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
 
 
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
-    columns = list(zip(*deviations.values(), strict=True))
-    spreads = [math.sqrt(sum((value - mean(size)) ** 2 for value in size)) for size in columns]
+    spreads = [math.sqrt(squares(size)) for size in zip(*deviations.values(), strict=True)]
     return [
         sum(value / spread for value, spread in zip(values, spreads, strict=True) if spread > 0)
         for values in deviations.values()
@@ -90,21 +86,19 @@ def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
 def _stands_apart(scores: Sequence[float], number: int) -> bool:
     """Return whether a score is farther from the others than they predict."""
     others = [score for each, score in enumerate(scores) if each != number]
-    middle, freedom = mean(others), len(others) - 1
-    variance = sum((score - middle) ** 2 for score in others) / freedom
-    reach = t_quantile(LEVEL / 2 / len(scores), freedom) * math.sqrt(variance * (1 + 1 / len(others)))
-    return abs(scores[number] - middle) > reach
+    deviation = math.sqrt(squares(others) / (len(others) - 1) * (1 + 1 / len(others)))
+    return abs(scores[number] - mean(others)) > t_quantile(LEVEL / 2 / len(scores), len(others) - 1) * deviation
 
 
-def _slope(scores: Sequence[float]) -> float:
-    """Return the slope of scores over their order; 0 where none is shown."""
+def _drifts(scores: Sequence[float]) -> bool:
+    """Return whether scores are shown to have a slope over their order."""
     count = len(scores)
     middle, center = mean(scores), (count - 1) / 2
-    squares = sum((number - center) ** 2 for number in range(count))
-    slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / squares
+    spread = squares(range(count))
+    slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / spread
     residual = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))
-    error = math.sqrt(residual / (count - 2) / squares)
-    return slope if abs(slope) > t_quantile(LEVEL / 2, count - 2) * error else 0.0
+    error = math.sqrt(residual / (count - 2) / spread)
+    return abs(slope) > t_quantile(LEVEL / 2, count - 2) * error
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:
@@ -128,12 +122,11 @@ def _only(log: Log, others: Sequence[Log]) -> list[str]:
         for each in log.findings
         if each.code not in codes and each.severity is not Severity.NOTE
     ]
-    facts = []
     for name, value in log.facts.items():
         usual = {other.facts.get(name) for other in others}
         if len(usual) == 1 and value not in usual:
-            facts.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
-    return [*found, *facts][:3]
+            found.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
+    return found[:3]
 
 
 def _percent(part: float) -> str:

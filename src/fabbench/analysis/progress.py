@@ -15,7 +15,6 @@ from fabbench.model.units import format_size
 
 ALLOWED = ("endpoint",)
 """Configurations of one plan may differ in their endpoint only because their providers do."""
-
 UNKNOWN = "…"
 """A program's case while only its rows have been read."""
 
@@ -69,17 +68,13 @@ class RunProgress:
         label, took = execution.configuration.label, now - self._started
         self._logs.setdefault(label, []).extend(logs)
         self._took.setdefault(label, []).append(took)
-        self.current, self.newest = None, None
-        self._read, self._points = [], []
+        self.current, self.newest, self._read, self._points = None, None, [], []
         return took
 
     def comparison(self) -> Comparison | None:
         """Compare what has been read so far; None if there is nothing to compare."""
-        columns = [
-            Column(label=configuration.label, logs=logs, source="")
-            for configuration in self.plan.configurations
-            if (logs := self._of(configuration.label))
-        ]
+        labels = (configuration.label for configuration in self.plan.configurations)
+        columns = [Column(label=label, logs=logs, source="") for label in labels if (logs := self._of(label))]
         try:
             allow = (*ALLOWED, "case")
             return compare(columns, metric=self._metric, allow=allow, only_ok=True) if columns else None
@@ -92,8 +87,8 @@ class RunProgress:
 
     def sizes(self) -> int:
         """Return how many of its planned sizes the current execution has measured."""
-        measured = {point.size for log in self._read for point in log.points}
-        return len((measured | {point.size for point in self._points}) & self._planned())
+        measured = {point.size for points in (self._points, *(log.points for log in self._read)) for point in points}
+        return len(measured & self._planned())
 
     def remaining(self, now: float) -> float | None:
         """Estimate how long the run may still take; None if unknown.
@@ -156,15 +151,10 @@ def name_of(execution: Execution) -> str:
 def summary(execution: Execution, logs: Sequence[Log]) -> str:
     """Return the result of an execution in one line."""
     results = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
-    return f"{name_of(execution)}: {_sizes(execution.planned_sizes, logs)}, {'; '.join(results)}"
-
-
-def _sizes(planned: Sequence[int], logs: Sequence[Log]) -> str:
-    """Return how many of the planned sizes every log has; several programs may have other sizes too."""
-    measured = [{point.size for point in log.points} for log in logs]
-    if not planned:
-        return counted(len(set().union(*measured)), "size")
-    return counted_of(len(set(planned).intersection(*measured)) if measured else 0, len(planned))
+    planned, measured = set(execution.planned_sizes), [{point.size for point in log.points} for log in logs]
+    # Of the planned sizes every log has some; several programs may have other sizes too.
+    found = (planned.intersection(*measured) if logs else set()) if planned else set().union(*measured)
+    return f"{name_of(execution)}: {counted_of(len(found), len(execution.planned_sizes))}, {'; '.join(results)}"
 
 
 def counted_of(number: int, planned: int) -> str:

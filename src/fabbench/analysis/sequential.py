@@ -7,9 +7,9 @@ Student's t uses them unchanged.
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from fabbench.analysis.statistics import LEVEL
+from fabbench.analysis.statistics import LEVEL, falls_to
 
 FIRST_LOOK = 3
 """Repeats before the first look."""
@@ -31,7 +31,7 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
         time = count / maximum
         step = math.sqrt(time - (0.0 if count == FIRST_LOOK else (count - 1) / maximum))
         allowed = level * math.log1p((math.e - 1) * time)
-        bound = _bound(grid, density, step, allowed - spent)
+        bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed
         found.append(2 * _below(-bound / math.sqrt(time)))
         grid, density = _inside(grid, density, step, bound)
@@ -43,17 +43,12 @@ def _below(value: float) -> float:
     return 0.5 * (1 + math.erf(value / math.sqrt(2)))
 
 
-def _bound(grid: list[float], density: list[float], step: float, chance: float) -> float:
-    """Return the distance from 0 that a normal step from a density on a grid exceeds with `chance`."""
-    low, high = 0.0, 6.0
-    while high - low > 1e-7:
-        middle = (low + high) / 2
-        passed = sum(
-            mass * (_below((-middle - at) / step) + _below((at - middle) / step))
-            for at, mass in zip(grid, density, strict=True)
-        )
-        low, high = (middle, high) if passed > chance else (low, middle)
-    return high
+def _outside(grid: list[float], density: list[float], step: float, bound: float) -> float:
+    """Return the chance that a normal step from a density on a grid ends farther from 0 than a bound."""
+    return sum(
+        mass * (_below((-bound - at) / step) + _below((at - bound) / step))
+        for at, mass in zip(grid, density, strict=True)
+    )
 
 
 def _inside(grid: list[float], density: list[float], step: float, bound: float) -> tuple[list[float], list[float]]:

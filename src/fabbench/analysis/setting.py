@@ -9,10 +9,8 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import Published, System, system
 from fabbench.model.log import Facts, Log, Metric
 
-_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
-"""Benchmarks whose rows are of one NIC each."""
-_ON_NCCL = frozenset({"nccl", "torch"})
-"""Benchmarks that measure NCCL's collectives in the same way."""
+_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})  # benchmarks whose rows are of one NIC each
+_ON_NCCL = frozenset({"nccl", "torch"})  # benchmarks that measure NCCL's collectives in the same way
 _SAME_CASE: Mapping[str, str] = {
     "allreduce": "all_reduce",
     "reduction": "all_reduce",
@@ -101,24 +99,22 @@ class Setting:
 
     def fits(self, figure: Published, metric: Metric) -> bool:
         """Return whether a published figure applies to this setting."""
-        same = figure.system == self.system.like and figure.metric == metric.name
-        case = figure.case == self.collective if self.collective else figure.case == self.case
-        if not same or not case or figure.nodes not in {None, self.nodes}:
-            return False
-        if figure.benchmark != self.benchmark and not {figure.benchmark, self.benchmark} <= _ON_NCCL:
-            return False
-        if self.collective and self.gpus != self.system.gpus:
-            return False
-        if figure.fabric not in {"", *self._fabrics(figure)}:
-            return False
-        used = self.nics if self._fewer and self.benchmark not in _PER_NIC and self.fabric != "tcp" else None
-        return figure.nics == used or self.benchmark in _PER_NIC
-
-    def _fabrics(self, figure: Published) -> frozenset[str]:
-        """Return the fabrics whose figures apply; a log that shows no fabric is compared with the best."""
         if self.fabric:
-            return frozenset({self.fabric})
-        return frozenset({figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"}))
+            fabrics = {"", self.fabric}
+        else:  # a log that shows no fabric is compared with the best
+            fabrics = {"", figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"})
+        per_nic = self.benchmark in _PER_NIC
+        return all(
+            (
+                figure.system == self.system.like and figure.metric == metric.name,
+                figure.case == (self.collective or self.case),
+                figure.nodes in {None, self.nodes},
+                figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL,
+                not self.collective or self.gpus == self.system.gpus,
+                figure.fabric in fabrics,
+                per_nic or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None),
+            )
+        )
 
 
 def setting_of(column: Column, section: ComparisonSection) -> Setting | None:

@@ -1,23 +1,19 @@
 """Executions of two configurations → what differs, and how sure that is. Pure.
 
-The execution is the unit of replication: its sizes move together. Values are logarithms, larger is
-better, so that a difference is the logarithm of a ratio. Two stages keep the chance of any false
-difference in a table of equal configurations at 5 %. First one test asks whether the table differs at
-all: most of the level goes to Läuter's standardized sum test, a t-test of one weighted sum of all sizes
-that is exact however sizes correlate, and the rest to Bonferroni's bound over the sizes, for a
-difference at few of them. Only then do the 95 % intervals of single sizes count. docs/honest-numbers.md
-explains the choice.
-
-Where a side has one execution, the noise between executions is assumed instead of estimated, and the weighted
-sum is as noisy as if all sizes moved together.
+The execution is the unit of replication: its sizes move together. Values are logarithms, larger is better, so that a
+difference is the logarithm of a ratio. Two stages keep the chance of any false difference in a table of equal
+configurations at 5 %. First one test asks whether the table differs at all: most of the level goes to Läuter's
+standardized sum test, and the rest to Bonferroni's bound over the sizes, for a difference at few of them. Only then do
+the 95 % intervals of single sizes count. docs/honest-numbers.md explains the choice.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 LEVEL = 0.05
 """The maximum chance of any false difference in a table of equal configurations."""
@@ -27,15 +23,11 @@ NEGLIGIBLE = 0.01
 """A difference that is shown to be smaller than this does not count, however certain."""
 MAX_REPEATS = 1000
 """Repeat counts above this are not named."""
-_MARGIN = 0.8
-"""The fraction of the level that is used: the rest is for noise that is not normal."""
-_SUM_SHARE = 0.8
-"""The fraction of that for the sum of all sizes."""
+_MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
+_SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 
-_ASSUMED_FREEDOM = 200
-"""The degrees of freedom of an assumed deviation: Student's t is then all but normal."""
-_EXACT = 1e-9
-"""Allowance for rounding errors in a logarithm."""
+_ASSUMED_FREEDOM = 200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
+_EXACT = 1e-9  # allowance for rounding errors in a logarithm
 
 Values: TypeAlias = Mapping[int, float]
 """Execution → the logarithm of its figure at one size, negative for times: larger is better."""
@@ -91,11 +83,7 @@ class TwoSamples:
 
         Of a side with one execution it is at least the assumed one.
         """
-        squares = 0.0
-        for side in (self.new.values(), self.base.values()):
-            middle = mean(side)
-            squares += sum((value - middle) ** 2 for value in side)
-        pooled = squares / max(len(self.new) + len(self.base) - 2, 1)
+        pooled = (squares(self.new.values()) + squares(self.base.values())) / max(len(self.new) + len(self.base) - 2, 1)
         return math.sqrt((pooled if self.measured else max(pooled, self.assumed**2)) + self.rounding**2)
 
     def error(self) -> float:
@@ -106,13 +94,9 @@ class TwoSamples:
         """Return whether the difference is shown to be larger than `limit`: one-sided, at `level`."""
         return self.difference - t_quantile(level, self.freedom) * self.error() > limit + _EXACT
 
-    def shifted(self, by: float) -> "TwoSamples":
-        """Return the same with `by` subtracted from the new side."""
-        return replace(self, new={run: value - by for run, value in self.new.items()}, shown=None)
-
-    def reversed(self) -> "TwoSamples":
-        """Return the same with the sides swapped."""
-        return replace(self, new=self.base, base=self.new, shown=None)
+    def mirrored(self, by: float = 0.0) -> "TwoSamples":
+        """Return the same with `by` subtracted from the new side, and then the sides swapped."""
+        return replace(self, new=self.base, base={run: value - by for run, value in self.new.items()}, shown=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +113,10 @@ class RowTest:
     """Whether a side was measured once, so that the noise is assumed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossTest:
+class LossTest(NamedTuple):
     """What is known about a loss beyond a tolerance, over several sizes together."""
 
     shown: tuple[int, ...] = ()
-    """Sizes at which it is shown."""
     possible: tuple[int, ...] = ()
     """Sizes at which it is neither shown nor excluded."""
 
@@ -145,7 +127,7 @@ def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapp
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
     known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
-    opposite = {size: pair.reversed() for size, pair in known.items()}
+    opposite = {size: pair.mirrored() for size, pair in known.items()}
     differs = any(any_above(side, _MARGIN * level / 2) for side in (known, opposite))
     return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
 
@@ -155,14 +137,11 @@ def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], leve
 
     If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
     """
-    known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
-    lost = {size: pair.shifted(limits[size]).reversed() for size, pair in known.items()}
+    lost = {size: pair.mirrored(limits[size]) for size, pair in pairs.items() if pair.new and pair.base}
     any_loss = any_above(lost, _MARGIN * level)
     shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
-    possible = tuple(
-        size for size, pair in known.items() if size not in shown and not pair.exceeds(limits[size] - 2 * _EXACT, level)
-    )
-    return LossTest(shown=shown, possible=possible)
+    rest = (size for size in lost if size not in shown)
+    return LossTest(shown, tuple(size for size in rest if not pairs[size].exceeds(limits[size] - 2 * _EXACT, level)))
 
 
 def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
@@ -170,10 +149,10 @@ def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
     if len(pairs) < 2:
         return any(pair.exceeds(0.0, level) for pair in pairs.values())
     total = standardized_sum(pairs)
-    share = _SUM_SHARE if total is not None else 0.0
-    if total is not None and total.exceeds(0.0, level * share):
-        return True
-    return any(pair.exceeds(0.0, level * (1 - share) / len(pairs)) for pair in pairs.values())
+    share = _SUM_SHARE if total else 0.0
+    single = level * (1 - share) / len(pairs)
+    summed = total is not None and total.exceeds(0.0, level * share)
+    return summed or any(pair.exceeds(0.0, single) for pair in pairs.values())
 
 
 def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
@@ -184,43 +163,40 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     each size is divided by its assumed deviation, and that of the sum is the largest possible: all sizes move
     together.
     """
-    new = {run for pair in pairs.values() for run in pair.new}
-    base = {run for pair in pairs.values() for run in pair.base}
-    sums = (dict.fromkeys(new, 0.0), dict.fromkeys(base, 0.0))
-    rounding, used = 0.0, 0
-    measured = min(len(new), len(base)) > 1
+    new = dict.fromkeys((run for pair in pairs.values() for run in pair.new), 0.0)
+    base = dict.fromkeys((run for pair in pairs.values() for run in pair.base), 0.0)
+    rounding, used, measured = 0.0, 0, min(len(new), len(base)) > 1
     for pair in pairs.values():
         if len(pair.new) < len(new) or len(pair.base) < len(base):
             continue
         everything = [*pair.new.values(), *pair.base.values()]
         middle, spread = mean(everything), pair.deviation
         if measured:
-            squares = sum((value - middle) ** 2 for value in everything)
-            spread = math.sqrt(squares / (len(everything) - 1) + pair.rounding**2)
+            spread = math.sqrt(squares(everything) / (len(everything) - 1) + pair.rounding**2)
         if spread == 0:
             continue
         used += 1
         rounding += (pair.rounding / spread) ** 2
-        for total, side in zip(sums, (pair.new, pair.base), strict=True):
+        for total, side in ((new, pair.new), (base, pair.base)):
             for run, value in side.items():
                 total[run] += (value - middle) / spread
-    if not used:
-        return None
     # The deviation of each size includes its rounding already, where it is assumed.
     rounding = math.sqrt(rounding) if measured else 0.0
-    return TwoSamples(new=sums[0], base=sums[1], rounding=rounding, assumed=float(used))
+    return TwoSamples(new=new, base=base, rounding=rounding, assumed=float(used)) if used else None
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     reach = t_quantile(level / 2, pair.freedom) * pair.error()
-    middle = pair.middle
+    middle, apart = pair.middle, abs(pair.difference)
     low, high = min(pair.difference - reach, middle), max(pair.difference + reach, middle)
     if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
         low, high = min(low, 0.0), max(high, 0.0)
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
-    repeats = repeats_to_verdict(pair, level) if undecided else None
-    return RowTest(low=_exp(low), high=_exp(high), verdict=verdict, repeats=repeats, once=not pair.measured)
+    margin = max(apart, math.log1p(EQUIVALENT) - apart)  # if the true ratio and noise are those measured
+    repeats = repeats_within(pair, margin, level / 2) if undecided else None
+    low, high = (math.exp(min(end, 700.0)) for end in (low, high))
+    return RowTest(low=low, high=high, verdict=verdict, repeats=repeats, once=not pair.measured)
 
 
 def _verdict(low: float, high: float) -> Difference:
@@ -243,40 +219,26 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
     return next(iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None)
 
 
-def repeats_to_verdict(pair: TwoSamples, level: float = LEVEL) -> int | None:
-    """Return about how many repeats would decide a size whose true ratio and noise are those measured."""
-    apart = abs(pair.difference)
-    margin = max(apart, math.log1p(EQUIVALENT) - apart)
-    return repeats_within(pair, margin, level / 2)
-
-
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
     """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MAX_REPEATS`."""
 
     def enough(count: int) -> bool:
         return t_quantile(level, 2 * count - 2) * pair.deviation * math.sqrt(2 / count) < margin
 
-    least = min(len(pair.new), len(pair.base)) + 1
-    return _first(enough, least, MAX_REPEATS) if margin > 0 else None
-
-
-def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the smallest number from `low` to `high` that is enough; None if none is."""
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
+    counts = range(min(len(pair.new), len(pair.base)) + 1, MAX_REPEATS + 1)
+    found = bisect_left(counts, True, key=enough) if margin > 0 else len(counts)  # noqa: FBT003 - the value to find
+    return counts[found] if found < len(counts) else None
 
 
 def mean(values: Collection[float]) -> float:
     """Return the arithmetic mean. Importing Python's module takes longer than a whole comparison."""
     return math.fsum(values) / len(values)
+
+
+def squares(values: Collection[float]) -> float:
+    """Return the sum of squared distances from the mean."""
+    middle = mean(values)
+    return sum((value - middle) ** 2 for value in values)
 
 
 def median(values: Iterable[float]) -> float:
@@ -289,14 +251,17 @@ def median(values: Iterable[float]) -> float:
 @lru_cache(maxsize=4096)
 def t_quantile(tail: float, freedom: int) -> float:
     """Return the value that Student's t exceeds with the chance `tail`, which is below one half."""
+    return falls_to(lambda value: t_tail(value, freedom), tail)
+
+
+def falls_to(function: Callable[[float], float], value: float, precision: float = 1e-12) -> float:
+    """Return where a function that falls from 0 on reaches a value."""
     low, high = 0.0, 2.0
-    while t_tail(high, freedom) > tail:
+    while function(high) > value:
         low, high = high, 2 * high
-    for _ in range(100):
+    while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if t_tail(middle, freedom) > tail else (low, middle)
-        if high - low <= 1e-12 * high:
-            break
+        low, high = (middle, high) if function(middle) > value else (low, middle)
     return high
 
 
@@ -305,11 +270,9 @@ def t_tail(value: float, freedom: int) -> float:
 
     The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4, for whole degrees of freedom.
     """
-    angle = math.atan(value / math.sqrt(freedom))
+    angle, odd = math.atan(value / math.sqrt(freedom)), freedom % 2
     sine, square = math.sin(angle), math.cos(angle) ** 2
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = 0.0
+    term, total = math.cos(angle) if odd else 1.0, 0.0
     for step in range(2 + odd, freedom + 1, 2):
         total += term
         term *= square * (step - 1) / step
