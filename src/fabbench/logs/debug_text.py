@@ -33,9 +33,7 @@ _CELLS = lazy(r"[\w.:+/ \t-]*", re.ASCII)
 _CELL = lazy(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
 INFO = " NCCL INFO "
 _MAX_NAMES = 100_000
-
-GAP = "   "
-"""The blanks between the cells of rows."""
+GAP = "   "  # Between the cells of rows
 
 
 class DebugText(NamedTuple):
@@ -49,8 +47,7 @@ class DebugText(NamedTuple):
     """`host:pid:tid`, as far as the line shows it."""
     level: str
     message: str
-    place: str = ""
-    """The file and line of NCCL's source that printed a warning, with a blank."""
+    place: str = ""  # The file and line of NCCL's source that printed it, with a blank
 
 
 class HostNames:

@@ -213,8 +213,7 @@ class LogParser:
             return self._mark(group, marker)
         if ("NCCL " in text or " INFO " in text or " WARN " in text) and (debug := self._hosts.split(text)) is not None:
             message, row = without_row(debug.message)
-            warning = debug.level in {"WARN", "ABORT"}
-            group.evidence.feed(message, origin=debug.origin, warning=warning, place=debug.place)
+            group.evidence.feed(message, debug.origin, warning=debug.level in {"WARN", "ABORT"}, place=debug.place)
             if not debug.before and not row:
                 return []
             text = debug.before or row
