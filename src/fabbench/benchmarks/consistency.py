@@ -26,7 +26,6 @@ _NAME = lazy(r"[A-Za-z_]{3}")
 
 @lru_cache
 def _halves(exponent: int) -> float:
-    """Return half of a digit that stands for 10^exponent, slightly widened."""
     return float(f"{0.5 * _TIES}e{exponent}")
 
 

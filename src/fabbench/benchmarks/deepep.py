@@ -26,7 +26,6 @@ _MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")  # newer releases print a
 
 
 def _points(text: str, rank: str) -> Iterator[Point]:
-    """Yield the points of a line; none if it is not whole."""
     parts = [match for part in text.split(" | ") if (match := _PART.fullmatch(part)) is not None]
     whole = len(parts) == (2 if text.startswith("Dispatch b") else 1)
     for part in parts if whole else ():

@@ -326,7 +326,6 @@ class TableReader(Reader):
         return (record,) if settle is None else (*record.points, record)
 
     def _points(self, execution: Execution) -> Sequence[list[Point]]:
-        """Return the points of each row that counts, once the table has ended."""
         settle = self._table.settle
         for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
             execution.damage(execution.rows.pop(at).line)
@@ -337,7 +336,6 @@ class TableReader(Reader):
         return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
 
     def _as_row(self, line: Line, execution: Execution) -> Sequence[Reading] | None:
-        """Read a line as a row, or as half of one; None if it is neither."""
         if (begun := execution.begun) is not None:
             whole = Line(begun.number, f"{begun.text} {line.text}", line.stream)
             if (row := _whole_row(whole, self._table.cells(whole.text), execution)) is not None:
@@ -411,7 +409,6 @@ class TableReader(Reader):
 
 
 def _add(execution: Execution, said: Statement) -> None:
-    """Add what a line means to an execution."""
     record = execution.record
     record.case = said.case or record.case
     record.facts |= said.facts
@@ -432,7 +429,6 @@ def _add(execution: Execution, said: Statement) -> None:
 
 
 def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
-    """Read a line as a row; None if it is not a complete one."""
     for layout in execution.layouts:
         if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
             return _read_row(line, cells, layout, match.groups(), execution)

@@ -219,7 +219,7 @@ def rank_commands(
 
 
 def rank_steps(
-    execution: str, kinds: tuple[str, str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
+    execution: str, kinds: Sequence[str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
 ) -> tuple[Step, ...]:
     """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence."""
     return tuple(
@@ -228,7 +228,11 @@ def rank_steps(
             label=name,
             shape=Shape.MPI,
             commands=each,
-            facts={"benchmark": kinds[0], kinds[1]: name, "ranks": sum(command.ranks for command in each)},
+            facts={
+                "benchmark": kinds[0],
+                **dict.fromkeys(kinds[1:], name),
+                "ranks": sum(command.ranks for command in each),
+            },
             timeout_s=limits[0],
             silence_s=limits[1],
         )

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fabbench.benchmarks.libfabric.facts import LOG_SETTINGS
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
+from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
 from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError

@@ -8,7 +8,6 @@ From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 
 from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, Row, Statement, Table, read_columns
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.facts import logged_facts
 from fabbench.benchmarks.libfabric.figures import COLUMNS
 from fabbench.benchmarks.libfabric.reader import PairReader, Process
 from fabbench.model.patterns import lazy
@@ -87,7 +86,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
         return Statement(layouts=_MACHINE if machine else (read_columns(text.split(), COLUMNS),), row=machine)
     if isinstance(execution, Process) and text.startswith("libfabric:"):
         provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
-        return Statement(facts=dict(logged_facts(text, provider)))
+        return Statement(facts=dict(libfabric.logged_facts(text, provider)))
     if execution is not None and _WRONG.fullmatch(text):
         return Statement(wrong=1)
     if (match := _PROVIDER.fullmatch(text)) is not None:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+from fabbench.benchmarks.standard import StandardWork
+from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.plan import Command, Shape, Step
 from fabbench.model.units import format_size
 
 PORT, SERVER = "{port}", "{server}"
@@ -33,7 +35,7 @@ _SPEED: Mapping[str, tuple[float, float]] = {
 }
 
 
-class LibfabricWork:
+class LibfabricWork(StandardWork):
     """What the works of libfabric's programs share. See `fabbench.plan.request.Work`."""
 
     __slots__ = ()
@@ -56,8 +58,8 @@ class LibfabricWork:
     env: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
+    @override
     def together(self) -> bool:
-        """Whether all domains are measured concurrently."""
         return not self.one_by_one
 
     @property
@@ -84,11 +86,6 @@ class LibfabricWork:
         """Return the sizes, which are the same on any hosts; none for all of the program: releases differ."""
         del hosts
         return tuple(size for size in self.step_sizes if size is not None)
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider. Its markers name the domain of each step."""
-        del hosts
-        return Proof(fabric=fabric)
 
     def endpoint_on(self, fabric: str) -> str:
         """Return the endpoint type on a fabric: connected endpoints connect before timing starts."""

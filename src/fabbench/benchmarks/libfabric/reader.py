@@ -5,7 +5,7 @@ Both print to one log: to streams of their own, one after the other, or in steps
 
 import getopt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -13,7 +13,6 @@ from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import is_remains, unmeasured, warning
 from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
-from fabbench.benchmarks.libfabric.facts import INFO_LINE, SECTION, info_fact
 from fabbench.benchmarks.libfabric.figures import Range, count_range, measure
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
@@ -85,6 +84,62 @@ def endpoint_of(program: str) -> str:
 def _whole(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+
+_INFO_LINE = lazy(r"\s+(\w+):\s*(.*?)\s*")
+_SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
+_ADDRESS, _ANY = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?", r"(.+)"
+_INFO_FACTS = {
+    ("fi_info", "src_addr"): ("source_address", _ADDRESS),
+    ("fi_info", "dest_addr"): ("dest_address", _ADDRESS),
+    ("fi_ep_attr", "type"): ("endpoint", r"(?:FI_EP_)?(.+)"),
+    ("fi_domain_attr", "name"): ("domain", _ANY),
+    ("fi_fabric_attr", "name"): ("fabric", _ANY),
+    ("fi_fabric_attr", "prov_name"): ("provider", _ANY),
+    ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
+}
+"""(section, name) → fact, and the pattern of its value."""
+
+
+def info_fact(section: str, name: str, text: str) -> tuple[str, str]:
+    """Return (fact, value) for a line of an ``fi_info`` block, the endpoint actually used; empty if it is not read."""
+    fact, pattern = _INFO_FACTS.get((section, name), ("", ""))
+    value = match[1] if (match := re.fullmatch(pattern, text)) and fact else ""
+    if fact == "libfabric" and value:
+        return fact, f"{value[:-2]}.{int(value[-2:])}"
+    return fact, value.lower() if fact == "endpoint" else value
+
+
+LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
+"""Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
+
+_LOG_LINE = lazy(r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)")
+_OPENED = lazy(r"Opened fabric: (\S+)")
+_QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
+
+
+def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) for the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
+
+    `requested` is the provider of the command line (``-p``): libfabric can use no other, and it counts once a
+    fabric is opened that is not named after another. EFA must name itself; it also opens `shm`. ``Opened
+    fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the provider efa (efa_base_ep.c).
+    """
+    line = _LOG_LINE.fullmatch(text)
+    if line is None:
+        return
+    opened = _OPENED.fullmatch(line["message"])
+    if opened is not None and line["provider"] == "core":
+        name = opened[1]
+        if (name, requested) == ("shm", "efa"):
+            return
+        yield "fabric", name
+        provider = "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
+        if provider or (requested and requested != "efa"):
+            yield "provider", provider or requested
+    elif line["provider"] == "efa" and (enabled := _QUEUE_PAIR.fullmatch(line["message"])):
+        yield "provider", "efa"
+        yield "domain", enabled[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -268,13 +323,12 @@ class PairReader(TableReader):
         return [*before, *(readings or ())]
 
     def _is_information(self, text: str, process: Process) -> bool:
-        """Read a line below the beginning of a fi_info block; return whether it is part of it."""
         if process.held:  # its line was complete
             self._pair.report(*process.held, process.side)
         process.held = ()
-        if (match := SECTION.fullmatch(text)) is not None:
+        if (match := _SECTION.fullmatch(text)) is not None:
             process.section = match[1]
-        elif (match := INFO_LINE.fullmatch(text)) is not None:
+        elif (match := _INFO_LINE.fullmatch(text)) is not None:
             process.held = info_fact(process.section, match[1], match[2])
         else:
             process.section = ""

@@ -84,7 +84,6 @@ def _head(head: dict[str, Any]) -> Iterator[str]:
 
 
 def _foot(footer: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines below the rows; none if there is no average."""
     # Its key had a typo before 2.17.9.
     average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
     bounds = footer.get("out_of_bounds")

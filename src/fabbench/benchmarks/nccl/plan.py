@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env, shared_options
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.nccl.table import COLLECTIVES
+from fabbench.benchmarks.standard import StandardWork
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
@@ -41,7 +43,7 @@ def _collective(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclWork:
+class NcclWork(StandardWork):
     """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     collectives: tuple[str, ...] = option(
@@ -78,8 +80,6 @@ class NcclWork:
     timeout_s: float = shared_options.timeout("1800")
     silence_s: float = shared_options.silence()
     extra: tuple[str, ...] = shared_options.extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for options given twice, and sizes that are no sweep."""
@@ -153,8 +153,8 @@ class NcclWork:
         limits = self.timeout_s, self.silence_s
         return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
 
+    @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
 
     @property

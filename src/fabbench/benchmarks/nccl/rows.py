@@ -63,7 +63,6 @@ def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[
 
 
 def _count(cell: str) -> float:
-    """Read a count of wrong elements."""
     return _UNCHECKED if cell in {"N/A", "nan"} else float(cell)
 
 

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nvshmem.text import PROGRAM, collective
+from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Text, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.units import Sweep
 
 TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
@@ -50,7 +51,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvshmemWork:
+class NvshmemWork(StandardWork):
     """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
@@ -74,8 +75,6 @@ class NvshmemWork:
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for options given twice, and sizes that are no sweep."""
@@ -127,11 +126,6 @@ class NvshmemWork:
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
         limits = self.timeout_s, self.silence_s
         return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
-        del hosts
-        return Proof(fabric=fabric)
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.shared_options import extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Flag, Text, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
 PAIRS = (
@@ -43,7 +44,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OsuWork:
+class OsuWork(StandardWork):
     """Programs over a range of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
@@ -67,8 +68,6 @@ class OsuWork:
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for invalid sizes and options."""
@@ -107,25 +106,12 @@ class OsuWork:
                 "through Open MPI's parameters.",
                 hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
             )
-        env, ranks = environment(fabric), {name: self._ranks(name, len(hosts)) for name in self.tests}
+        env, commands = environment(fabric), {}
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
-        return tuple(
-            Step(
-                id=f"{execution}/{name}",
-                label=name,
-                shape=Shape.MPI,
-                commands=(Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks[name]),),
-                timeout_s=self.timeout_s,
-                silence_s=self.silence_s,
-                facts={"benchmark": "osu", "test": name, "ranks": ranks[name]},
-            )
-            for name in self.tests
-        )
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what MPI's debug lines must show: the transport, or libfabric's provider."""
-        del hosts
-        return Proof(fabric=fabric)
+        for name in self.tests:
+            ranks = self._ranks(name, len(hosts))
+            commands[name] = (Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks),)
+        return nccl_env.rank_steps(execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s))
 
     def _ranks(self, name: str, hosts: int) -> int:
         ranks = 2 if name in PAIRS else self.ranks_per_host * hosts

@@ -83,7 +83,6 @@ def _title(match: re.Match[str]) -> engine.Statement:
 
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
-    """Read a line of column names; None for other lines."""
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
@@ -148,7 +147,6 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 
 
 def _comment(text: str, execution: engine.Execution) -> engine.Statement:
-    """Read a line between a title and its rows."""
     found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
     facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
     if match := _BUFFERS.fullmatch(text):

@@ -4,7 +4,6 @@ All its programs share one output routine (perftest_parameters.c). Formats by ve
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -65,10 +64,6 @@ class Perftest(RunBenchmark):
     @override
     def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:
         return work.devices or host.linked(fabric)
-
-    @override
-    def on_nic(self, work: "PerftestWork", nic: str) -> "PerftestWork":
-        return replace(work, devices=(nic,))
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

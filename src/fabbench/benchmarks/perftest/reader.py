@@ -218,7 +218,6 @@ class Terminal(TableReader):
         return Statement(facts=facts, finding=lines.NO_SIZE if "size" in facts else finding)
 
     def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
-        """Return the meaning of a line that is neither a header nor a command nor of the set-up."""
         line, record, said = match[0].strip(), process.record, Statement()
         if kind == "title":
             process.copies += process.titled
@@ -261,7 +260,6 @@ class Terminal(TableReader):
 
 
 def _record(processes: Sequence[Process]) -> Record:
-    """Return the record of a run: what its server and its client print."""
     record, values = Record(benchmark="perftest"), dict[str, dict[str | int, None]]()
     for process in processes:
         process.finish()

@@ -111,7 +111,6 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
 
 
 def _sentence(text: str) -> Statement | None:
-    """Read the sentence above figures, complete or cut off after its first words."""
     match = _SENTENCE.fullmatch(text)
     if match is None:
         return None
@@ -130,7 +129,6 @@ def _sentence(text: str) -> Statement | None:
 
 
 def _header(text: str) -> Sequence[Layout]:
-    """Return the layouts below a line of column names: with bandwidths, and without."""
     names = [name.strip() for name in text.strip().strip("|").split("|")]
     if not ({"busbw", "algbw"} <= {*names} <= _COLUMNS.keys() and text.rstrip().endswith("|")):
         return ()
