@@ -13,19 +13,11 @@ from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import (
-    Printed,
-    is_ordered,
-    is_remains,
-    out_of_order,
-    printed,
-    stopped_early,
-    warning,
-)
+from fabbench.benchmarks import Reader, Reading, consistency
+from fabbench.benchmarks.consistency import Printed, printed
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
-from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record, Severity
+from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 
 COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"\d{1,18}(?:\.\d{1,18})?", r"\S+"  # patterns of cells
@@ -36,22 +28,14 @@ _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 class Column(NamedTuple):
     """One column of a table."""
 
-    metric: str = ""
-    """A metric of the contract, `size`, or another name, for checks: it is not read."""
-    factor: float = 1.0
-    """Base units per printed unit."""
-    stat: str = ""
-    """Its statistic, or another label of its figures alone: `rank=0->1`."""
-    cell: str = NUMBER
-    """The pattern of a cell."""
-    label: str = ""
-    """The label whose value the cell is."""
-    decimals: int | None = None
-    """How many decimals the program rounds to, where it omits trailing zeros."""
-    joined: bool = False
-    """Whether the blank before it may be missing: the patterns of both cells show where one ends."""
-    exponent: int = 0
-    """Base units per printed unit as a power of ten, which is exact."""
+    metric: str = ""  # a metric of the contract, `size`, or another name, for checks: it is not read
+    factor: float = 1.0  # base units per printed unit
+    stat: str = ""  # its statistic, or another label of its figures alone: `rank=0->1`
+    cell: str = NUMBER  # the pattern of a cell
+    label: str = ""  # the label whose value the cell is
+    decimals: int | None = None  # how many decimals the program rounds to, where it omits trailing zeros
+    joined: bool = False  # whether the blank before it may be missing: the patterns of both cells show where one ends
+    exponent: int = 0  # base units per printed unit as a power of ten, which is exact
     units: tuple[tuple[str, float], ...] = ()
     """Units that a cell may end in, and the base units of each, instead of `factor`."""
 
@@ -112,8 +96,7 @@ class Row(NamedTuple):
     cells: tuple[str, ...]
     size: int
     labels: Labels
-    figures: Mapping[str, Mapping[str, Printed]]
-    """Statistic (empty: the main figure) → metric → figure, in base units."""
+    figures: Mapping[str, Mapping[str, Printed]]  # statistic (empty: the main figure) → metric → figure, in base units
     final: bool | None
     wrong: bool  # whether its data failed the check
     record: Record  # that of its execution
@@ -154,29 +137,21 @@ class Note(NamedTuple):
 class Statement(NamedTuple):
     """What a line other than a row means."""
 
-    begins: bool = False
-    """Whether it begins an execution."""
-    execution: "Execution | None" = None
-    """The execution that begins, where the benchmark keeps more of it."""
-    above: bool = False
-    """Whether it is about the execution that begins next: a command line, the output of a server."""
-    ends: bool = False
-    """Whether it ends the open execution, without being part of it."""
+    begins: bool = False  # whether it begins an execution
+    execution: "Execution | None" = None  # the execution that begins, where the benchmark keeps more of it
+    above: bool = False  # whether it is about the execution that begins next: a command line, the output of a server
+    ends: bool = False  # whether it ends the open execution, without being part of it
     late: bool = False
     """Whether it is about the open execution, if more of its rows follow, or about one that begins before."""
-    row: bool = False
-    """Whether it is a row, too, of its own layouts."""
+    row: bool = False  # whether it is a row, too, of its own layouts
     case: str | None = None
     facts: Facts = _NOTHING
     layouts: Sequence[Layout] = ()
     """The layouts of the rows below it; several where a program may print more or fewer columns."""
-    labels: Labels = _NOTHING
-    """Labels of the rows below it, beside those before; an empty one removes it."""
-    title: str | None = None
-    """The title of the rows below it."""
+    labels: Labels = _NOTHING  # labels of the rows below it, beside those before; an empty one removes it
+    title: str | None = None  # the title of the rows below it
     notes: Sequence[Note] = ()
-    size: int | None = None
-    """The size of rows that do not print theirs."""
+    size: int | None = None  # the size of rows that do not print theirs
     end: int | None = None
     """The last size, or number of iterations, that a whole table reaches; 0: not known to a command line."""
     finished: bool | None = False
@@ -224,36 +199,30 @@ class Table:
     """The tables of one benchmark."""
 
     benchmark: str
-    program: str = ""
-    """Its name in sentences about errors."""
-    case: str | None = None
-    """The case, unless a statement names it."""
+    program: str = ""  # its name in sentences about errors
+    case: str | None = None  # the case, unless a statement names it
     statement: Callable[[str, Execution | None], Statement | None]
     """Return what a line means, given the open execution; None for a line of another program."""
-    failed: re.Pattern[str] = re.compile("(?!)")
-    """Lines that report an error."""
-    failing: str = ""
-    """An error counts outside of executions and of fabbench's own steps only if it has this word."""
+    failed: re.Pattern[str] = re.compile("(?!)")  # lines that report an error
+    failing: str = ""  # an error counts outside of executions and of fabbench's own steps only if it has this word
     fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
     """Return whether the figures of a row are consistent."""
-    cells: Callable[[str], Cells] = Cells
-    """Return the cells of a line that may be a row."""
+    cells: Callable[[str], Cells] = Cells  # return the cells of a line that may be a row
     begins_row: Callable[[str], bool] | None = None
     """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
-    remains: Callable[[str, Layout], bool] = lambda text, layout: is_remains(text.split(), cell_patterns(layout))
+    remains: Callable[[str, Layout], bool] = lambda text, layout: consistency.is_remains(
+        text.split(), cell_patterns(layout)
+    )
     """Return whether a line that is not a row may be what is left of one."""
-    points: Callable[[Row], list[Point]] = Row.points
-    """Return the points of a row that counts as soon as it is read."""
+    points: Callable[[Row], list[Point]] = Row.points  # return the points of a row that counts as soon as it is read
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
     another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
     """Return whether the first row of a table can only be of another execution than the rows before it."""
-    over_mpi: bool = True
-    """Whether MPI carries its data, so that what MPI says of its transport counts."""
+    over_mpi: bool = True  # whether MPI carries its data, so that what MPI says of its transport counts
     finished: bool | None = None
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
-    ascending: bool = True
-    """Whether its sizes ascend: one that does not is damaged."""
+    ascending: bool = True  # whether its sizes ascend: one that does not is damaged
 
 
 class TableReader(Reader):
@@ -319,7 +288,7 @@ class TableReader(Reader):
         record.damaged.sort()
         largest, end = max((point.size for point in record.points), default=0), execution.end or 0
         if settle is None and 0 < largest < end:
-            record.incomplete = stopped_early(largest, end)
+            record.incomplete = consistency.stopped_early(largest, end)
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
@@ -356,7 +325,7 @@ class TableReader(Reader):
             execution.damage(row.line)
             if not any(each.code == "row-arithmetic" for each in execution.record.findings):
                 meaning = f"The figures of a row contradict each other: {row.line.text.strip()[:LONGEST_QUOTE]}"
-                execution.record.findings.append(warning("row-arithmetic", meaning))
+                execution.record.findings.append(consistency.warning("row-arithmetic", meaning))
             return ()
         before: Sequence[Reading] = ()
         new_table = execution.rows and execution.rows[-1].table != row.table
@@ -429,14 +398,13 @@ def _add(execution: Execution, said: Statement) -> None:
 
 
 def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
-    for layout in execution.layouts:
+    of, match, layout = execution, None, Layout()
+    for layout in of.layouts:
         if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
-            return _read_row(line, cells, layout, match.groups(), execution)
-    return None
-
-
-def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
-    size, wrong, labels = execution.size or 0, False, execution.labels
+            break
+    if match is None:
+        return None
+    size, wrong, labels, values = of.size or 0, False, of.labels, match.groups()
     figures: dict[str, dict[str, Printed]] = {}
     for column, cell in zip(layout, values, strict=True):
         if column.metric == "size":
@@ -447,9 +415,7 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
             wrong = cell == "Fail"
         elif column.metric in METRICS:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
-    if cells.name:
-        labels = {**labels, "operation": cells.name}
-    of = execution
+    labels = {**labels, "operation": cells.name} if cells.name else labels
     return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
 
 
@@ -457,7 +423,7 @@ def _strays(rows: Sequence[Row]) -> Iterator[int]:
     """Yield the positions of rows whose size breaks the order of their table."""
     for _, group in groupby(enumerate(rows), key=lambda each: each[1].table):
         places, sizes = zip(*((at, row.size) for at, row in group), strict=True)
-        yield from (places[at] for at in out_of_order(sizes))
+        yield from (places[at] for at in consistency.out_of_order(sizes))
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
@@ -476,8 +442,7 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 def unknown_columns(layout: Layout, text: str) -> Finding | None:
     """Return a finding if a line of column names has one that is not read."""
     meaning, line = "The table has a column that is not read.", text.strip()[:LONGEST_QUOTE]
-    unknown = Finding(code="unknown-column", severity=Severity.NOTE, meaning=meaning, line=line)
-    return unknown if UNKNOWN in layout else None
+    return consistency.note("unknown-column", meaning, line=line) if UNKNOWN in layout else None
 
 
 _ASCENDING = (
@@ -491,6 +456,6 @@ def is_ascending(row: Row) -> bool:
     for stats in _ASCENDING if len(row.figures) > 1 else ():
         present = [row.figures[stat] for stat in stats if stat in row.figures]
         for metric in present[0] if present else ():
-            if not is_ordered(*(figures[metric] for figures in present if metric in figures)):
+            if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):
                 return False
     return True

@@ -34,8 +34,7 @@ REASONS = {
     "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
     "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
     "NCCL_DEBUG": "the log has to show the network that was used",
-}
-"""Variable → why it is set, or unset."""
+}  # variable → why it is set, or unset
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
 NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}

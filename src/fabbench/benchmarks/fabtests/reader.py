@@ -15,8 +15,7 @@ from fabbench.model.patterns import lazy
 _PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
     r"|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
-)
-"""A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
+)  # a pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing.
 
 _COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
 _LONG_OPTIONS = (

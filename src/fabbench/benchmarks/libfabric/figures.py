@@ -29,8 +29,7 @@ COLUMNS: Mapping[str, Column] = {
     "gb/sec": Column("gigabits", cell=_REAL),
     "usec/xfer": Column("us", cell=_REAL),
     "mxfers/sec": Column("rate", cell=_REAL),
-}
-"""Name in a header → column. None is read by the engine alone: `measure` does."""
+}  # name in a header → column. None is read by the engine alone: `measure` does.
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -81,10 +80,8 @@ class Measured(NamedTuple):
     """What a row measured."""
 
     size: int
-    exact: bool
-    """Whether no other size prints like this."""
-    figures: Mapping[str, Printed]
-    """The metrics in base units, without those that are rounded to zero or not numbers."""
+    exact: bool  # whether no other size prints like this
+    figures: Mapping[str, Printed]  # the metrics in base units, without those that are rounded to zero or not numbers
 
 
 def measure(cells: Mapping[str, str], size: int | None, count: int | None, program: str) -> Measured | None:

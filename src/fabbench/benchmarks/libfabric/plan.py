@@ -20,8 +20,7 @@ INTERFACE: Mapping[str, str] = {
     "udp": "FI_UDP_IFACE",
     "sockets": "FI_SOCKETS_IFACE",
     "net": "FI_NET_IFACE",
-}
-"""Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
+}  # provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these
 _LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
@@ -46,15 +45,11 @@ class LibfabricWork(StandardWork):
     iterations: int | None
     extra: tuple[str, ...] = ()
     timeout_s: float
-    devices: tuple[str, ...] = ()
-    """The devices or domains to measure; empty: all."""
-    domain: str | None = None
-    """The only domain to measure, on both hosts."""
-    all_domains: bool = True
-    """Whether the domain of each RDMA device is measured."""
+    devices: tuple[str, ...] = ()  # the devices or domains to measure; empty: all
+    domain: str | None = None  # the only domain to measure, on both hosts
+    all_domains: bool = True  # whether the domain of each RDMA device is measured
     one_by_one: bool = True
-    memory: str | None = "host"
-    """`host` or `cuda`; None: cuda if all hosts have GPUs."""
+    memory: str | None = "host"  # `host` or `cuda`; None: cuda if all hosts have GPUs
     env: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property

@@ -97,8 +97,7 @@ _INFO_FACTS = {
     ("fi_fabric_attr", "name"): ("fabric", _ANY),
     ("fi_fabric_attr", "prov_name"): ("provider", _ANY),
     ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
-}
-"""(section, name) → fact, and the pattern of its value."""
+}  # (section, name) → fact, and the pattern of its value
 
 
 def info_fact(section: str, name: str, text: str) -> tuple[str, str]:

@@ -124,8 +124,7 @@ def read_header(text: str) -> Layout | None:
     )
 
 
-Side: TypeAlias = tuple[Printed, Printed, Printed]
-"""Time (ANYTHING if it is not that of the rates), algbw and busbw."""
+Side: TypeAlias = tuple[Printed, Printed, Printed]  # time (ANYTHING if it is not that of the rates), algbw and busbw
 
 
 class Row(NamedTuple):

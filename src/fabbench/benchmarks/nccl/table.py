@@ -40,8 +40,7 @@ COLLECTIVES: Mapping[str, Collective] = {
     "scatter": Collective((GATHERING,), rooted=True),
     "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
     "hypercube": Collective((_OLD,)),
-}
-"""The programs, with the source lines that define their formulas: docs/formats.md."""
+}  # the programs, with the source lines that define their formulas: docs/formats.md
 _ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
 _ROWS_TO_SETTLE = 64
 _LONGEST = 4096  # characters of a row in pieces

@@ -36,16 +36,14 @@ HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "strea
 JOB = lazy(
     r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
     r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
-)
-"""Names that can only be those of an NVSHMEM job."""
+)  # names that can only be those of an NVSHMEM job
 CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
 """Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 PROGRAM = (
     r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
     r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency))"
-)
-"""A pattern for the programs' names."""
+)  # a pattern for the programs' names
 
 DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
 _DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
@@ -70,10 +68,8 @@ def case_of(job: str) -> str:
 
 V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
 _SINCE = {(0, 0): V1, (2, 0): V2, (3, 1): V31, (3, 2): V32, (3, 3): V33}
-ALL = frozenset(_SINCE.values())
-"""Versions with the same behavior, named after the releases whose sources were read."""
-UNNAMED = "?"
-"""The title of a collective of 1.x, which does not name it."""
+ALL = frozenset(_SINCE.values())  # versions with the same behavior, named after the releases whose sources were read
+UNNAMED = "?"  # the title of a collective of 1.x, which does not name it
 _BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
 _TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
 _AMBIGUOUS = "ambiguous"  # of both

@@ -55,8 +55,7 @@ _COLUMNS: Mapping[str, Column] = {
     r"[a-z_]+(?:mmps|\(mmps\))": _MESSAGES,
     r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
     "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
-}
-"""Column name, in lower case and without blanks → column."""
+}  # column name, in lower case and without blanks → column
 _NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
 _TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)  # below a title: the header that follows has not been read
 _HEADER = lazy(

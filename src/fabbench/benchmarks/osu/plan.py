@@ -18,8 +18,7 @@ PAIRS = (
     *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
     *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency"),
     "osu_cas_latency",
-)
-"""Programs that take two ranks, the default first. All but these and HALVES are collectives."""
+)  # programs that take two ranks, the default first. All but these and HALVES are collectives.
 HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
 INSTALL = (
     "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
@@ -29,8 +28,7 @@ SUBFOLDERS = (
     *("", "bin", *(f"libexec/osu-micro-benchmarks/mpi/{kind}" for kind in ("pt2pt", "one-sided", "collective"))),
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
-)
-"""Folders of the programs below their installation or build directory, in the various versions."""
+)  # folders of the programs below their installation or build directory, in the various versions
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})

@@ -40,8 +40,7 @@ _NAMES = (
     (r"^(?!mpi_)(.+) latency$", r"\1"),
     (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
     (r"\W+", "_"),
-)
-"""What leads from a title in lower case to the program's name, one after the other."""
+)  # what leads from a title in lower case to the program's name, one after the other
 _FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
 _TIME, _RATE = engine.Column("time", 1e-6, cell=_FIGURE), engine.Column("bandwidth", 1e6, cell=_FIGURE)
 _MESSAGES = engine.Column("message_rate", cell=_FIGURE)
@@ -58,8 +57,7 @@ _COLUMNS: Mapping[str, engine.Column] = {
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
     "validation": engine.CHECK,
     r"overlap\(%\)|iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": engine.IGNORED,
-}
-"""Column name, in lower case and without blanks → column."""
+}  # column name, in lower case and without blanks → column
 _RATES = (engine.Column("message_rate", cell="(?!)"),)  # stands for columns whose names have not been read
 _MS = engine.Column("time", 1e-3, cell=engine.COUNT)
 _INIT = (

@@ -38,8 +38,7 @@ class Perftest(RunBenchmark):
         *("Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting", "Completion", "Failed", "detect"),
         *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
         *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
-    )
-    """The last ones are rules, headings of sides and versions, which precede a table."""
+    )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     help = """\
     Run a program of linux-rdma perftest: a server and a client process per RDMA device.
