@@ -103,21 +103,6 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
             before = size
 
 
-def rows_after_restart(sizes: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of sizes from the first one that drops: the rows of a table that lost its header.
-
-    For programs whose tables have one ascending sweep each; sizes that `out_of_order` yields do not count.
-    """
-    stray, largest = set(out_of_order(sizes)), 0
-    for at, size in enumerate(sizes):
-        if at in stray:
-            continue
-        if size < largest:
-            yield from range(at, len(sizes))
-            return
-        largest = size
-
-
 def stopped_early(largest: int, end: int) -> str:
     """Return the sentence that a table without closing lines ends before the last size of its command line."""
     return f"The command measures up to {format_size(end)}, and the table ends at {format_size(largest)}."

@@ -4,6 +4,7 @@ The formats by version, with the source lines that print them: docs/formats.md.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -37,15 +38,12 @@ class NcclExecution:
         self._record = Record(benchmark="nccl", case=case)
         self._printer = ""  # the rank whose stream has the table
         self._said: dict[str, Statement] = {}
-        self._seen: dict[str, set[str]] = {}  # kinds of statements, by the stream's rank
+        self._seen = defaultdict[str, set[str]](set)  # kinds of statements, by the stream's rank
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
         self._wrong_checks = 0
         self._sizes: dict[tuple[str, ...], int] = {}  # of the last row, by rank, type, redop and root: without a header
         self._doubled = False  # whether a size came twice: copies of the program print side by side
-
-    def _of(self, rank: str) -> set[str]:
-        return self._seen.setdefault(rank, set())
 
     def row(self, line: Line) -> tuple[Sequence[Point], bool]:
         """Read a line as a row: return the points it completes, and whether it was part of a table.
@@ -59,7 +57,7 @@ class NcclExecution:
             return (), may_be_row
         if (known is None and not may_be_row) or (known and known.held is None and _COMMENT.match(text)):
             return (), False
-        table, seen = known or Table(Layout(), self.context), self._of(rank)
+        table, seen = known or Table(Layout(), self.context), self._seen[rank]
         table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
         points, mine = table.feed(line.number, text)
         if known is None and not (points or (table.held and table.held.row)):
@@ -70,7 +68,7 @@ class NcclExecution:
 
     def begins_again(self, line: Line) -> bool:
         """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
-        seen = self._of(line.stream.rank)
+        seen = self._seen[line.stream.rank]
         if "header" in seen or not _MAY_BE_ROW.match(line.text):
             return False
         size, _, *kind = line.text.split()[:5]
@@ -83,7 +81,7 @@ class NcclExecution:
 
     def shortcut(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of one table; None if the next row may be special."""
-        seen = self._of(rank)
+        seen = self._seen[rank]
         usual = self.table is not None and rank == self._printer and "header" in seen and "bounds" not in seen
         return self.table.shortcut() if self.table is not None and usual else None
 
@@ -95,7 +93,7 @@ class NcclExecution:
     def ended_by(self, line: Line, statement: Statement) -> bool:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
-        seen = self._of(rank)
+        seen = self._seen[rank]
         if not seen and statement.stage <= HEADER and bool(rank) == bool(self._seen.get("")):
             return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
@@ -107,7 +105,7 @@ class NcclExecution:
     def state(self, statement: Statement, rank: str = "") -> None:
         """Record one statement."""
         kind, _, text, words, layout = statement
-        seen, record = self._of(rank), self._record
+        seen, record = self._seen[rank], self._record
         seen.add(kind)
         self._said[kind] = statement
         if layout is not None and self.table is not None:
@@ -117,7 +115,7 @@ class NcclExecution:
                 layout = replace(layout, placement="in-place")
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
-            record.case = statements.case_of(words[0]) or None
+            record.case = words[0].rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf") or None
         elif kind == "device":
             number, place = int(words[0]), (words[3], words[2])
             self.copies = self.copies or self._devices.get(number, place) != place
@@ -136,10 +134,6 @@ class NcclExecution:
         failures = self._record.failures
         if len(failures) < _MAX_FAILURES and sentence not in failures:
             failures.append(sentence)
-
-    def release(self) -> Sequence[Point]:
-        """End the table: return the points of a row that was held back."""
-        return self.table.release() if self.table is not None else ()
 
     def finish(self) -> Record:
         """Return the record. The table must have been released."""
@@ -170,7 +164,10 @@ class NcclExecution:
         facts, hosts = dict[str, str | int](), [host for host, _ in self._devices.values()]
         if "version" in words:
             release, nccl = words["version"]
-            facts |= {"nccl_tests": release} | ({"nccl": statements.nccl_version(nccl)} if nccl else {})
+            facts["nccl_tests"] = release
+            if nccl:  # 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9
+                major, rest = divmod(int(nccl), 10_000 if int(nccl) >= 10_000 else 1000)
+                facts["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
         if words.get("rccl_tests", ("",))[0]:
             facts["rccl_tests"] = words["rccl_tests"][0]
         if "config" in words:
@@ -311,7 +308,8 @@ class NcclReader(Reader):
     def _state(self, line: Line) -> Sequence[Reading] | None:
         statement, current, out = statements.read_statement(line.text), self._current, list[Reading]()
         if statement is None:
-            self._hint = statements.case_in_command(line.text) or self._hint
+            command = statements.PROGRAM.search(line.text) if "_perf" in line.text else None
+            self._hint = command[1] if command is not None else self._hint
             return None
         self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
         if self._foreign:
@@ -338,4 +336,7 @@ class NcclReader(Reader):
 
     def _end(self) -> list[Reading]:
         current, self._current = self._current, None
-        return [] if current is None else [*current.release(), current.finish()]
+        if current is None:
+            return []
+        held = current.table.release() if current.table is not None else ()
+        return [*held, current.finish()]

@@ -47,7 +47,7 @@ _STATEMENTS = [
     (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})")))
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]
-_PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
+PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 _MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the programs in one log are the same
 
 
@@ -70,20 +70,3 @@ def _parse_statement(text: str) -> Statement | None:
 
 
 _cached_statement = lru_cache(maxsize=1024)(_parse_statement)
-
-
-def case_of(program: str) -> str:
-    """Return a program's case: `/opt/all_reduce_perf_mpi` is `all_reduce`."""
-    return program.rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf")
-
-
-def case_in_command(text: str) -> str | None:
-    """Find the case in a command line that starts an nccl-tests program."""
-    match = _PROGRAM.search(text) if "_perf" in text else None
-    return match[1] if match else None
-
-
-def nccl_version(code: str) -> str:
-    """Format NCCL's version code: 22809 is 2.28.9 (2804 is 2.8.4, before 2.9)."""
-    major, rest = divmod(int(code), 10_000 if int(code) >= 10_000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"

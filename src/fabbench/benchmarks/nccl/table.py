@@ -84,8 +84,6 @@ class Table:
         self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
         self.held: Held | None = None
 
-    # ---------------------------------------------------------------- rows
-
     def accept(self, number: int, text: str, row: Row) -> Sequence[Point]:
         """Add a complete row; return its points, unless it contradicts those above."""
         if self._unsettled is not None:
@@ -129,8 +127,6 @@ class Table:
     def damage(self, number: int, text: str) -> None:
         """Note a row that cannot be read."""
         self.damaged.append(Damaged(number, " ".join(text.split())))
-
-    # ---------------------------------------------------------------- lines
 
     def shortcut(self) -> Shortcut | None:
         """Return a fast path for whole rows; None while the last line may go on."""

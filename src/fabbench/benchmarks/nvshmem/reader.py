@@ -236,8 +236,6 @@ def _remains(text: str, layout: Layout) -> bool:
     )
 
 
-# ---------------------------------------------------------------- text around tables
-
 _MAY_MATTER = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
     r"|Selected provider|_latency|_bw|on_stream"
