@@ -49,12 +49,6 @@ ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
 _HUGE = Printed(math.inf, 1e15, math.inf)
 
 
-def c_float(number: Printed) -> Printed:
-    """Widen a number that the program keeps as a C float: it has 24 bits, whatever decimals are printed."""
-    slack = abs(number.value) * 2.0**-23
-    return Printed(number.value, number.low - slack, number.high + slack)
-
-
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
     """Read a printed number; the printed unit is 10^exponent base units.
 

@@ -73,6 +73,11 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
 
 
+def is_left(text: str, layout: Layout) -> bool:
+    """Return whether a line that is not a row may be what is left of one."""
+    return consistency.is_remains(text.split(), cell_patterns(layout))
+
+
 @lru_cache(maxsize=256)
 def _stat(stat: str) -> Labels:
     name, _, value = stat.rpartition("=")
@@ -210,10 +215,7 @@ class Table:
     cells: Callable[[str], Cells] = Cells  # return the cells of a line that may be a row
     begins_row: Callable[[str], bool] | None = None
     """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
-    remains: Callable[[str, Layout], bool] = lambda text, layout: consistency.is_remains(
-        text.split(), cell_patterns(layout)
-    )
-    """Return whether a line that is not a row may be what is left of one."""
+    remains: Callable[[str, Layout], bool] = is_left
     points: Callable[[Row], list[Point]] = Row.points  # return the points of a row that counts as soon as it is read
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import ANYTHING, Printed, c_float, printed, product
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product
 from fabbench.benchmarks.engine import Column
 from fabbench.model.patterns import lazy
 
@@ -95,7 +95,8 @@ def measure(cells: Mapping[str, str], size: int | None, count: int | None, progr
     seconds, elapsed = printed(cells["us"], -6), printed(cells["elapsed"].removesuffix("s"))
     bits, per_second = cells.get("gigabits"), printed(cells.get("rate", "nan"), 6)
     bandwidth = printed(cells["megabytes"], 6) if bits is None else printed(bits, 9).times(0.125)
-    each, (low, high) = c_float(seconds), sizes
+    slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
+    each, (low, high) = Printed(seconds.value, seconds.low - slack, seconds.high + slack), sizes
     if ANYTHING not in {bandwidth, each} and math.isfinite(bandwidth.value) and math.isfinite(each.value):
         product_low, product_high = product(bandwidth, each)
         low, high = max(low, math.ceil(product_low)), min(high, math.floor(product_high))

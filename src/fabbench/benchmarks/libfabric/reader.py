@@ -11,8 +11,8 @@ from typing import TypeAlias, cast
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import is_remains, unmeasured, warning
-from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
+from fabbench.benchmarks.consistency import unmeasured, warning
+from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader
 from fabbench.benchmarks.libfabric.figures import Range, count_range, measure
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
@@ -61,11 +61,6 @@ def error_lines(programs: str, sources: str) -> re.Pattern[str]:
         rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?(?:lt-)?{programs}: (?:error while loading|(?:command )?not found"
         r"|invalid option|option requires|unrecognized option|No such file).*"
     )
-
-
-def is_left(text: str, layout: Layout) -> bool:
-    """Return whether a line may be what is left of a row."""
-    return is_remains(text.split(), cell_patterns(layout))
 
 
 _GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=\.\d\ds)(?=\d)")

@@ -145,7 +145,12 @@ class NcclWork(StandardWork):
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
         given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
-        each, options = nccl_env.gpus_per_host(hosts), self._options
+        each = nccl_env.gpus_per_host(hosts)
+        options = (
+            *self.sweep.words(),
+            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
+            *("-d", self.dtype, "-o", self.op, "-r", str(self.root), *self.extra),
+        )
         commands = {
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
@@ -156,12 +161,3 @@ class NcclWork(StandardWork):
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        return (
-            *self.sweep.words(),
-            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
-            *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),
-            *self.extra,
-        )

@@ -100,7 +100,8 @@ class _Said:
         eras = ALL
         for each in self.all("eras"):
             eras = eras.intersection(each.value.split()) or frozenset(each.value.split())
-        self.eras = eras & _eras_of(self.version) or eras
+        number = tuple(map(int, self.version.split(".")[:2])) if self.version else ()
+        self.eras = eras.intersection([era for since, era in _SINCE.items() if since <= number][-1:]) or eras
         self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
     def all(self, kind: str) -> Sequence[Note]:
@@ -108,11 +109,6 @@ class _Said:
 
     def first(self, kind: str) -> Note:
         return next(iter(self.all(kind)), Note(""))
-
-
-def _eras_of(version: str) -> frozenset[str]:
-    number = tuple(map(int, version.split(".")[:2])) if version else ()
-    return frozenset([era for since, era in _SINCE.items() if since <= number][-1:]) if version else ALL
 
 
 def _only(values: Iterable[str]) -> str:

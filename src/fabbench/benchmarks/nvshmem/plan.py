@@ -102,6 +102,14 @@ class NvshmemWork(StandardWork):
         del hosts
         return tuple(self.sweep.sizes()) if _PRINT_EVERY_SIZE.issuperset(self.tests) else ()
 
+    def reject(self, fabrics: Sequence[str]) -> None:
+        """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
+        for fabric in fabrics:
+            if fabric not in {*_TRANSPORTS, AUTO}:
+                why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
+                hint = " --ab compares with tcp." if fabric == AB else ""
+                raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
+
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
@@ -147,14 +155,3 @@ class NvshmemWork(StandardWork):
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
         return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
-
-
-def advice(work: NvshmemWork, fabrics: Sequence[str]) -> Sequence[str]:
-    """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
-    del work
-    for fabric in fabrics:
-        if fabric not in {*_TRANSPORTS, AUTO}:
-            why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
-            hint = " --ab compares with tcp." if fabric == AB else ""
-            raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
-    return ()

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from fabbench.benchmarks import engine
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import is_remains
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -173,5 +172,5 @@ TABLE = engine.Table(
     failed=_FAILED,
     failing="osu_",
     fits=_fits,
-    remains=lambda text, layout: bool(_NUMBER.match(text)) or is_remains(text.split(), engine.cell_patterns(layout)),
+    remains=lambda text, layout: bool(_NUMBER.match(text)) or engine.is_left(text, layout),
 )
