@@ -19,8 +19,7 @@ from fabbench.benchmarks.engine import (
     read_columns,
 )
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.figures import COLUMNS
-from fabbench.benchmarks.libfabric.reader import PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (

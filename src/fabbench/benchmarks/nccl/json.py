@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fabbench.benchmarks.nccl.reader import NcclExecution
+from fabbench.benchmarks.nccl.reader import NcclExecution, read_statement
 from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
-from fabbench.benchmarks.nccl.statements import read_statement
 from fabbench.benchmarks.nccl.table import Table
 from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
 from fabbench.model.messages import listed, quoted

@@ -10,8 +10,7 @@ from itertools import groupby
 from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.engine import Execution, Statement, Table, is_left, read_columns
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.figures import COLUMNS, count_range
-from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.model.compat import override
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
