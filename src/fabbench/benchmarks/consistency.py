@@ -24,9 +24,7 @@ _NUMBER = lazy(r"(\d+(?:\.(\d+))?)(?:[eE]([+-]?\d+))?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
 
 
-@lru_cache
-def _halves(exponent: int) -> float:
-    return float(f"{0.5 * _TIES}e{exponent}")
+_halves = lru_cache(lambda exponent: float(f"{0.5 * _TIES}e{exponent}"))  # half of a digit that stands for 10^exponent
 
 
 class Printed(NamedTuple):

@@ -116,11 +116,6 @@ class Row(NamedTuple):
         """Return what is printed in a column; empty if there is none."""
         return next((cell for column, cell in zip(self.layout, self.cells, strict=True) if column.metric == name), "")
 
-    def read(self, name: str) -> Printed | None:
-        """Return the figure in a column; None if there is none."""
-        columns = zip(self.layout, self.cells, strict=True)
-        return next((column.read(cell) for column, cell in columns if column.metric == name), None)
-
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
         points = []
@@ -232,20 +227,15 @@ class TableReader(Reader):
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._open: Execution | None = None
+        self.execution: Execution | None = None
         self._transport = TransportLines()
         self._above: list[Statement] = []
         self._marked = False
         self._marked_facts: dict[str, str | int] = {}
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an execution is open."""
-        return self._open is not None
-
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        text, execution = line.text, self._open
+        text, execution = line.text, self.execution
         if execution is not None:
             execution.last = line.number
         tabular = execution if execution is not None and execution.layouts else None
@@ -278,7 +268,7 @@ class TableReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        execution, self._open = self._open, None
+        execution, self.execution = self.execution, None
         transport, self._transport = self._transport, TransportLines()
         if execution is None:
             return ()
@@ -335,8 +325,8 @@ class TableReader(Reader):
             count, late, execution.late = len(execution.rows), execution.late, []
             notes = [note._replace(rows=0) for note in execution.notes if note.rows == count]
             del execution.notes[len(execution.notes) - len(notes) :]
-            before, self._open = self.close(), self._new(self._marked_facts)
-            new, before_it = self._open, execution
+            before, self.execution = self.close(), self._new(self._marked_facts)
+            new, before_it = self.execution, execution
             new.layouts, new.labels, new.title, new.tables = before_it.layouts, before_it.labels, row.title, row.table
             execution, new.notes, new.late = new, notes, late
         for said in execution.late:
@@ -355,23 +345,23 @@ class TableReader(Reader):
             self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
             return (self.close() if said.ends else ()) or None
         before: Sequence[Reading] = ()
-        if said.late and self._open is not None and self._open.rows and not said.begins:
-            self._open.late.append(said)
+        if said.late and self.execution is not None and self.execution.rows and not said.begins:
+            self.execution.late.append(said)
             return ()
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
-            if self._open is not None:
-                self._above, self._open.late = [*self._above, *self._open.late], []
+            if self.execution is not None:
+                self._above, self.execution.late = [*self._above, *self.execution.late], []
                 before = self.close()
-            self._open = said.execution or self._new(self._marked_facts)
+            self.execution = said.execution or self._new(self._marked_facts)
             for each in self._above:
-                _add(self._open, each)
+                _add(self.execution, each)
             self._above.clear()
-        elif self._open is None:
+        elif self.execution is None:
             if said is NO_MEANING:
                 return None
-            self._open = self._new({})  # only an error is known of it
-        _add(self._open, said)
+            self.execution = self._new({})  # only an error is known of it
+        _add(self.execution, said)
         return before
 
     def _new(self, facts: Facts) -> Execution:

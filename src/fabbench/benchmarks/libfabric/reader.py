@@ -30,7 +30,6 @@ _MIRRORED = lazy(r"Connection re(?:set by peer|fused)|Broken pipe|remote connect
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
 
-
 Options: TypeAlias = tuple[str, str, str]
 """The short and long options of programs, as getopt takes them, and the letters of those whose value may be omitted
 (``-E`` and ``-E=4000``)."""
@@ -97,7 +96,6 @@ _INFO_FACTS = {
     ("fi_fabric_attr", "prov_name"): ("provider", _ANY),
     ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
 }  # (section, name) → fact, and the pattern of its value
-
 
 LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
 """Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
@@ -337,7 +335,7 @@ class PairReader(TableReader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text, self._line = line.text, line
-        process = self._open = self._pair.at(line.stream) if self._pair.is_open else None
+        process = self.execution = self._pair.at(line.stream) if self._pair.is_open else None
         if process is not None and process.section and self._is_information(text, process):
             return ()
         readings = super().feed(line)
@@ -408,7 +406,7 @@ class PairReader(TableReader):
                 before += self.close()
             self._pair.at(stream, another=True)
         pair, process = self._pair, self._pair.at(stream)
-        pair.is_open, self._open = True, process
+        pair.is_open, self.execution = True, process
         process.expect(side)
         for name, value in said.facts.items():
             if isinstance(value, str) and name != "side":

@@ -100,10 +100,7 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
     A row that cannot be read, or contradicts itself, is damaged.
     """
     readers: dict[Layout, RowReader] = {}
-    while True:
-        at = match.end() if (match := _GAP.match(text, at)) else at
-        if text[at : at + 1] == "]":
-            return text[at + 1 :]
+    while (match := _GAP.match(text, at)) is not None and text[(at := match.end()) : at + 1] != "]":
         line = 1 + text.count("\n", 0, at)
         try:
             element, end = decoder.raw_decode(text, at)
@@ -115,6 +112,7 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
         else:
             table.damage(line, shown)
         at = end
+    return text[at + 1 :]
 
 
 def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:

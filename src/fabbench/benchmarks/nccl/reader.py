@@ -29,7 +29,6 @@ NO_MPI = "The program was built without MPI: independent copies ran side by side
 
 MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
 
-
 # In print order. A line of an earlier stage than the current one begins another run.
 BANNER, DEVICES, HEADER, FOOTER, AFTER = range(5)
 
@@ -75,9 +74,10 @@ _MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the progr
 
 def read_statement(text: str) -> Statement | None:
     """Parse a line other than a row; None if it does not come from nccl-tests."""
-    return _cached_statement(text) if len(text) <= _MAX_CACHED_LINE else _parse_statement(text)
+    return (_parse_statement if len(text) <= _MAX_CACHED_LINE else _parse_statement.__wrapped__)(text)
 
 
+@lru_cache(maxsize=1024)
 def _parse_statement(text: str) -> Statement | None:
     if "algbw" in text:
         layout = read_header(text)
@@ -89,9 +89,6 @@ def _parse_statement(text: str) -> Statement | None:
         if (match := pattern.match(text)) is not None:
             return Statement(kind, stage, text, match.groups(""))
     return None
-
-
-_cached_statement = lru_cache(maxsize=1024)(_parse_statement)
 
 
 class NcclExecution:

@@ -178,17 +178,9 @@ def _unit(average: str, rate: str, size: str) -> str:
     return units[0] if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low else ""
 
 
-STAGES = {
-    "command": 0,
-    "banner": 0,
-    "json": 0,
-    "title": 1,
-    "setup": 2,
-    "address": 2,
-    "waiting": 2,
-    "header": 3,
-    "sum": 3,
-}  # kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time.
+# Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time.
+_IN_ORDER = ("command banner json", "title", "setup address waiting", "header sum")
+STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
 _ANYWHERE = (
@@ -248,7 +240,6 @@ FACTS: Mapping[str, str] = {
     "JSON unit": "unit",
     "JSON size": "size",
 }  # name in the set-up text → fact
-
 
 VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
 MEANINGS: Mapping[str, str] = {

@@ -38,7 +38,6 @@ _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMG
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 
-
 _POWERS = tuple(enumerate(("", *"KMGT")))
 _SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
 _RATES = tuple(
@@ -133,8 +132,9 @@ def _fits(row: engine.Row) -> bool:
     if not row.size or not is_ordered(*stats):
         return False
     for metric in ("algbw", "busbw"):
-        rate, in_bits = row.main(metric), row.read(f"{metric} in bits")
-        if rate is not None and in_bits is not None and not rate.overlaps(in_bits.low, in_bits.high):
+        rate, columns = row.main(metric), zip(row.layout, row.cells, strict=True)
+        bits = next((column.read(cell) for column, cell in columns if column.metric == f"{metric} in bits"), None)
+        if rate is not None and bits is not None and not rate.overlaps(bits.low, bits.high):
             return False
     if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks or algbw is None or busbw is None:
         return True
@@ -169,9 +169,9 @@ class TorchReader(Reader):
             reader = self._readers[line.stream] = engine.TableReader(TABLE)
             if self._marker is not None:
                 reader.mark(self._marker)
-        if not reader.is_open and TABLE.failed.fullmatch(line.text):
+        if reader.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
-            reader = next((each for each in self._readers.values() if each.is_open), reader)
+            reader = next((each for each in self._readers.values() if each.execution), reader)
         return reader.feed(line)
 
     @override
