@@ -264,7 +264,6 @@ def _loaded(name: str) -> Benchmark | None:
 
 
 def _is_run(benchmark: Benchmark) -> bool:
-    """Return whether a benchmark has a work, without importing it."""
     return getattr(type(benchmark), "work_type", None) is not Benchmark.work_type
 
 

@@ -26,10 +26,7 @@ _NAME = lazy(r"[A-Za-z_]{3}")
 _CELL = lazy(r"\S+")
 
 
-@lru_cache
-def _halves(exponent: int) -> float:
-    """Return half of a digit that stands for 10^exponent, slightly widened."""
-    return float(f"{0.5 * _TIES}e{exponent}")
+_halves = lru_cache(lambda exponent: float(f"{0.5 * _TIES}e{exponent}"))  # half of a digit that stands for 10^exponent
 
 
 class Printed(NamedTuple):
@@ -50,12 +47,6 @@ class Printed(NamedTuple):
 
 ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
 _HUGE = Printed(math.inf, 1e15, math.inf)
-
-
-def c_float(number: Printed) -> Printed:
-    """Widen a number that the program keeps as a C float: it has 24 bits, whatever decimals are printed."""
-    slack = abs(number.value) * 2.0**-23
-    return Printed(number.value, number.low - slack, number.high + slack)
 
 
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
@@ -141,21 +132,6 @@ def gap(sizes: Sequence[int]) -> str:
     if not odd or usual <= 1 or count < max(4, 0.75 * len(steps)):
         return ""
     return f"The sizes of the table do not go on from {format_size(odd[0][0])} to {format_size(odd[0][1])}."
-
-
-def rows_after_restart(sizes: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of sizes from the first one that drops: the rows of a table that lost its header.
-
-    For programs whose tables have one ascending sweep each; sizes that `out_of_order` yields do not count.
-    """
-    stray, largest = set(out_of_order(sizes)), 0
-    for at, size in enumerate(sizes):
-        if at in stray:
-            continue
-        if size < largest:
-            yield from range(at, len(sizes))
-            return
-        largest = size
 
 
 def stopped_early(largest: int, end: int) -> str:

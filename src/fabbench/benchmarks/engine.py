@@ -13,19 +13,8 @@ from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import (
-    Printed,
-    gap,
-    is_ordered,
-    is_remains,
-    note,
-    odd_rows,
-    out_of_order,
-    printed,
-    stopped_early,
-    warning,
-)
+from fabbench.benchmarks import Reader, Reading, consistency
+from fabbench.benchmarks.consistency import Printed, printed
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
@@ -39,22 +28,14 @@ _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 class Column(NamedTuple):
     """One column of a table."""
 
-    metric: str = ""
-    """A metric of the contract, `size`, or another name, for checks: it is not read."""
-    factor: float = 1.0
-    """Base units per printed unit."""
-    stat: str = ""
-    """Its statistic, or another label of its figures alone: `rank=0->1`."""
-    cell: str = NUMBER
-    """The pattern of a cell."""
-    label: str = ""
-    """The label whose value the cell is."""
-    decimals: int | None = None
-    """How many decimals the program rounds to, where it omits trailing zeros."""
-    joined: bool = False
-    """Whether the blank before it may be missing: the patterns of both cells show where one ends."""
-    exponent: int = 0
-    """Base units per printed unit as a power of ten, which is exact."""
+    metric: str = ""  # a metric of the contract, `size`, or another name, for checks: it is not read
+    factor: float = 1.0  # base units per printed unit
+    stat: str = ""  # its statistic, or another label of its figures alone: `rank=0->1`
+    cell: str = NUMBER  # the pattern of a cell
+    label: str = ""  # the label whose value the cell is
+    decimals: int | None = None  # how many decimals the program rounds to, where it omits trailing zeros
+    joined: bool = False  # whether the blank before it may be missing: the patterns of both cells show where one ends
+    exponent: int = 0  # base units per printed unit as a power of ten, which is exact
     units: tuple[tuple[str, float], ...] = ()
     """Units that a cell may end in, and the base units of each, instead of `factor`."""
 
@@ -92,6 +73,11 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
 
 
+def is_left(text: str, layout: Layout) -> bool:
+    """Return whether a line that is not a row may be what is left of one."""
+    return consistency.is_remains(text.split(), cell_patterns(layout))
+
+
 @lru_cache(maxsize=256)
 def _stat(stat: str) -> Labels:
     name, _, value = stat.rpartition("=")
@@ -115,8 +101,7 @@ class Row(NamedTuple):
     cells: tuple[str, ...]
     size: int
     labels: Labels
-    figures: Mapping[str, Mapping[str, Printed]]
-    """Statistic (empty: the main figure) → metric → figure, in base units."""
+    figures: Mapping[str, Mapping[str, Printed]]  # statistic (empty: the main figure) → metric → figure, in base units
     final: bool | None
     wrong: bool  # whether its data failed the check
     record: Record  # that of its execution
@@ -156,29 +141,21 @@ class Note(NamedTuple):
 class Statement(NamedTuple):
     """What a line other than a row means."""
 
-    begins: bool = False
-    """Whether it begins an execution."""
-    execution: "Execution | None" = None
-    """The execution that begins, where the benchmark keeps more of it."""
-    above: bool = False
-    """Whether it is about the execution that begins next: a command line, the output of a server."""
-    ends: bool = False
-    """Whether it ends the open execution, without being part of it."""
+    begins: bool = False  # whether it begins an execution
+    execution: "Execution | None" = None  # the execution that begins, where the benchmark keeps more of it
+    above: bool = False  # whether it is about the execution that begins next: a command line, the output of a server
+    ends: bool = False  # whether it ends the open execution, without being part of it
     late: bool = False
     """Whether it is about the open execution, if more of its rows follow, or about one that begins before."""
-    row: bool = False
-    """Whether it is a row, too, of its own layouts."""
+    row: bool = False  # whether it is a row, too, of its own layouts
     case: str | None = None
     facts: Facts = _NOTHING
     layouts: Sequence[Layout] = ()
     """The layouts of the rows below it; several where a program may print more or fewer columns."""
-    labels: Labels = _NOTHING
-    """Labels of the rows below it, beside those before; an empty one removes it."""
-    title: str | None = None
-    """The title of the rows below it."""
+    labels: Labels = _NOTHING  # labels of the rows below it, beside those before; an empty one removes it
+    title: str | None = None  # the title of the rows below it
     notes: Sequence[Note] = ()
-    size: int | None = None
-    """The size of rows that do not print theirs."""
+    size: int | None = None  # the size of rows that do not print theirs
     end: int | None = None
     """The last size, or number of iterations, that a whole table reaches; 0: not known to a command line."""
     finished: bool | None = False
@@ -226,36 +203,27 @@ class Table:
     """The tables of one benchmark."""
 
     benchmark: str
-    program: str = ""
-    """Its name in sentences about errors."""
-    case: str | None = None
-    """The case, unless a statement names it."""
+    program: str = ""  # its name in sentences about errors
+    case: str | None = None  # the case, unless a statement names it
     statement: Callable[[str, Execution | None], Statement | None]
     """Return what a line means, given the open execution; None for a line of another program."""
-    failed: re.Pattern[str] = re.compile("(?!)")
-    """Lines that report an error."""
-    failing: str = ""
-    """An error counts outside of executions and of fabbench's own steps only if it has this word."""
-    fits: Callable[[Row], bool]
+    failed: re.Pattern[str] = re.compile("(?!)")  # lines that report an error
+    failing: str = ""  # an error counts outside of executions and of fabbench's own steps only if it has this word
+    fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
     """Return whether the figures of a row are consistent."""
-    cells: Callable[[str], Cells] = Cells
-    """Return the cells of a line that may be a row."""
+    cells: Callable[[str], Cells] = Cells  # return the cells of a line that may be a row
     begins_row: Callable[[str], bool] | None = None
     """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
-    remains: Callable[[str, Layout], bool] = lambda text, layout: is_remains(text.split(), cell_patterns(layout))
-    """Return whether a line that is not a row may be what is left of one."""
-    points: Callable[[Row], list[Point]] = Row.points
-    """Return the points of a row that counts as soon as it is read."""
+    remains: Callable[[str, Layout], bool] = is_left
+    points: Callable[[Row], list[Point]] = Row.points  # return the points of a row that counts as soon as it is read
     settle: Callable[[Execution], Sequence[Row]] | None = None
     """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
     another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
     """Return whether the first row of a table can only be of another execution than the rows before it."""
-    over_mpi: bool = True
-    """Whether MPI carries its data, so that what MPI says of its transport counts."""
+    over_mpi: bool = True  # whether MPI carries its data, so that what MPI says of its transport counts
     finished: bool | None = None
     """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
-    ascending: bool = True
-    """Whether its sizes ascend: one that does not is damaged."""
+    ascending: bool = True  # whether its sizes ascend: one that does not is damaged
 
 
 class TableReader(Reader):
@@ -263,20 +231,15 @@ class TableReader(Reader):
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._open: Execution | None = None
+        self.execution: Execution | None = None
         self._transport = TransportLines()
         self._above: list[Statement] = []
         self._marked = False
         self._marked_facts: dict[str, str | int] = {}
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an execution is open."""
-        return self._open is not None
-
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        text, execution = line.text, self._open
+        text, execution = line.text, self.execution
         if execution is not None:
             execution.last = line.number
         tabular = execution if execution is not None and execution.layouts else None
@@ -309,7 +272,7 @@ class TableReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        execution, self._open = self._open, None
+        execution, self.execution = self.execution, None
         transport, self._transport = self._transport, TransportLines()
         if execution is None:
             return ()
@@ -321,7 +284,7 @@ class TableReader(Reader):
         record.damaged.sort()
         largest, end = max((point.size for point in record.points), default=0), execution.end or 0
         if settle is None and 0 < largest < end:
-            record.incomplete = stopped_early(largest, end)
+            record.incomplete = consistency.stopped_early(largest, end)
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
@@ -332,9 +295,10 @@ class TableReader(Reader):
         strays, gaps = list[int](), list[str]()
         for _, table in groupby(enumerate(execution.rows), key=lambda each: each[1].table):
             places, sizes, texts = zip(*((at, row.size, row.line.text) for at, row in table), strict=True)
-            odd = odd_rows(texts).union(out_of_order(sizes) if self._table.ascending else ())
+            odd = consistency.odd_rows(texts) if any(sizes) else set[int]()  # without sizes they are sentences
+            odd.update(consistency.out_of_order(sizes) if self._table.ascending else ())
             strays += (places[at] for at in odd)
-            gaps.append(gap([size for at, size in enumerate(sizes) if at not in odd]))
+            gaps.append(consistency.gap([size for at, size in enumerate(sizes) if at not in odd]))
         for at in sorted(strays, reverse=True):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]
@@ -345,7 +309,6 @@ class TableReader(Reader):
         return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
 
     def _as_row(self, line: Line, execution: Execution) -> Sequence[Reading] | None:
-        """Read a line as a row, or as half of one; None if it is neither."""
         if (begun := execution.begun) is not None:
             whole = Line(begun.number, f"{begun.text} {line.text}", line.stream)
             if (row := _whole_row(whole, self._table.cells(whole.text), execution)) is not None:
@@ -366,7 +329,7 @@ class TableReader(Reader):
             execution.damage(row.line)
             if not any(each.code == "row-arithmetic" for each in execution.record.findings):
                 meaning = f"The figures of a row contradict each other: {row.line.text.strip()[:LONGEST_QUOTE]}"
-                execution.record.findings.append(warning("row-arithmetic", meaning))
+                execution.record.findings.append(consistency.warning("row-arithmetic", meaning))
             return ()
         before: Sequence[Reading] = ()
         new_table = execution.rows and execution.rows[-1].table != row.table
@@ -374,8 +337,8 @@ class TableReader(Reader):
             count, late, execution.late = len(execution.rows), execution.late, []
             notes = [note._replace(rows=0) for note in execution.notes if note.rows == count]
             del execution.notes[len(execution.notes) - len(notes) :]
-            before, self._open = self.close(), self._new(self._marked_facts)
-            new, before_it = self._open, execution
+            before, self.execution = self.close(), self._new(self._marked_facts)
+            new, before_it = self.execution, execution
             new.layouts, new.labels, new.title, new.tables = before_it.layouts, before_it.labels, row.title, row.table
             execution, new.notes, new.late = new, notes, late
         for said in execution.late:
@@ -394,23 +357,23 @@ class TableReader(Reader):
             self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
             return (self.close() if said.ends else ()) or None
         before: Sequence[Reading] = ()
-        if said.late and self._open is not None and self._open.rows and not said.begins:
-            self._open.late.append(said)
+        if said.late and self.execution is not None and self.execution.rows and not said.begins:
+            self.execution.late.append(said)
             return ()
         if said.begins:
             # What was printed above it belongs to it, unless another table precedes.
-            if self._open is not None:
-                self._above, self._open.late = [*self._above, *self._open.late], []
+            if self.execution is not None:
+                self._above, self.execution.late = [*self._above, *self.execution.late], []
                 before = self.close()
-            self._open = said.execution or self._new(self._marked_facts)
+            self.execution = said.execution or self._new(self._marked_facts)
             for each in self._above:
-                _add(self._open, each)
+                _add(self.execution, each)
             self._above.clear()
-        elif self._open is None:
+        elif self.execution is None:
             if said is NO_MEANING:
                 return None
-            self._open = self._new({})  # only an error is known of it
-        _add(self._open, said)
+            self.execution = self._new({})  # only an error is known of it
+        _add(self.execution, said)
         return before
 
     def _new(self, facts: Facts) -> Execution:
@@ -419,7 +382,6 @@ class TableReader(Reader):
 
 
 def _add(execution: Execution, said: Statement) -> None:
-    """Add what a line means to an execution."""
     record = execution.record
     record.case = said.case or record.case
     record.facts |= said.facts
@@ -440,15 +402,13 @@ def _add(execution: Execution, said: Statement) -> None:
 
 
 def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
-    """Read a line as a row; None if it is not a complete one."""
-    for layout in execution.layouts:
+    of, match, layout = execution, None, Layout()
+    for layout in of.layouts:
         if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
-            return _read_row(line, cells, layout, match.groups(), execution)
-    return None
-
-
-def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...], execution: Execution) -> Row:
-    size, wrong, labels = execution.size or 0, False, execution.labels
+            break
+    if match is None:
+        return None
+    size, wrong, labels, values = of.size or 0, False, of.labels, match.groups()
     figures: dict[str, dict[str, Printed]] = {}
     for column, cell in zip(layout, values, strict=True):
         if column.metric == "size":
@@ -459,9 +419,7 @@ def _read_row(line: Line, cells: Cells, layout: Layout, values: tuple[str, ...],
             wrong = cell == "Fail"
         elif column.metric in METRICS:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
-    if cells.name:
-        labels = {**labels, "operation": cells.name}
-    of = execution
+    labels = {**labels, "operation": cells.name} if cells.name else labels
     return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
 
 
@@ -481,7 +439,7 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 def unknown_columns(layout: Layout, text: str) -> Finding | None:
     """Return a finding if a line of column names has one that is not read."""
     meaning, line = "The table has a column that is not read.", text.strip()[:LONGEST_QUOTE]
-    return note("unknown-column", meaning, line=line) if UNKNOWN in layout else None
+    return consistency.note("unknown-column", meaning, line=line) if UNKNOWN in layout else None
 
 
 _ASCENDING = (
@@ -495,6 +453,6 @@ def is_ascending(row: Row) -> bool:
     for stats in _ASCENDING if len(row.figures) > 1 else ():
         present = [row.figures[stat] for stat in stats if stat in row.figures]
         for metric in present[0] if present else ():
-            if not is_ordered(*(figures[metric] for figures in present if metric in figures)):
+            if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):
                 return False
     return True

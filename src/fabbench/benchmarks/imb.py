@@ -59,10 +59,6 @@ def _facts(text: str) -> dict[str, str | int]:
     return {**ranks, **found, **{name: match[name].lower() for name in ("mode", "imb") if match[name]}}
 
 
-def _fits(row: engine.Row) -> bool:
-    return engine.is_ascending(row) and float(row.cell("defects") or 0) == 0
-
-
 def _moves(row: engine.Row, case: str, unit: float) -> bool | None:
     """Return whether the bandwidth is that of the row's time or rate, in a unit; None: it cannot be said."""
     bandwidth, sent, messages = row.main("bandwidth"), row.main("message_rate"), _MESSAGES.get(case, 0)
@@ -94,7 +90,13 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-TABLE = engine.Table(benchmark="imb", program="IMB", statement=_statement, fits=_fits, settle=_settle)
+TABLE = engine.Table(
+    benchmark="imb",
+    program="IMB",
+    statement=_statement,
+    fits=lambda row: engine.is_ascending(row) and float(row.cell("defects") or 0) == 0,
+    settle=_settle,
+)
 
 
 class Imb(ReadBenchmark):

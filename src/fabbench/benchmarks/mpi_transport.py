@@ -19,8 +19,7 @@ _OFI = lazy(
 _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
 
-WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
-"""Each line that is read has one of them."""
+WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")  # each line that is read has one of them
 _BTLS: Mapping[str, str] = {"tcp": "socket", "vader": "shm", "sm": "shm", "smcuda": "shm", "openib": "ib", "self": ""}
 _UCX_NAMES: Mapping[str, str] = {
     "tcp": "socket",

@@ -34,8 +34,7 @@ REASONS = {
     "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
     "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
     "NCCL_DEBUG": "the log has to show the network that was used",
-}
-"""Variable → why it is set, or unset."""
+}  # variable → why it is set, or unset
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
 NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
@@ -79,16 +78,20 @@ def environment(
     A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
     `devices`, if any, are the only ones to use.
     """
+    # Ranks on one host use a network only if forced to; on GB200 racks NVLink would carry traffic between hosts.
+    alone = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+    bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"} if len(hosts) > 1 else alone
     network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
+    rdma = any(host.linked("ib") or host.linked("roce") for host in hosts)  # tcp is kept off these
     # In NCCL_IB_HCA a name without `=` matches as a prefix.
     variable, sign = NIC_SELECTORS[fabric] if devices else ("", "")
     selected = {variable: sign + ",".join(devices)} if devices else {}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
         **network,
-        **_no_bypass(fabric, hosts),
+        **bypasses,
         **_sockets(hosts),
-        **_verbs(fabric, hosts),
+        **({"NCCL_IB_DISABLE": "1"} if fabric == "tcp" and rdma else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)),
         **selected,
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
@@ -96,16 +99,6 @@ def environment(
     }
     names = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
     return NcclEnvironment(env=env, unset=tuple(name for name in names if name not in env))
-
-
-def _no_bypass(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    if fabric in NO_NETWORK:
-        return {}
-    if len(hosts) > 1:
-        # On GB200 racks NVLink reaches other hosts, and would carry the traffic meant for the network.
-        return {"NCCL_MNNVL_ENABLE": "0"}
-    # Ranks on one host use a network only if forced to.
-    return {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
 def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
@@ -116,13 +109,6 @@ def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
     if all(names):
         return {"NCCL_SOCKET_IFNAME": f"={','.join(names)}"}
     return {"NCCL_SOCKET_IFNAME": UNKNOWN_INTERFACE} if len(hosts) > 1 else {}
-
-
-def _verbs(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Keep tcp off the RDMA NICs, and set the GID index for RoCE that all hosts agree on."""
-    if fabric == "tcp" and any(host.linked("ib") or host.linked("roce") for host in hosts):
-        return {"NCCL_IB_DISABLE": "1"}
-    return gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
@@ -219,7 +205,7 @@ def rank_commands(
 
 
 def rank_steps(
-    execution: str, kinds: tuple[str, str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
+    execution: str, kinds: Sequence[str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
 ) -> tuple[Step, ...]:
     """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence."""
     return tuple(
@@ -228,7 +214,11 @@ def rank_steps(
             label=name,
             shape=Shape.MPI,
             commands=each,
-            facts={"benchmark": kinds[0], kinds[1]: name, "ranks": sum(command.ranks for command in each)},
+            facts={
+                "benchmark": kinds[0],
+                **dict.fromkeys(kinds[1:], name),
+                "ranks": sum(command.ranks for command in each),
+            },
             timeout_s=limits[0],
             silence_s=limits[1],
         )

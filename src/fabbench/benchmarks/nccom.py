@@ -69,7 +69,6 @@ def _fits(row: engine.Row) -> bool:
 
 
 def _is_in(unit: float, row: engine.Row) -> bool:
-    """Return whether the rate of a row, in GB of so many bytes, is its size in its time."""
     low, high = consistency.product(row.figures[""]["time"], row.figures[""]["algbw"].times(unit))
     return low <= row.size <= high
 

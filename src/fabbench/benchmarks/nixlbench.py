@@ -76,15 +76,7 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-TABLE = engine.Table(
-    benchmark="nixlbench",
-    program="nixlbench",
-    case="nixlbench",
-    statement=_statement,
-    failed=lazy(r"(?!)"),
-    fits=lambda row: True,  # noqa: ARG005 - the number of threads may not be known yet
-    settle=_settle,
-)
+TABLE = engine.Table(benchmark="nixlbench", program="nixlbench", case="nixlbench", statement=_statement, settle=_settle)
 
 
 class Nixlbench(ReadBenchmark):

@@ -1,11 +1,14 @@
 """Where the parts of a benchmark are: found by their names, and loaded when they are used."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from fabbench.benchmarks import Benchmark, Reader
 from fabbench.model.compat import override
+from fabbench.model.hosts import Host
+from fabbench.model.plan import Proof
 
 
 class ReadBenchmark(Benchmark):
@@ -28,3 +31,19 @@ class RunBenchmark(ReadBenchmark):
     def work_type(self) -> type[Any] | None:
         work: type[Any] = getattr(import_module(f"{type(self).__module__}.plan"), f"{type(self).__name__}Work")
         return work
+
+
+class StandardWork:
+    """What most works have alike. See `fabbench.plan.request.Work`."""
+
+    __slots__ = ()
+
+    @property
+    def together(self) -> bool:
+        """Whether the steps of an execution run concurrently."""
+        return False
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what the log must show: what carried the data. Markers name the device of a step."""
+        del hosts
+        return Proof(fabric=fabric)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.benchmarks.nccl.findings import MISMATCH
+from fabbench.benchmarks.nccl.reader import MISMATCH
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order

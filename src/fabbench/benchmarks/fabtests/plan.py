@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fabbench.benchmarks.libfabric.facts import LOG_SETTINGS
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
+from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
 from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -17,8 +17,7 @@ from fabbench.model.options import option
 PROGRAMS = (
     *("fi_rma_bw", "fi_rma_pingpong", "fi_rdm_tagged_bw", "fi_rdm_tagged_pingpong", "fi_rdm_pingpong"),
     *("fi_msg_bw", "fi_msg_pingpong"),
-)
-"""The default first."""
+)  # the default first
 INSTALL = (
     "on AWS they come with the EFA installer (/opt/amazon/efa/bin); elsewhere build fabtests of "
     "https://github.com/ofiwg/libfabric and pass its directory with --bin-dir"

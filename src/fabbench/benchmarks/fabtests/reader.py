@@ -6,18 +6,26 @@ in 2014-10. Machine-readable rows (``-m``) have all digits: ``- { xfer_size: 64,
 From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 """
 
-from fabbench.benchmarks.engine import COUNT, Cells, Column, Execution, Layout, Row, Statement, Table, read_columns
+from fabbench.benchmarks.engine import (
+    COUNT,
+    Cells,
+    Column,
+    Execution,
+    Layout,
+    Row,
+    Statement,
+    Table,
+    is_left,
+    read_columns,
+)
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.facts import logged_facts
-from fabbench.benchmarks.libfabric.figures import COLUMNS
-from fabbench.benchmarks.libfabric.reader import PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
     r"|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
-)
-"""A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
+)  # a pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing.
 
 _COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
 _LONG_OPTIONS = (
@@ -71,7 +79,7 @@ def _cells(text: str) -> Cells:
 def _remains(text: str, layout: Layout) -> bool:
     # A name alone could be any word: the size identifies a row.
     words, named = text.split(), layout[0].metric == "name"
-    rest = layout not in _MACHINE and (not named or len(words) > 1) and libfabric.is_left(text, layout)
+    rest = layout not in _MACHINE and (not named or len(words) > 1) and is_left(text, layout)
     return rest or "xfer_size:" in text or _ROW_END.fullmatch(text) is not None
 
 
@@ -87,7 +95,7 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
         return Statement(layouts=_MACHINE if machine else (read_columns(text.split(), COLUMNS),), row=machine)
     if isinstance(execution, Process) and text.startswith("libfabric:"):
         provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
-        return Statement(facts=dict(logged_facts(text, provider)))
+        return Statement(facts=dict(libfabric.logged_facts(text, provider)))
     if execution is not None and _WRONG.fullmatch(text):
         return Statement(wrong=1)
     if (match := _PROVIDER.fullmatch(text)) is not None:
@@ -96,24 +104,20 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
 
 
 def _program(text: str) -> Statement | None:
-    """Read a line that names a program, or is from runfabtests.sh."""
+    """Read a line that names a program, or a result or a total of runfabtests.sh."""
     if _ERROR.fullmatch(text.strip()):
         return Statement(failure=text)
     if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
         return libfabric.read_arguments(match["program"], match["words"].split(), _OPTIONS)
-    return _result(text) or libfabric.read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
-
-
-def _result(text: str) -> Statement | None:
-    """Read the result of a test of runfabtests.sh, or one of its totals."""
     if match := _TOTAL.fullmatch(text):
         count, failed = int(match[2]), match[1] == "Fail"
         facts = {f"tests_{_OUTCOMES[match[1]]}": count} | ({"report": _RUNFABTESTS} if failed else {})
         return Statement(case=_RUNFABTESTS, facts=facts, failure=text if failed and count else "")
     if _TEST.match(text):
         return Statement(ends=True)
-    match = _RESULT.fullmatch(text)
-    return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "") if match else None
+    if match := _RESULT.fullmatch(text):
+        return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "")
+    return libfabric.read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
 
 
 _TABLE = Table(

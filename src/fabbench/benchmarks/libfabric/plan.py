@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+from fabbench.benchmarks.standard import StandardWork
+from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.plan import Command, Shape, Step
 from fabbench.model.units import format_size
 
 PORT, SERVER = "{port}", "{server}"
@@ -18,8 +20,7 @@ INTERFACE: Mapping[str, str] = {
     "udp": "FI_UDP_IFACE",
     "sockets": "FI_SOCKETS_IFACE",
     "net": "FI_NET_IFACE",
-}
-"""Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
+}  # provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these
 _LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
@@ -33,7 +34,7 @@ _SPEED: Mapping[str, tuple[float, float]] = {
 }
 
 
-class LibfabricWork:
+class LibfabricWork(StandardWork):
     """What the works of libfabric's programs share. See `fabbench.plan.request.Work`."""
 
     __slots__ = ()
@@ -44,20 +45,16 @@ class LibfabricWork:
     iterations: int | None
     extra: tuple[str, ...] = ()
     timeout_s: float
-    devices: tuple[str, ...] = ()
-    """The devices or domains to measure; empty: all."""
-    domain: str | None = None
-    """The only domain to measure, on both hosts."""
-    all_domains: bool = True
-    """Whether the domain of each RDMA device is measured."""
+    devices: tuple[str, ...] = ()  # the devices or domains to measure; empty: all
+    domain: str | None = None  # the only domain to measure, on both hosts
+    all_domains: bool = True  # whether the domain of each RDMA device is measured
     one_by_one: bool = True
-    memory: str | None = "host"
-    """`host` or `cuda`; None: cuda if all hosts have GPUs."""
+    memory: str | None = "host"  # `host` or `cuda`; None: cuda if all hosts have GPUs
     env: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
+    @override
     def together(self) -> bool:
-        """Whether all domains are measured concurrently."""
         return not self.one_by_one
 
     @property
@@ -84,11 +81,6 @@ class LibfabricWork:
         """Return the sizes, which are the same on any hosts; none for all of the program: releases differ."""
         del hosts
         return tuple(size for size in self.step_sizes if size is not None)
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider. Its markers name the domain of each step."""
-        del hosts
-        return Proof(fabric=fabric)
 
     def endpoint_on(self, fabric: str) -> str:
         """Return the endpoint type on a fabric: connected endpoints connect before timing starts."""

@@ -1,20 +1,23 @@
 """Reads a server and a client of libfabric's tools, whose tables are alike, on the engine of tables.
 
 Both print to one log: to streams of their own, one after the other, or in steps between fabbench's markers.
+
+Sizes and totals are 1024-based and truncated to one decimal digit, or none from 10 up: 1500 bytes are
+``1.4k`` (`size_str`). Counts are 1000-based and truncated (`cnt_str`). Times and rates have two decimals, and
+usec/xfer is a C float. The code is the same in util/pingpong.c and fabtests/common/shared.c.
 """
 
 import getopt
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import is_remains, unmeasured, warning
-from fabbench.benchmarks.engine import Cells, Execution, Layout, Row, Statement, Table, TableReader, cell_patterns
-from fabbench.benchmarks.libfabric.facts import INFO_LINE, SECTION, info_fact
-from fabbench.benchmarks.libfabric.figures import Range, count_range, measure
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
+from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted
@@ -26,7 +29,6 @@ _MIRRORED = lazy(r"Connection re(?:set by peer|fused)|Broken pipe|remote connect
 # The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
-
 
 Options: TypeAlias = tuple[str, str, str]
 """The short and long options of programs, as getopt takes them, and the letters of those whose value may be omitted
@@ -64,11 +66,6 @@ def error_lines(programs: str, sources: str) -> re.Pattern[str]:
     )
 
 
-def is_left(text: str, layout: Layout) -> bool:
-    """Return whether a line may be what is left of a row."""
-    return is_remains(text.split(), cell_patterns(layout))
-
-
 _GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=\.\d\ds)(?=\d)")
 
 
@@ -85,6 +82,161 @@ def endpoint_of(program: str) -> str:
 def _whole(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+
+_INFO_LINE = lazy(r"\s+(\w+):\s*(.*?)\s*")
+_SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
+_ADDRESS, _ANY = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?", r"(.+)"
+_INFO_FACTS = {
+    ("fi_info", "src_addr"): ("source_address", _ADDRESS),
+    ("fi_info", "dest_addr"): ("dest_address", _ADDRESS),
+    ("fi_ep_attr", "type"): ("endpoint", r"(?:FI_EP_)?(.+)"),
+    ("fi_domain_attr", "name"): ("domain", _ANY),
+    ("fi_fabric_attr", "name"): ("fabric", _ANY),
+    ("fi_fabric_attr", "prov_name"): ("provider", _ANY),
+    ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
+}  # (section, name) → fact, and the pattern of its value
+
+LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
+"""Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
+
+_LOG_LINE = lazy(r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)")
+_OPENED = lazy(r"Opened fabric: (\S+)")
+_QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
+
+
+def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) for the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
+
+    `requested` is the provider of the command line (``-p``): libfabric can use no other, and it counts once a
+    fabric is opened that is not named after another. EFA must name itself; it also opens `shm`. ``Opened
+    fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the provider efa (efa_base_ep.c).
+    """
+    line = _LOG_LINE.fullmatch(text)
+    if line is None:
+        return
+    opened = _OPENED.fullmatch(line["message"])
+    if opened is not None and line["provider"] == "core":
+        name = opened[1]
+        if (name, requested) == ("shm", "efa"):
+            return
+        yield "fabric", name
+        provider = "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
+        if provider or (requested and requested != "efa"):
+            yield "provider", provider or requested
+    elif line["provider"] == "efa" and (enabled := _QUEUE_PAIR.fullmatch(line["message"])):
+        yield "provider", "efa"
+        yield "domain", enabled[1]
+
+
+_REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
+_SIZE = r"\d{1,18}(?:\.\d)?[kmg]?"
+_COUNT = r"\d{1,18}[kmb]?"
+COLUMNS: Mapping[str, Column] = {
+    "name": Column("name", cell=r"\S+", label="name"),
+    "bytes": Column("bytes", cell=_SIZE),
+    "xfers": Column(cell=_COUNT),
+    "iters": Column("count", cell=_COUNT),
+    "#sent": Column("count", cell=_COUNT, label="sent"),
+    "#ack": Column("ack", cell=f"[=+-]{_COUNT}"),
+    "total": Column("total", cell=_SIZE),
+    "time": Column("elapsed", cell=f"{_REAL}s"),
+    "mb/sec": Column("megabytes", cell=_REAL),
+    "gb/sec": Column("gigabits", cell=_REAL),
+    "usec/xfer": Column("us", cell=_REAL),
+    "mxfers/sec": Column("rate", cell=_REAL),
+}  # name in a header → column. None is read by the engine alone: `measure` does.
+
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+class Range(NamedTuple):
+    """The smallest and the largest number that a printed one may stand for."""
+
+    low: int
+    high: int
+
+
+def count_range(cell: str, requested: int | None) -> Range:
+    """Return the counts that print like this: only the one on the command line, if it does."""
+    step = _DECIMAL[cell.lstrip("0123456789")]
+    low = int(cell.rstrip("kmb")) * step
+    return _requested(Range(low, low + step - 1), requested)
+
+
+def size_range(cell: str, requested: int | None = None) -> Range:
+    """Return the sizes in bytes that print like this: only the one on the command line, if it does."""
+    base = _BINARY[cell[-1] if cell[-1] in _BINARY else ""]
+    whole, _, digit = cell.rstrip("kmg").partition(".")
+    tenth, start = int(digit or 0), int(whole) * base
+    step = -(-(tenth + 1) * base // 10) if base > 1 and int(whole) < 10 else base
+    return _requested(Range(start + -(-tenth * base // 10), start + step - 1), requested)
+
+
+def _requested(printed_range: Range, requested: int | None) -> Range:
+    low, high = printed_range
+    return Range(requested, requested) if requested is not None and low <= requested <= high else printed_range
+
+
+_ONE_WAY = lazy(r"pingpong|_lat")  # in names of programs that send one message at a time back and forth
+_MANY, _ONCE, _TWICE = Range(1, 1 << 20), Range(1, 1), Range(2, 2)
+
+
+def transfers(program: str) -> Sequence[Range]:
+    """Return the fewest and the most transfers per iteration that a program may make, the likely ones first."""
+    if "pingpong" in program:
+        return (_TWICE,)
+    # Newer programs have options to send both ways; some send several messages per iteration.
+    several = (_MANY,) if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program else ()
+    return (_ONCE, _TWICE, *several) if program else (_TWICE, _ONCE, *several)
+
+
+class Measured(NamedTuple):
+    """What a row measured."""
+
+    size: int
+    exact: bool  # whether no other size prints like this
+    figures: Mapping[str, Printed]  # the metrics in base units, without those that are rounded to zero or not numbers
+
+
+def measure(cells: Mapping[str, str], size: int | None, count: int | None, program: str) -> Measured | None:
+    """Return what a row measured; None if its figures contradict each other.
+
+    `size` and `count` are those of the command line. The other columns narrow down a truncated size: total = count x
+    size x transfers, and MB/sec x usec/xfer.
+    """
+    sizes, total = size_range(cells["bytes"], size), size_range(cells["total"])
+    counts = count_range(cells["count"], count)
+    seconds, elapsed = printed(cells["us"], -6), printed(cells["elapsed"].removesuffix("s"))
+    bits, per_second = cells.get("gigabits"), printed(cells.get("rate", "nan"), 6)
+    bandwidth = printed(cells["megabytes"], 6) if bits is None else printed(bits, 9).times(0.125)
+    slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
+    each, (low, high) = Printed(seconds.value, seconds.low - slack, seconds.high + slack), sizes
+    if ANYTHING not in {bandwidth, each} and math.isfinite(bandwidth.value) and math.isfinite(each.value):
+        product_low, product_high = product(bandwidth, each)
+        low, high = max(low, math.ceil(product_low)), min(high, math.floor(product_high))
+    one = product(per_second, each)
+    if not one[0] <= 1 <= one[1]:
+        return None
+    for times in transfers(program):
+        fewest, most = counts.low * times.low, counts.high * times.high
+        least, greatest = max(low, -(-total.low // max(most, 1))), min(high, total.high // fewest) if fewest else high
+        lasting = ANYTHING in {each, elapsed} or elapsed.overlaps(each.low * fewest, each.high * most)
+        if lasting and least <= greatest:
+            break
+    else:
+        return None
+    # ``64k``, or a half such as ``1.5m`` as in ``-S all``, is exact unless shown otherwise.
+    plain = least == sizes.low and cells["bytes"].rstrip("kmg").partition(".")[2] in {"", "5"}
+    # usec/xfer is the latency of one way, or the time per transfer of many.
+    time = "latency" if (_ONE_WAY.search(program) if program else times == _TWICE) else "time"
+    named = (
+        *((time, cells["us"], seconds), ("bandwidth", bits or cells["megabytes"], bandwidth)),
+        ("message_rate", cells.get("rate", "nan"), per_second),
+    )
+    figures = {metric: value for metric, cell, value in named if cell[0].isdigit() and cell.strip("0.")}
+    return Measured(least, plain or least == greatest, figures)
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +335,7 @@ class PairReader(TableReader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text, self._line = line.text, line
-        process = self._open = self._pair.at(line.stream) if self._pair.is_open else None
+        process = self.execution = self._pair.at(line.stream) if self._pair.is_open else None
         if process is not None and process.section and self._is_information(text, process):
             return ()
         readings = super().feed(line)
@@ -254,7 +406,7 @@ class PairReader(TableReader):
                 before += self.close()
             self._pair.at(stream, another=True)
         pair, process = self._pair, self._pair.at(stream)
-        pair.is_open, self._open = True, process
+        pair.is_open, self.execution = True, process
         process.expect(side)
         for name, value in said.facts.items():
             if isinstance(value, str) and name != "side":
@@ -268,14 +420,16 @@ class PairReader(TableReader):
         return [*before, *(readings or ())]
 
     def _is_information(self, text: str, process: Process) -> bool:
-        """Read a line below the beginning of a fi_info block; return whether it is part of it."""
         if process.held:  # its line was complete
             self._pair.report(*process.held, process.side)
         process.held = ()
-        if (match := SECTION.fullmatch(text)) is not None:
+        if (match := _SECTION.fullmatch(text)) is not None:
             process.section = match[1]
-        elif (match := INFO_LINE.fullmatch(text)) is not None:
-            process.held = info_fact(process.section, match[1], match[2])
+        elif (match := _INFO_LINE.fullmatch(text)) is not None:
+            fact, pattern = _INFO_FACTS.get((process.section, match[1]), ("", "(?!)"))
+            found = re.fullmatch(pattern, match[2])
+            value = found[1].lower() if found and fact == "endpoint" else found[1] if found else ""
+            process.held = fact, f"{value[:-2]}.{int(value[-2:])}" if value and fact == "libfabric" else value
         else:
             process.section = ""
         return bool(process.section)

@@ -41,8 +41,7 @@ class Nccl(RunBenchmark):
         *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
         *("requires", "not supported", "in-place", "_perf"),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),
-    )
-    """The words that `statements.read_statement` looks for, names of programs, and the data types of rows."""
+    )  # the words that `reader.read_statement` looks for, names of programs, and the data types of rows
     one_scale = True
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fabbench.benchmarks.nccl.reader import NcclExecution
+from fabbench.benchmarks.nccl.reader import NcclExecution, read_statement
 from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
-from fabbench.benchmarks.nccl.statements import read_statement
 from fabbench.benchmarks.nccl.table import Table
 from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
 from fabbench.model.messages import listed, quoted
@@ -84,7 +83,6 @@ def _head(head: dict[str, Any]) -> Iterator[str]:
 
 
 def _foot(footer: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines below the rows; none if there is no average."""
     # Its key had a typo before 2.17.9.
     average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
     bounds = footer.get("out_of_bounds")
@@ -102,10 +100,7 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
     A row that cannot be read, or contradicts itself, is damaged.
     """
     readers: dict[Layout, RowReader] = {}
-    while True:
-        at = match.end() if (match := _GAP.match(text, at)) else at
-        if text[at : at + 1] == "]":
-            return text[at + 1 :]
+    while (match := _GAP.match(text, at)) is not None and text[(at := match.end()) : at + 1] != "]":
         line = 1 + text.count("\n", 0, at)
         try:
             element, end = decoder.raw_decode(text, at)
@@ -117,6 +112,7 @@ def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> s
         else:
             table.damage(line, shown)
         at = end
+    return text[at + 1 :]
 
 
 def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env, shared_options
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.nccl.table import COLLECTIVES
+from fabbench.benchmarks.standard import StandardWork
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
@@ -41,7 +43,7 @@ def _collective(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclWork:
+class NcclWork(StandardWork):
     """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     collectives: tuple[str, ...] = option(
@@ -78,8 +80,6 @@ class NcclWork:
     timeout_s: float = shared_options.timeout("1800")
     silence_s: float = shared_options.silence()
     extra: tuple[str, ...] = shared_options.extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for options given twice, and sizes that are no sweep."""
@@ -145,7 +145,12 @@ class NcclWork:
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
         given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
-        each, options = nccl_env.gpus_per_host(hosts), self._options
+        each = nccl_env.gpus_per_host(hosts)
+        options = (
+            *self.sweep.words(),
+            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
+            *("-d", self.dtype, "-o", self.op, "-r", str(self.root), *self.extra),
+        )
         commands = {
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
@@ -153,15 +158,6 @@ class NcclWork:
         limits = self.timeout_s, self.silence_s
         return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
 
+    @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        return (
-            *self.sweep.words(),
-            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
-            *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),
-            *self.extra,
-        )

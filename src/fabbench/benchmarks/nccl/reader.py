@@ -3,25 +3,92 @@
 The formats by version, with the source lines that print them: docs/formats.md.
 """
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
-from fabbench.benchmarks.nccl import statements
-from fabbench.benchmarks.nccl.findings import conclude
-from fabbench.benchmarks.nccl.rows import Layout
-from fabbench.benchmarks.nccl.statements import BANNER, DEVICES, HEADER, Statement
-from fabbench.benchmarks.nccl.table import Table
+from fabbench.benchmarks.consistency import Formula, Ratios, note, warning
+from fabbench.benchmarks.nccl import BENCHMARK
+from fabbench.benchmarks.nccl.rows import Layout, read_header
+from fabbench.benchmarks.nccl.table import COLLECTIVES, Table, shapes
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Point, Record
+from fabbench.model.log import Finding, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
+from fabbench.model.units import format_size
 
 _MAX_FAILURES = 50
 _FOOTERS = {"bounds", "average"}
 _MAY_BE_ROW = lazy(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]")
 _COMMENT = lazy(r"#[\s#]*+(?!\d)")
 NO_MPI = "The program was built without MPI: independent copies ran side by side, each with a table of its own."
+
+MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
+
+# In print order. A line of an earlier stage than the current one begins another run.
+BANNER, DEVICES, HEADER, FOOTER, AFTER = range(5)
+
+
+class Statement(NamedTuple):
+    """One parsed line. `kind` names its entry in `_LINES`; `words` are its groups."""
+
+    kind: str
+    stage: int
+    text: str
+    words: Sequence[str] = ()
+    layout: Layout | None = None
+
+
+# Kind, stage, and the pattern of a line's beginning; mscclpp-test (`foreign`) prints a table of its own between the
+# same lines, and a build of rccl-tests outside of git has "Unknown" or ":+" for its version.
+_LINES = r"""
+device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]
+version 0 # nccl-tests version (\S+)(?: \(\w+\))?(?: nccl-headers=\d+ nccl-library=<n>)?
+program 0 # Collective test starting: (\S+)
+config 0 #? ?nThread \d+ nGpus \d+ minBytes <n> maxBytes <n> step: <n>\((factor|bytes)\) warmup iters: <n> iters: <n>
+foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d
+rccl_tests 1 rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)
+in_place 2 # +in-place$
+bounds 3 (?:# ?)?Out of bounds values +: +<n> (OK|FAILED)
+average 3 (?:# ?)?Avg bus bandwidth +: +(\S+) *(OK|FAILED)?
+reducing 4 # Reducing maxBytes to <n> due to memory limitation
+concluded 4 # Collective test concluded: (\S+)
+timeout 4 (?:\S+: )?Test timeout \(<n>s\)
+chain 4 \.\. \S+ pid \d+: Test failure \S+:\d+
+usage 4 USAGE: (\S*_perf\S*)
+failure 4 (?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: |nRanks \d+ is not a power of 2, skipping
+failure 4 (?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) |invalid size specified
+failure 4 Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|requires)
+"""
+_STATEMENTS = [
+    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})")))
+    for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
+]
+_PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
+_MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the programs in one log are the same
+
+
+def read_statement(text: str) -> Statement | None:
+    """Parse a line other than a row; None if it does not come from nccl-tests."""
+    return (_parse_statement if len(text) <= _MAX_CACHED_LINE else _parse_statement.__wrapped__)(text)
+
+
+@lru_cache(maxsize=1024)
+def _parse_statement(text: str) -> Statement | None:
+    if "algbw" in text:
+        layout = read_header(text)
+        return Statement("header", HEADER, text, (), layout) if layout else None
+    if not BENCHMARK.may_begin(text):
+        return None
+    text = text.strip()
+    for kind, stage, pattern in _STATEMENTS:
+        if (match := pattern.match(text)) is not None:
+            return Statement(kind, stage, text, match.groups(""))
+    return None
 
 
 class NcclExecution:
@@ -33,15 +100,12 @@ class NcclExecution:
         self._record = Record(benchmark="nccl", case=case)
         self._printer = ""  # the rank whose stream has the table
         self._said: dict[str, Statement] = {}
-        self._seen: dict[str, set[str]] = {}  # kinds of statements, by the stream's rank
+        self._seen = defaultdict[str, set[str]](set)  # kinds of statements, by the stream's rank
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
         self._wrong_checks = 0
         self._sizes: dict[tuple[str, ...], int] = {}  # of the last row, by rank, type, redop and root: without a header
         self._doubled = False  # whether a size came twice: copies of the program print side by side
-
-    def _of(self, rank: str) -> set[str]:
-        return self._seen.setdefault(rank, set())
 
     def is_told(self, text: str) -> bool:
         """Return whether a line can only be a statement: it is neither a row nor part of one."""
@@ -59,7 +123,7 @@ class NcclExecution:
         if known is not None and rank != self._printer:
             self.copies = self.copies or may_be_row
             return (), may_be_row
-        table, seen = known or Table(Layout(), self.context), self._of(rank)
+        table, seen = known or Table(Layout(), self.context), self._seen[rank]
         table.closed = not self.copies and not seen.isdisjoint(_FOOTERS)
         points, mine = table.feed(line.number, text)
         if known is None and not (points or (table.held and table.held.row)):
@@ -70,7 +134,7 @@ class NcclExecution:
 
     def begins_again(self, line: Line) -> bool:
         """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
-        seen = self._of(line.stream.rank)
+        seen = self._seen[line.stream.rank]
         if "header" in seen or not _MAY_BE_ROW.match(line.text):
             return False
         size, _, *kind = line.text.split()[:5]
@@ -83,7 +147,7 @@ class NcclExecution:
 
     def shortcut(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of one table; None if the next row may be special."""
-        seen = self._of(rank)
+        seen = self._seen[rank]
         usual = self.table is not None and rank == self._printer and "header" in seen and "bounds" not in seen
         return self.table.shortcut() if self.table is not None and usual else None
 
@@ -95,7 +159,7 @@ class NcclExecution:
     def ended_by(self, line: Line, statement: Statement) -> bool:
         """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
-        seen = self._of(rank)
+        seen = self._seen[rank]
         if not seen and statement.stage <= HEADER and bool(rank) == bool(self._seen.get("")):
             return self._record.finished is True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
@@ -107,7 +171,7 @@ class NcclExecution:
     def state(self, statement: Statement, rank: str = "") -> None:
         """Record one statement."""
         kind, _, text, words, layout = statement
-        seen, record = self._of(rank), self._record
+        seen, record = self._seen[rank], self._record
         seen.add(kind)
         self._said[kind] = statement
         if layout is not None and self.table is not None:
@@ -117,7 +181,7 @@ class NcclExecution:
                 layout = replace(layout, placement="in-place")
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
-            record.case = statements.case_of(words[0]) or None
+            record.case = words[0].rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf") or None
         elif kind == "device":
             number, place = int(words[0]), (words[3], words[2])
             self.copies = self.copies or self._devices.get(number, place) != place
@@ -136,10 +200,6 @@ class NcclExecution:
         failures = self._record.failures
         if len(failures) < _MAX_FAILURES and sentence not in failures:
             failures.append(sentence)
-
-    def release(self) -> Sequence[Point]:
-        """End the table: return the points of a row that was held back."""
-        return self.table.release() if self.table is not None else ()
 
     def finish(self) -> Record:
         """Return the record. The table must have been released."""
@@ -160,7 +220,7 @@ class NcclExecution:
         record.hosts = frozenset(host for host, _ in self._devices.values())
         record.facts |= self._facts()
         listed = len(self._devices) == record.facts.get("ranks")
-        conclude(record, said, table, self.context()[1] if listed else None)
+        _conclude(record, said, table, self.context()[1] if listed else None)
         # The table refers to this execution: breaking that cycle frees rows without a garbage collection.
         self.table = None
         return record
@@ -170,7 +230,10 @@ class NcclExecution:
         facts, hosts = dict[str, str | int](), [host for host, _ in self._devices.values()]
         if "version" in words:
             release, nccl = words["version"]
-            facts |= {"nccl_tests": release} | ({"nccl": statements.nccl_version(nccl)} if nccl else {})
+            facts["nccl_tests"] = release
+            if nccl:  # 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9
+                major, rest = divmod(int(nccl), 10_000 if int(nccl) >= 10_000 else 1000)
+                facts["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
         if words.get("rccl_tests", ("",))[0]:
             facts["rccl_tests"] = words["rccl_tests"][0]
         if "config" in words:
@@ -181,6 +244,107 @@ class NcclExecution:
                 facts["hosts"], left = len({*hosts}), ranks % len({*hosts})
                 facts |= {} if left else {"gpus_per_host": ranks // len({*hosts})}
         return facts | ({"groups": len(self._groups)} if len(self._groups) > 1 else {})
+
+
+def _conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks: int | None) -> None:
+    """Add what all rows together show. `said`: the statements; `ranks`: those of the table, if all are listed."""
+    formula = table.formula
+    if table.checked is not None:
+        record.facts["checked"] = "yes" if table.checked else "no"
+    if record.case is None and record.points and formula is not None:
+        record.case = _case_by_figures(record, formula, ranks)
+    record.findings += _findings(record, said, exact=table.layout.check == "exact")
+    if record.points and formula is None:
+        meaning = "The log does not name the collective, and the figures of its rows fit no known one."
+        advice = "Keep the command line, or the line `Collective test starting`, in the log."
+        record.findings.append(warning("row-arithmetic", meaning, advice))
+    missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
+    record.incomplete = next(missing, "")
+    known_formulas = {shape.of(ranks) for shape in shapes(record.case)} if ranks is not None else {formula}
+    if formula is not None and formula.bus is not None and formula not in known_formulas:
+        record.incomplete = (
+            f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
+            "they are rows of another run."
+        )
+
+
+def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> Iterator[Finding]:
+    if (reduced := said.get("reducing")) is not None:
+        size = format_size(int(reduced.words[0]))
+        meaning = f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
+        advice = "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
+        yield warning("range-reduced", meaning, advice, line=reduced.text)
+    # The factor of collectives is 0 for one rank.
+    rates = [point.values[1:3] for point in record.points if point.metrics[1:3] == ("algbw", "busbw")]
+    alone = max(rates, default=(0.0, 0.0))[0] >= 1e9 and not any(bus for _, bus in rates)
+    if record.points and (record.facts.get("ranks") == 1 or alone):
+        meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
+        advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
+        yield warning("one-rank", meaning, advice)
+    if record.facts.get("checked") == "no":
+        meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
+        yield note("not-checked", meaning, "Run with -c 1 once.")
+    if record.finished and record.points and "config" in said:
+        yield from _missing(record, said)
+    if "average" in said:
+        yield from _average(record, said["average"], exact=exact)
+
+
+def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]:
+    # Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is certain.
+    low, high, step = map(int, said["config"].words[:3])
+    by_factor = said["config"].words[3] == "factor"
+    last = min(high, int(said["reducing"].words[0])) if "reducing" in said else high
+    expected, size = 0, low
+    if by_factor and (step <= 1 or not low):
+        return
+    while size <= last and expected <= 100_000:
+        expected += 1
+        size = size * step if by_factor else size + max(step, 1)
+    sizes = [point.size for point in record.points]
+    found = len({*sizes} - {0})
+    # Sizes of 0 repeat, and two byte steps may be rounded to the same size.
+    if found + sizes.count(0) < expected and (by_factor or len(sizes) < expected):
+        meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
+        yield warning(MISSING, meaning, "Check whether a pipe, a terminal or an editor dropped lines.")
+
+
+def _average(record: Record, average: Statement, *, exact: bool) -> Iterator[Finding]:
+    """Compare the printed average with the mean of both busbw columns, as far as their rounding allows."""
+    try:
+        stated = float(average.words[0])
+    except ValueError:
+        return
+    known = [point.values[2] / 1e9 for point in record.points if point.metrics[2:3] == ("busbw",)]
+    if not known or not math.isfinite(stated):
+        return
+    mean = math.fsum(known) / len(known)
+    # Half of the last digit: two decimals as long as they fit, then four or five digits, and two from 1e6 on.
+    halves = (0.005 if rate < 999.995 else rate * (5e-5 if rate < 1e6 else 0.05) for rate in known)
+    slack = 0.5e-6 if exact else math.fsum(halves) / len(known)
+    # The average has six digits (%g), without trailing zeros.
+    digits = 0.5e-6 if exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
+    if abs(mean - stated) > (slack + digits) * 1.0001:
+        meaning = f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s"
+        yield warning(MISMATCH, f"{meaning}: rows are missing or were altered.", line=average.text)
+
+
+def _case_by_figures(record: Record, formula: Formula, ranks: int | None) -> str | None:
+    """Return the collective that a table's rows can only be of; None if there are several."""
+    labels = record.points[0].labels
+    kind = (labels.get("redop", "none") != "none", labels.get("root", "-1") != "-1")
+    checked = {point.labels.get("placement"): "wrong" in point.metrics for point in record.points}
+    stated, (share, bus) = [ranks] if ranks is not None else [], (each or 0.0 for each in formula)
+    exact = Ratios(share, share, bus, bus)
+    one_sided = checked.get("out-of-place") and not checked.get("in-place", True)
+    fitting = [
+        case
+        for case, (known, reduces, rooted, in_place_checked) in COLLECTIVES.items()
+        if (reduces, rooted) == kind
+        and any(each.of(number) == formula for each in known for number in stated or each.candidates(exact))
+        and not (one_sided if in_place_checked else checked.get("in-place", False))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 class NcclReader(Reader):
@@ -208,10 +372,10 @@ class NcclReader(Reader):
         return [*before, *points, *(readings or ())] if before or points else readings
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
-        """Read what a line other than a row states; it may begin another execution."""
-        statement, current, out = statements.read_statement(line.text), self._current, list[Reading]()
+        statement, current, out = read_statement(line.text), self._current, list[Reading]()
         if statement is None:
-            self._hint = statements.case_in_command(line.text) or self._hint
+            command = _PROGRAM.search(line.text) if "_perf" in line.text else None
+            self._hint = command[1] if command is not None else self._hint
             return None
         self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
         if self._foreign:
@@ -238,4 +402,7 @@ class NcclReader(Reader):
 
     def _end(self) -> list[Reading]:
         current, self._current = self._current, None
-        return [] if current is None else [*current.release(), current.finish()]
+        if current is None:
+            return []
+        held = current.table.release() if current.table is not None else ()
+        return [*held, current.finish()]

@@ -63,7 +63,6 @@ def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[
 
 
 def _count(cell: str) -> float:
-    """Read a count of wrong elements."""
     return _UNCHECKED if cell in {"N/A", "nan"} else float(cell)
 
 
@@ -125,8 +124,7 @@ def read_header(text: str) -> Layout | None:
     )
 
 
-Side: TypeAlias = tuple[Printed, Printed, Printed]
-"""Time (ANYTHING if it is not that of the rates), algbw and busbw."""
+Side: TypeAlias = tuple[Printed, Printed, Printed]  # time (ANYTHING if it is not that of the rates), algbw and busbw
 
 
 class Row(NamedTuple):
@@ -178,8 +176,8 @@ class RowReader:
         side: list[_Kind[Any]] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
         self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
+        # Those of the cells of a complete row.
         self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
-        """Those of the cells of a complete row."""
         self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
 
     def read(self, tokens: list[str]) -> Row | None:

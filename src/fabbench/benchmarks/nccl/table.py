@@ -40,8 +40,7 @@ COLLECTIVES: Mapping[str, Collective] = {
     "scatter": Collective((GATHERING,), rooted=True),
     "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
     "hypercube": Collective((_OLD,)),
-}
-"""The programs, with the source lines that define their formulas: docs/formats.md."""
+}  # the programs, with the source lines that define their formulas: docs/formats.md
 _ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
 _ROWS_TO_SETTLE = 64
 _LONGEST = 4096  # characters of a row in pieces
@@ -84,8 +83,6 @@ class Table:
         self._unsettled: list[tuple[int, str, Row, int]] | None = []  # with the number of points before each
         self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
         self.held: Held | None = None
-
-    # ---------------------------------------------------------------- rows
 
     def accept(self, number: int, text: str, row: Row) -> Sequence[Point]:
         """Add a complete row; return its points, unless it contradicts those above."""
@@ -133,8 +130,6 @@ class Table:
     def damage(self, number: int, text: str) -> None:
         """Note a row that cannot be read."""
         self.damaged.append(Damaged(number, " ".join(text.split())))
-
-    # ---------------------------------------------------------------- lines
 
     def shortcut(self) -> Shortcut | None:
         """Return a fast path for whole rows; None while the last line may go on."""

@@ -1,9 +1,12 @@
-"""The units and sizes of a perftest's figures, by version, and findings about unreliable rows. Pure.
+"""The names of perftests, the units and sizes of their figures by version, and findings about unreliable rows. Pure.
 
 From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point bandwidth is in
 2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter
 is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
 total from 3.3.9 on.
+
+A title names the job: point-to-point ones are the program's name and the direction (`shmem_put_bw_uni`), device
+collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction`).
 
 Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which transport and provider are used.
 """
@@ -11,24 +14,62 @@ Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby
 
 from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
 from fabbench.benchmarks.engine import Execution, Note, Row
-from fabbench.benchmarks.nvshmem import text
-from fabbench.benchmarks.nvshmem.text import collective
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged, times
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
+_COLLECTIVE = lazy(r"alltoall|fcollect|reducescatter|reduction|broadcast|bcast|barrier|sync")
+_GATHERERS = frozenset({"alltoall", "fcollect", "reducescatter"})
+"""Collectives whose printed size is one PE's block or the total, depending on the version."""
+UNSIZED = frozenset({"barrier", "sync"})
+"""Collectives that send no data: the column `size(B)` contains the threads of a block."""
+
+HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
+"""Titles of host programs, which other programs may print as well, and the programs."""
+JOB = lazy(
+    r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
+    r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
+)  # names that can only be those of an NVSHMEM job
+CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
+PROGRAM = (
+    r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
+    r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
+    r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency))"
+)  # a pattern for the programs' names
+
+DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
+_DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
+
+
+@cache
+def collective(job: str | None) -> str:
+    """Return the collective of a job or program; empty: point-to-point, or unknown."""
+    match = _COLLECTIVE.search((job or "").lower().replace("reduce_scatter", "reducescatter"))
+    return match[0].replace("broadcast", "bcast") if match is not None else ""
+
+
+@cache
+def case_of(job: str) -> str:
+    """Return the program that prints a title; empty: unknown."""
+    if job.lower() in HOST_TITLES:
+        return HOST_TITLES[job.lower()]
+    if (match := _DEVICE.fullmatch(job)) is not None:
+        return f"{collective(job) or match[1] or match[2]}_latency"
+    return DIRECTION.sub("", job).removesuffix("_msgrate")
+
+
 V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
 _SINCE = {(0, 0): V1, (2, 0): V2, (3, 1): V31, (3, 2): V32, (3, 3): V33}
-ALL = frozenset(_SINCE.values())
-"""Versions with the same behavior, named after the releases whose sources were read."""
-UNNAMED = "?"
-"""The title of a collective of 1.x, which does not name it."""
+ALL = frozenset(_SINCE.values())  # versions with the same behavior, named after the releases whose sources were read
+UNNAMED = "?"  # the title of a collective of 1.x, which does not name it
 _BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
 _TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
 _AMBIGUOUS = "ambiguous"  # of both
@@ -47,8 +88,6 @@ def has_begun(notes: Iterable[Note]) -> bool:
 
 
 class _Said:
-    """What was printed besides rows."""
-
     def __init__(self, execution: Execution) -> None:
         by_kind = groupby(sorted(execution.notes, key=lambda note: note.kind), key=lambda note: note.kind)
         self.notes = {kind: [*notes] for kind, notes in by_kind}
@@ -61,7 +100,8 @@ class _Said:
         eras = ALL
         for each in self.all("eras"):
             eras = eras.intersection(each.value.split()) or frozenset(each.value.split())
-        self.eras = eras & _eras_of(self.version) or eras
+        number = tuple(map(int, self.version.split(".")[:2])) if self.version else ()
+        self.eras = eras.intersection([era for since, era in _SINCE.items() if since <= number][-1:]) or eras
         self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
     def all(self, kind: str) -> Sequence[Note]:
@@ -69,11 +109,6 @@ class _Said:
 
     def first(self, kind: str) -> Note:
         return next(iter(self.all(kind)), Note(""))
-
-
-def _eras_of(version: str) -> frozenset[str]:
-    number = tuple(map(int, version.split(".")[:2])) if version else ()
-    return frozenset([era for since, era in _SINCE.items() if since <= number][-1:]) if version else ALL
 
 
 def _only(values: Iterable[str]) -> str:
@@ -87,7 +122,7 @@ def settle(execution: Execution) -> Sequence[Row]:
     said, record, program = _Said(execution), execution.record, execution.record.case or ""
     printed = (*(row.title for row in execution.rows), *(each.value for each in said.all("title")), execution.title)
     titles = [title for each in printed if (title := each.strip(UNNAMED))]
-    record.case = program or text.case_of(next(iter(titles), "")) or None
+    record.case = program or case_of(next(iter(titles), "")) or None
     announced = bool(titles) or has_begun(execution.notes)
     rows = [
         row._replace(title=row.title.strip(UNNAMED) or program)
@@ -135,7 +170,7 @@ def _identified(table: Sequence[Row], execution: Execution, said: _Said, *, anno
     return table[:kept]
 
 
-_SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(text.GATHERING, (GATHERING,))}
+_SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(_GATHERERS, (GATHERING,))}
 
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
@@ -172,14 +207,13 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
     if not row.title and any(stat.startswith("scope=") for stat in row.figures):
         return _AMBIGUOUS  # an unknown collective of 1.x
     found = None if row.title else _ratios(row)
-    if collective(row.title) not in text.GATHERING and (found is None or found.bus_low >= 1):
+    if collective(row.title) not in _GATHERERS and (found is None or found.bus_low >= 1):
         return ""
     blocks = {V1, V2} if "on_stream" in row.title else {V1, V2, V32}
     return _only(_BLOCK if era in blocks else _TOTAL for era in eras)
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    """Return a row with its measured figures in base units, and all its labels."""
     figures = {
         stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in row.figures.items()
     }
@@ -193,7 +227,7 @@ def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
     labels["scope"] = _SCOPES.get(scope, scope)
     metrics = {name for of in figures.values() for name in of}
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-        both_ways, titled = said.options.get("bidirectional", -1), text.DIRECTION.search(row.title)
+        both_ways, titled = said.options.get("bidirectional", -1), DIRECTION.search(row.title)
         titled_ways = {"": both_ways, "_uni": 0}.get(titled[0] if titled is not None else "", 1)
         labels["direction"] = {0: "uni", 1: "bi"}.get(titled_ways, "")
     elif "latency" in metrics:  # the source of the others does not state it

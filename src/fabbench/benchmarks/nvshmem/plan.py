@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.nvshmem.text import PROGRAM, collective
+from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Text, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Proof, Step
+from fabbench.model.plan import Step
 from fabbench.model.units import Sweep
 
 TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
@@ -50,7 +51,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvshmemWork:
+class NvshmemWork(StandardWork):
     """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
@@ -74,8 +75,6 @@ class NvshmemWork:
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for options given twice, and sizes that are no sweep."""
@@ -103,6 +102,14 @@ class NvshmemWork:
         del hosts
         return tuple(self.sweep.sizes()) if _PRINT_EVERY_SIZE.issuperset(self.tests) else ()
 
+    def reject(self, fabrics: Sequence[str]) -> None:
+        """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
+        for fabric in fabrics:
+            if fabric not in {*_TRANSPORTS, AUTO}:
+                why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
+                hint = " --ab compares with tcp." if fabric == AB else ""
+                raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
+
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
@@ -128,11 +135,6 @@ class NvshmemWork:
         limits = self.timeout_s, self.silence_s
         return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
 
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
-        del hosts
-        return Proof(fabric=fabric)
-
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {
             **_TRANSPORTS[fabric],
@@ -153,14 +155,3 @@ class NvshmemWork:
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
         return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
-
-
-def advice(work: NvshmemWork, fabrics: Sequence[str]) -> Sequence[str]:
-    """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
-    del work
-    for fabric in fabrics:
-        if fabric not in {*_TRANSPORTS, AUTO}:
-            why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
-            hint = " --ab compares with tcp." if fabric == AB else ""
-            raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
-    return ()

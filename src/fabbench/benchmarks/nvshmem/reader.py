@@ -11,8 +11,20 @@ from functools import lru_cache
 from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
-from fabbench.benchmarks.nvshmem.figures import ALL, UNNAMED, V1, V2, V31, V32, V33, has_begun, printed_options, settle
-from fabbench.benchmarks.nvshmem.text import CUT_JOB, HOST_TITLES, JOB, PROGRAM, UNSIZED, case_of, collective
+from fabbench.benchmarks.nvshmem import figures
+from fabbench.benchmarks.nvshmem.figures import (
+    CUT_JOB,
+    JOB,
+    PROGRAM,
+    V1,
+    V2,
+    V31,
+    V32,
+    V33,
+    case_of,
+    collective,
+    has_begun,
+)
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -43,8 +55,7 @@ _COLUMNS: Mapping[str, Column] = {
     r"[a-z_]+(?:mmps|\(mmps\))": _MESSAGES,
     r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
     "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
-}
-"""Column name, in lower case and without blanks → column."""
+}  # column name, in lower case and without blanks → column
 _NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
 _TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)  # below a title: the header that follows has not been read
 _HEADER = lazy(
@@ -64,7 +75,6 @@ _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 
 
 def _table_line(text: str, execution: Execution | None) -> Statement | None:
-    """Read a line of a table that is not a row."""
     bare = text.strip()
     header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
     if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
@@ -91,7 +101,6 @@ def _layout(names: str) -> Layout:
 
 
 def _eras(header: str) -> str:
-    """Return the versions that print such a header."""
     if header[0] == "|" or header.startswith("Size("):
         return V2 if header[0] == "|" and "(us)" not in header else V1
     if " count " in header or " -> " in header:
@@ -105,7 +114,7 @@ def _header(job: str, layout: Layout, eras: str, execution: Execution | None) ->
     title = job or (execution.title if execution is not None and execution.layouts == _TITLED else "")
     if CUT_JOB.fullmatch(title) or (collective(title) and any(each.metric == _RATE.metric for each in layout)):
         return None  # the test of the rows is unknown, but there was a title
-    layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in UNSIZED else layout,)
+    layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in figures.UNSIZED else layout,)
     begins = _begins(job, execution) if job else execution is None
     said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
     return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
@@ -116,9 +125,13 @@ def _title(text: str, execution: Execution | None) -> Statement | None:
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
-    job = match["job"] or match["box"] or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else UNNAMED)
+    job = (
+        match["job"]
+        or match["box"]
+        or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else figures.UNNAMED)
+    )
     certain = bool(JOB.fullmatch(job) or (match["hash"] and CUT_JOB.fullmatch(job)))
-    if match["dtype"] is None and not certain and (job.lower() not in HOST_TITLES or text == job):
+    if match["dtype"] is None and not certain and (job.lower() not in figures.HOST_TITLES or text == job):
         return None
     labels = {**_NO_LABELS, **_sub_job(match["sub"] or match["scope"] or match["dtype"] or "")}
     if execution is None and not certain:
@@ -186,17 +199,16 @@ _PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\
 
 @lru_cache(maxsize=4)
 def _perf(text: str) -> tuple[Statement, str]:
-    """Return what a machine-readable row means, and its cells."""
     match = _PERF.fullmatch(text) if len(text) < 400 else None
     (column,) = engine.read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
     if match is None or not column.exponent:
         return Statement(layouts=_TITLED, row=True), text
     names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
-    figures = [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
+    values = [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
     start = f"{match['job']} {match['sub']}"
     size = SIZE if match["variable"].lower().startswith("size") else _THREADS
-    layout = (Column("perf", cell=re.escape(start)), size, *figures)
-    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, V33 if match["stats"] else " ".join(ALL)
+    layout = (Column("perf", cell=re.escape(start)), size, *values)
+    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, V33 if match["stats"] else " ".join(figures.ALL)
     said = Statement(title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True)
     return said, " ".join((start, match["size"], *(match[name] for name in names)))
 
@@ -223,8 +235,6 @@ def _remains(text: str, layout: Layout) -> bool:
         text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
     )
 
-
-# ---------------------------------------------------------------- text around tables
 
 _MAY_MATTER = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
@@ -257,7 +267,6 @@ _MESSAGE = lazy(
 
 
 def _around(text: str, execution: Execution | None) -> Statement | None:
-    """Read a line of text from the program or NVSHMEM, or a command line."""
     line, none = text.strip()[:LONGEST_QUOTE], execution is None
     notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
     if line.startswith("min_size:"):
@@ -280,8 +289,8 @@ def _differs(text: str, execution: Execution | None) -> bool:
     """Return whether any option differs from those of the open execution; a truncated line may lack some."""
     if execution is None:
         return True
-    new = printed_options(text)
-    old = next((printed_options(note.value) for note in execution.notes if note.kind == "options"), new)
+    new = figures.printed_options(text)
+    old = next((figures.printed_options(note.value) for note in execution.notes if note.kind == "options"), new)
     return any(new.get(name, value) != value for name, value in old.items())
 
 
@@ -316,7 +325,7 @@ TABLE = engine.Table(
     fits=engine.is_ascending,
     cells=_cells,
     remains=_remains,
-    settle=settle,
+    settle=figures.settle,
     another=_another,
     over_mpi=False,
 )

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.shared_options import extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Flag, Text, Whole
 from fabbench.model.options import option, unique
-from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
 PAIRS = (
     *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
     *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency"),
     "osu_cas_latency",
-)
-"""Programs that take two ranks, the default first. All but these and HALVES are collectives."""
+)  # programs that take two ranks, the default first. All but these and HALVES are collectives.
 HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
 INSTALL = (
     "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
@@ -28,8 +28,7 @@ SUBFOLDERS = (
     *("", "bin", *(f"libexec/osu-micro-benchmarks/mpi/{kind}" for kind in ("pt2pt", "one-sided", "collective"))),
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
-)
-"""Folders of the programs below their installation or build directory, in the various versions."""
+)  # folders of the programs below their installation or build directory, in the various versions
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
@@ -43,7 +42,7 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OsuWork:
+class OsuWork(StandardWork):
     """Programs over a range of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
@@ -67,8 +66,6 @@ class OsuWork:
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for invalid sizes and options."""
@@ -107,25 +104,12 @@ class OsuWork:
                 "through Open MPI's parameters.",
                 hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
             )
-        env, ranks = environment(fabric), {name: self._ranks(name, len(hosts)) for name in self.tests}
+        env, commands = environment(fabric), {}
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
-        return tuple(
-            Step(
-                id=f"{execution}/{name}",
-                label=name,
-                shape=Shape.MPI,
-                commands=(Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks[name]),),
-                timeout_s=self.timeout_s,
-                silence_s=self.silence_s,
-                facts={"benchmark": "osu", "test": name, "ranks": ranks[name]},
-            )
-            for name in self.tests
-        )
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what MPI's debug lines must show: the transport, or libfabric's provider."""
-        del hosts
-        return Proof(fabric=fabric)
+        for name in self.tests:
+            ranks = self._ranks(name, len(hosts))
+            commands[name] = (Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks),)
+        return nccl_env.rank_steps(execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s))
 
     def _ranks(self, name: str, hosts: int) -> int:
         ranks = 2 if name in PAIRS else self.ranks_per_host * hosts

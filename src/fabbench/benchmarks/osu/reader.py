@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from fabbench.benchmarks import engine
 from fabbench.benchmarks.command_line import read_words
-from fabbench.benchmarks.consistency import is_remains
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -40,8 +39,7 @@ _NAMES = (
     (r"^(?!mpi_)(.+) latency$", r"\1"),
     (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
     (r"\W+", "_"),
-)
-"""What leads from a title in lower case to the program's name, one after the other."""
+)  # what leads from a title in lower case to the program's name, one after the other
 _FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
 _TIME, _RATE = engine.Column("time", 1e-6, cell=_FIGURE), engine.Column("bandwidth", 1e6, cell=_FIGURE)
 _MESSAGES = engine.Column("message_rate", cell=_FIGURE)
@@ -85,7 +83,6 @@ def _title(match: re.Match[str]) -> engine.Statement:
 
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
-    """Read a line of column names; None for other lines."""
     case = str(execution.record.case).removeprefix("osu_")
     names = _GAP.split(text.strip().removeprefix("#").strip())
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
@@ -151,7 +148,6 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 
 
 def _comment(text: str, execution: engine.Execution) -> engine.Statement:
-    """Read a line between a title and its rows."""
     found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
     facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
     if match := _BUFFERS.fullmatch(text):
@@ -187,5 +183,5 @@ TABLE = engine.Table(
     failed=_FAILED,
     failing="osu_",
     fits=_fits,
-    remains=lambda text, layout: bool(_NUMBER.match(text)) or is_remains(text.split(), engine.cell_patterns(layout)),
+    remains=lambda text, layout: bool(_NUMBER.match(text)) or engine.is_left(text, layout),
 )

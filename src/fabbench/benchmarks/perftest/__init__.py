@@ -4,7 +4,6 @@ All its programs share one output routine (perftest_parameters.c). Formats by ve
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -39,8 +38,7 @@ class Perftest(RunBenchmark):
         *("Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting", "Completion", "Failed", "detect"),
         *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
         *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
-    )
-    """The last ones are rules, headings of sides and versions, which precede a table."""
+    )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     help = """\
     Run a program of linux-rdma perftest: a server and a client process per RDMA device.
@@ -65,10 +63,6 @@ class Perftest(RunBenchmark):
     @override
     def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:
         return work.devices or host.linked(fabric)
-
-    @override
-    def on_nic(self, work: "PerftestWork", nic: str) -> "PerftestWork":
-        return replace(work, devices=(nic,))
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

@@ -53,8 +53,7 @@ _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
     (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
     (Column(cell="Total BW:"), Column("bandwidth", 1e9, "direction=bi"), Column(cell="GB/s", joined=True)),
-)
-"""The only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide, health-checks)."""
+)  # the only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide, health-checks)
 
 
 @lru_cache(maxsize=256)
@@ -138,8 +137,7 @@ _JSON_COLUMNS: Mapping[str, str] = {
     **{key: f"{key}[usec]" for key in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")},
     **{f"percentile_{each}": f"{each}% percentile[usec]" for each in ("99", "99.9")},
     "tps_average": "tps average",
-}
-"""Key in `results` → column of the table."""
+}  # key in `results` → column of the table
 
 
 def from_json(json: str) -> Iterator[str]:
@@ -180,18 +178,9 @@ def _unit(average: str, rate: str, size: str) -> str:
     return units[0] if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low else ""
 
 
-STAGES = {
-    "command": 0,
-    "banner": 0,
-    "json": 0,
-    "title": 1,
-    "setup": 2,
-    "address": 2,
-    "waiting": 2,
-    "header": 3,
-    "sum": 3,
-}
-"""Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time."""
+# Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time.
+_IN_ORDER = ("command banner json", "title", "setup address waiting", "header sum")
+STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
 _ANYWHERE = (
@@ -214,8 +203,7 @@ _ANYWHERE = (
     r"|Error: (?:BW result|Msg rate) +is below \w+ limit|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
     rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
     r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)"
-)
-"""Lines that nothing else prints."""
+)  # lines that nothing else prints
 # Too common to begin an execution. A failure to release resources is not a failed measurement.
 _INSIDE = (
     r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
@@ -251,9 +239,7 @@ FACTS: Mapping[str, str] = {
     "GID index": "gid_index",
     "JSON unit": "unit",
     "JSON size": "size",
-}
-"""Name in the set-up text → fact."""
-
+}  # name in the set-up text → fact
 
 VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
 MEANINGS: Mapping[str, str] = {
@@ -263,8 +249,7 @@ MEANINGS: Mapping[str, str] = {
     "10": "remote access error: the other side's memory or key does not allow it",
     "12": "transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)",
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
-}
-"""ibv_wc_status → meaning."""
+}  # ibv_wc_status → meaning
 
 _PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
@@ -274,8 +259,7 @@ _FLAGS = lazy(
     r"all|bidirectional|(?:comm_)?rdma_cm|CPU-freq|cpu_util|data_validation|dont_xchg_versions|dualport|events|ipv6|no_lock"
     r"|no_peak|odp|out_json|perform_warm_up|report(?:-both|-cycles|-histogram|-unsorted|_gbits|_per_port)"
     r"|run_infinitely|srq|use_(?:cuda|rocm)_dmabuf|use_old_post_send|use-srq"
-)
-"""Long options without a value."""
+)  # long options without a value
 
 
 def read_command(text: str) -> tuple[str, str, set[str]] | None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
 from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
+from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Flag, Whole
 from fabbench.model.options import option
-from fabbench.model.plan import Command, Proof, Step
+from fabbench.model.plan import Command, Step
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 """The programs, the default first."""
@@ -26,7 +27,7 @@ _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestWork:
+class PerftestWork(StandardWork):
     """One test over the devices of a fabric. See `fabbench.plan.request.Work`."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
@@ -113,11 +114,6 @@ class PerftestWork:
             for rail in paired_devices(names[0], names[1], (first.name, last.name))
             for size in sizes
         )
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the connection type. Its markers name the device of each step."""
-        del hosts
-        return Proof(fabric=fabric)
 
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
         found = _EFA_GID if fabric == "efa" else host.gids.get(device) if fabric == "roce" else None

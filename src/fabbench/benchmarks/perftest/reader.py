@@ -6,9 +6,10 @@ A process prints from its banner to the rule below its rows. Several may share a
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import UNKNOWN_TEST, rows_after_restart, unmeasured, warning
+from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured, warning
 from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
 from fabbench.benchmarks.perftest.lines import FACTS, STAGES, read_command
@@ -100,10 +101,11 @@ class Process(Execution):
 
     def finish(self) -> None:
         """End the text: below a title are the rows of one process, and others are of a table that lost its header."""
-        lost = rows_after_restart([row.size for row in self.rows]) if self.titled and self.copies == 1 else ()
-        for at in sorted(lost, reverse=True):
-            self.damage(self.rows.pop(at).line)
-            del self.points[at]
+        drops = (at for at, (one, next_) in enumerate(pairwise(self.rows), 1) if next_.size < one.size)
+        if self.titled and self.copies == 1 and (lost := next(drops, 0)):
+            for row in self.rows[lost:]:
+                self.damage(row.line)
+            del self.rows[lost:], self.points[lost:]
         if self.copies > 1 and len({row.cells for row in self.rows}) < len(self.rows):
             self.record.findings.append(lines.BOTH_SIDES)
         if self.rows and not self.titled and self.preamble and self.setup:
@@ -218,7 +220,6 @@ class Terminal(TableReader):
         return Statement(facts=facts, finding=lines.NO_SIZE if "size" in facts else finding)
 
     def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
-        """Return the meaning of a line that is neither a header nor a command nor of the set-up."""
         line, record, said = match[0].strip(), process.record, Statement()
         if kind == "title":
             process.copies += process.titled
@@ -261,7 +262,6 @@ class Terminal(TableReader):
 
 
 def _record(processes: Sequence[Process]) -> Record:
-    """Return the record of a run: what its server and its client print."""
     record, values = Record(benchmark="perftest"), dict[str, dict[str | int, None]]()
     for process in processes:
         process.finish()

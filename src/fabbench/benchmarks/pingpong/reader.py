@@ -8,10 +8,9 @@ import re
 from itertools import groupby
 
 from fabbench.benchmarks.consistency import warning
-from fabbench.benchmarks.engine import Execution, Row, Statement, Table, read_columns
+from fabbench.benchmarks.engine import Execution, Statement, Table, is_left, read_columns
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.figures import COLUMNS, count_range
-from fabbench.benchmarks.libfabric.reader import Pair, PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
 from fabbench.model.compat import override
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
@@ -62,11 +61,6 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
     return Statement(above=True, facts={"side": title[1].lower()}) if title is not None else None
 
 
-def _fits(row: Row) -> bool:
-    _, sent, ack, *_ = row.cells
-    return ack[0] != "=" or ack[1:] == sent
-
-
 _TABLE = Table(
     benchmark="pingpong",
     program=PROGRAM,
@@ -74,9 +68,9 @@ _TABLE = Table(
     statement=_statement,
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
-    fits=_fits,
+    fits=lambda row: row.cells[2][0] != "=" or row.cells[2][1:] == row.cells[1],
     cells=libfabric.cells,
-    remains=lambda text, layout: text.strip() != "0" and libfabric.is_left(text, layout),
+    remains=lambda text, layout: text.strip() != "0" and is_left(text, layout),
 )
 
 

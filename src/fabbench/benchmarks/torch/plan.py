@@ -1,16 +1,18 @@
 """How fabbench's own program for torch's all_reduce is started: one step of mpirun, one rank per GPU."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.shared_options import iterations, nics, silence, sizes, timeout, warmup
+from fabbench.benchmarks.standard import StandardWork
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.option_types import Choice, Text, Whole
 from fabbench.model.options import option
-from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.plan import Proof, Step
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
 WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}  # type → bytes of one element
@@ -19,7 +21,7 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchWork:
+class TorchWork(StandardWork):
     """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`.
 
     Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
@@ -39,8 +41,6 @@ class TorchWork:
     nics: int | None = nics()
     timeout_s: float = timeout("900")
     silence_s: float = silence()
-
-    together = False
 
     def __post_init__(self) -> None:
         """Raise RequestError for sizes that are not whole elements."""
@@ -68,20 +68,13 @@ class TorchWork:
         """Return the only step."""
         each, one = nccl_env.gpus_per_host(hosts), len(hosts) == 1 or all(host.virtual for host in hosts)
         words = self._words("127.0.0.1" if one else hosts[0].address or hosts[0].name)
-        step = Step(
-            id=f"{execution}/all_reduce",
-            label="all_reduce",
-            shape=Shape.MPI,
-            commands=nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each),
-            timeout_s=self.timeout_s,
-            silence_s=self.silence_s,
-            files={FILE: self.program},
-            facts={"benchmark": "torch", "ranks": each * len(hosts)},
-        )
-        return (step,)
+        commands = nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each)
+        limits = self.timeout_s, self.silence_s
+        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, limits)
+        return (replace(step, files={FILE: self.program}),)
 
+    @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def _words(self, master: str) -> tuple[str, ...]:

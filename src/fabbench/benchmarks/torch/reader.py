@@ -13,20 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks import Reader, Reading, engine
 from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, is_ordered, is_remains, note, ratios, warning
-from fabbench.benchmarks.engine import (
-    COUNT,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    TableReader,
-    cell_patterns,
-)
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Stream
 from fabbench.model.patterns import lazy
@@ -50,75 +38,75 @@ _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMG
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 
-
 _POWERS = tuple(enumerate(("", *"KMGT")))
 _SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
 _RATES = tuple(
     (f"{letter}{unit}ps", 1000.0**power / bits) for power, letter in _POWERS for unit, bits in (("B", 1), ("b", 8))
 )
 _BYTES = {**dict(_SIZES), **{f"{letter}B": 1000.0**power for power, letter in _POWERS}}
-_ALGBW, _BUSBW = (Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw"))
-_TIME = Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
-_COLUMNS: Mapping[str, Column] = {
-    "payload": Column("size", cell=r"\d+(?:\.\d+)?", units=_SIZES),
+_ALGBW, _BUSBW = (engine.Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw"))
+_TIME = engine.Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
+_COLUMNS: Mapping[str, engine.Column] = {
+    "payload": engine.Column("size", cell=r"\d+(?:\.\d+)?", units=_SIZES),
     "busbw": _BUSBW,
     "algbw": _ALGBW,
     "latency median": _TIME._replace(stat="median"),
     "p99": _TIME._replace(stat="p99"),
     "mean": _TIME._replace(stat="mean"),
-    "calls": Column(cell=COUNT),
+    "calls": engine.Column(cell=engine.COUNT),
 }
-_BAR = Column(cell=r"\|")
+_BAR = engine.Column(cell=r"\|")
 
 
-def _line(rate: Column, deviations: int) -> Layout:
+def _line(rate: engine.Column, deviations: int) -> engine.Layout:
     """Return the columns of one line of a sentence; a deviation is in the unit of the rate, GBps."""
-    deviation = Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")
+    deviation = engine.Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")
     return (rate, *(deviation,) * deviations, rate._replace(metric=f"{rate.metric} in bits"))
 
 
 _IN_SENTENCES = [(*_line(_ALGBW, first), *_line(_BUSBW, second)) for first in (0, 1) for second in (0, 1)]
 
 
-def _cells(text: str) -> Cells:
+def _cells(text: str) -> engine.Cells:
     if "|" in text:
         stripped = text.strip()
         whole = stripped[:1] == stripped[-1:] == "|"
-        return Cells(f"| {stripped[1:-1].replace('|', ' ')} |" if whole else stripped)
+        return engine.Cells(f"| {stripped[1:-1].replace('|', ' ')} |" if whole else stripped)
     match = _BOTH.fullmatch(text)
-    return Cells(" ".join(cell.replace(" ", "") for cell in match.groups() if cell) if match is not None else text)
+    return engine.Cells(
+        " ".join(cell.replace(" ", "") for cell in match.groups() if cell) if match is not None else text
+    )
 
 
-def _remains(text: str, layout: Layout) -> bool:
+def _remains(text: str, layout: engine.Layout) -> bool:
     if layout in _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
-    return "|" in text and is_remains(text.replace("|", " ").split(), cell_patterns(layout)[1:-1])
+    return "|" in text and is_remains(text.replace("|", " ").split(), engine.cell_patterns(layout)[1:-1])
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
+def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if "The " in text and (said := _sentence(text)) is not None:
         return said
     if "|" in text and (layouts := _header(text)):
         announced = execution is not None and not execution.layouts
-        return Statement(begins=not announced, case=None if announced else "all_reduce", layouts=layouts)
+        return engine.Statement(begins=not announced, case=None if announced else "all_reduce", layouts=layouts)
     if text.startswith("- software: ") and (match := _ENVIRONMENT.fullmatch(text)) is not None:
         facts = {**match.groupdict(), "nccl": ".".join(re.findall(r"\d+", match["nccl"]))}
-        return Statement(above=True, facts=facts)
+        return engine.Statement(above=True, facts=facts)
     if execution is not None and _STOPPED.fullmatch(text):
         meaning, advice = "The sweep ended early because memory ran out.", "Choose sizes that fit, or free GPU memory."
-        return Statement(finding=warning("range-reduced", meaning, advice, line=text.strip()))
+        return engine.Statement(finding=warning("range-reduced", meaning, advice, line=text.strip()))
     return None
 
 
-def _sentence(text: str) -> Statement | None:
-    """Read the sentence above figures, complete or cut off after its first words."""
+def _sentence(text: str) -> engine.Statement | None:
     match = _SENTENCE.fullmatch(text)
     if match is None:
         return None
     facts: dict[str, str | int] = {name: int(count) for count, name in _COUNTS.findall(text)}
     payload, method, size, finding = _PAYLOAD.search(text), _METHOD.search(text), None, None
     if not {"ranks", "trials"} <= facts.keys() or not text.rstrip().endswith("):"):
-        return Statement(begins=True)
+        return engine.Statement(begins=True)
     if method is not None:
         facts["method"] = method[1]
     if payload is not None:
@@ -126,11 +114,10 @@ def _sentence(text: str) -> Statement | None:
         if len(payload[1].partition(".")[2]) == 3:
             finding = note("size-truncated", f"The payload is printed with three decimals: {size} bytes are assumed.")
     layouts = () if "warmup" in facts or size is None else _IN_SENTENCES
-    return Statement(begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding)
+    return engine.Statement(begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding)
 
 
-def _header(text: str) -> Sequence[Layout]:
-    """Return the layouts below a line of column names: with bandwidths, and without."""
+def _header(text: str) -> Sequence[engine.Layout]:
     names = [name.strip() for name in text.strip().strip("|").split("|")]
     if not ({"busbw", "algbw"} <= {*names} <= _COLUMNS.keys() and text.rstrip().endswith("|")):
         return ()
@@ -139,21 +126,22 @@ def _header(text: str) -> Sequence[Layout]:
     return (columns, short) if any(column.stat for column in columns) else (columns,)
 
 
-def _fits(row: Row) -> bool:
+def _fits(row: engine.Row) -> bool:
     algbw, busbw, ranks = row.main("algbw"), row.main("busbw"), row.record.facts.get("ranks")
     stats = [row.figures[stat]["time"] for stat in ("median", "p99") if stat in row.figures]
     if not row.size or not is_ordered(*stats):
         return False
     for metric in ("algbw", "busbw"):
-        rate, in_bits = row.main(metric), row.read(f"{metric} in bits")
-        if rate is not None and in_bits is not None and not rate.overlaps(in_bits.low, in_bits.high):
+        rate, columns = row.main(metric), zip(row.layout, row.cells, strict=True)
+        bits = next((column.read(cell) for column, cell in columns if column.metric == f"{metric} in bits"), None)
+        if rate is not None and bits is not None and not rate.overlaps(bits.low, bits.high):
             return False
     if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks or algbw is None or busbw is None:
         return True
     return ALL_REDUCE.of(ranks).fits(ratios(0, ANYTHING, algbw, busbw))
 
 
-TABLE = Table(
+TABLE = engine.Table(
     benchmark="torch",
     program="torch",
     statement=_statement,
@@ -172,18 +160,18 @@ class TorchReader(Reader):
     """Reads the reports: each rank that prints has one of its own."""
 
     def __init__(self) -> None:
-        self._readers: dict[Stream, TableReader] = {}
+        self._readers: dict[Stream, engine.TableReader] = {}
         self._marker: Marker | None = None
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         if (reader := self._readers.get(line.stream)) is None:
-            reader = self._readers[line.stream] = TableReader(TABLE)
+            reader = self._readers[line.stream] = engine.TableReader(TABLE)
             if self._marker is not None:
                 reader.mark(self._marker)
-        if not reader.is_open and TABLE.failed.fullmatch(line.text):
+        if reader.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
-            reader = next((each for each in self._readers.values() if each.is_open), reader)
+            reader = next((each for each in self._readers.values() if each.execution), reader)
         return reader.feed(line)
 
     @override

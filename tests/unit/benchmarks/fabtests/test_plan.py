@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fabbench.benchmarks.fabtests.plan import PROGRAMS, FabtestsWork
-from fabbench.benchmarks.libfabric.facts import LOG_SETTINGS, logged_facts
+from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS, logged_facts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Outcome

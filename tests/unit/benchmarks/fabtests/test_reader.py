@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.benchmarks.libfabric.figures import count_range, size_range
+from fabbench.benchmarks.libfabric.reader import count_range, size_range
 from tests.support.libfabric_text import PINGPONG_HEADER, Measured, cnt_str, fabtests_table, pingpong_row, size_str
 from tests.support.read_logs import read_one
 
