@@ -30,6 +30,7 @@ _SPEED: Mapping[str, tuple[float, float]] = {
     "shm": (0.7e-6, 8e9),
     "efa": (12e-6, 10e9),
     "verbs": (3e-6, 10e9),
+    "tcp": (10e-6, 3e9),
     "sockets": (1e-3, 0.2e9),
 }
 

@@ -55,7 +55,7 @@ class PingpongWork(LibfabricWork):
     @override
     def seconds_on(self, fabric: str) -> float:
         # Set-up takes less than 1 % of it, and the first messages of a connection 1 ms; 1.3: the speed is a guess.
-        return max(0.3, setup_s(self.endpoint_on(fabric), provider(fabric)) / SETUP_SHARE * 1.3)
+        return max(0.15, setup_s(self.endpoint_on(fabric), provider(fabric)) / SETUP_SHARE * 1.3)
 
     @override
     def options(self, fabric: str) -> tuple[str, ...]:
