@@ -11,7 +11,7 @@ from fabbench.analysis.headline import headline_row
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.model.log import Log
-from fabbench.model.units import format_size, format_sizes
+from fabbench.model.units import format_sizes
 from fabbench.plan.gates import Gate
 from fabbench.plan.request import Adaptive
 
@@ -28,16 +28,15 @@ def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | 
     """Return what is undecided: the gates that need a baseline or, without such gates, the headlines' sizes."""
     asked, besides = list[str](), list[str]()
     for section in comparison.sections:
-        row = headline_row(section)
+        headline = headline_row(section)
         for index, column in enumerate(comparison.columns[:-1]):
-            sizes = [each.size for each in section.rows if each.verdict(index) is Difference.UNDECIDED]
-            what = f"{section.metric.name} of {column.label} at"
-            asked += [f"{what} {format_size(size)}" for size in sizes if row and size == row.size]
-            if rest := [size for size in sizes if not row or size != row.size]:
-                besides.append(f"{what} {format_sizes(rest)}")
+            rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
+            for found, at_headline in ((asked, True), (besides, False)):
+                if sizes := [row.size for row in rows if (row is headline) is at_headline]:
+                    found.append(f"{section.metric.name} of {column.label} at {format_sizes(sizes)}")
     if verdict is not None and any(gate.needs_baseline for gate in gates):
         return Open(verdict.undecided, (*asked, *besides))
-    return Open(tuple(asked), tuple(besides))
+    return Open(asked, besides)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,10 +49,7 @@ class StopCondition:
     """Returns what is still undecided."""
     notify: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    started: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started = self.clock()
+    started: float = field(default_factory=time.monotonic)
 
     def __call__(self, number: int, logs: Mapping[str, Sequence[Log]]) -> bool:
         """Return whether execution `number` was the last one needed."""
