@@ -4,7 +4,8 @@ The execution is the unit of replication: its sizes move together. Values are lo
 difference is the logarithm of a ratio. Two stages keep the chance of any false difference in a table of equal
 configurations at 5 %. First one test asks whether the table differs at all: most of the level goes to Läuter's
 standardized sum test, and the rest to Bonferroni's bound over the sizes, for a difference at few of them. Only then do
-the 95 % intervals of single sizes count. docs/honest-numbers.md explains the choice.
+the 95 % intervals of single sizes count. From five executions on a side, trimmed means stand beside the means, so that
+a slow execution hides nothing. docs/honest-numbers.md explains the choice.
 """
 
 import math
@@ -29,7 +30,7 @@ _SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 _ASSUMED_FREEDOM = 200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
 _LEAST_TRIMMED = 5  # executions of each side
 _TRIMMED = 0.2  # the fraction of executions at each end that the robust estimate leaves out
-_EACH = 0.6  # the fraction of the level for each of two estimates: they mostly agree
+_EACH = 0.6  # the fraction of the level for each of two estimates, which mostly agree: simulated
 _EXACT = 1e-9  # allowance for rounding errors in a logarithm
 
 Values: TypeAlias = Mapping[int, float]
