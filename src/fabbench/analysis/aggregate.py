@@ -90,10 +90,7 @@ class ColumnRows:
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str, ...]:
-        """Return every known value of a field, in order of appearance.
-
-        A log without rows that count contributes only its benchmark and case: the rest may be truncated.
-        """
+        """Return every known value of a field, in order; logs without rows that count have a benchmark and a case."""
         index = KEYS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
         if name in {"benchmark", "case"}:

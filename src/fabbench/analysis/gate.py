@@ -20,7 +20,7 @@ from fabbench.analysis.compare import (
     worst_of,
 )
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
-from fabbench.analysis.highlights import bounds, confidence, repeats_needed
+from fabbench.analysis.highlights import bounds, confidence, would_decide
 from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, compare_sizes, loss_test, repeats_within
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
@@ -220,15 +220,18 @@ class _Check:
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         worst = min(unclear, key=lambda each: each.test.low)
         at, sizes = worst.compared.row.size, format_sizes([each.compared.row.size for each in unclear])
-        needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
-        repeats = repeats_needed(needed, once=any(each.test.once for each in unclear))
+        needed = [
+            repeats_within(each.pair, abs(each.pair.estimates[-1].difference - each.limit), self._level)
+            for each in unclear
+        ]
+        remedy = would_decide(needed, once=any(each.test.once for each in unclear))
         figures = (section.scale.quantity(figure.value) for figure in (worst.compared.new, worst.compared.base))
         both = " and ".join(f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True))
         beyond = "a ratio below" if self._ratio else "a loss of more than"
         text = (
             f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown nor "
             f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot be excluded "
-            f"({both}; {_interval(section, worst)}); {repeats} would decide."
+            f"({both}; {_interval(section, worst)}); {remedy}."
         )
         return _Remark(text, breach=self._strict, compared=True, undecided=True)
 

@@ -28,7 +28,7 @@ def headline(comparison: Comparison, index: int) -> str:
     A rate is quoted at the largest size that every column has, a time at the smallest.
     """
     section = comparison.sections[index]
-    row = row_of(section)
+    row = headline_row(section)
     if row is None:
         return ""
     figures = [_figure(comparison, section, row, column) for column in range(len(comparison.columns))]
@@ -72,8 +72,8 @@ def _span(rows: Sequence[ComparisonRow], *, first: bool, last: bool) -> str:
     return f"from {low} up" if last else f"up to {high}" if first else ends
 
 
-def row_of(section: ComparisonSection) -> ComparisonRow | None:
-    """Choose the row to quote: one that every column has if possible, else one with any figure."""
+def headline_row(section: ComparisonSection) -> ComparisonRow | None:
+    """Return the row to quote: one that every column has if possible, else one with any figure."""
     rows = section.rows if section.metric.lower_is_better else section.rows[::-1]
     for least in (sum(section.shown), 1):
         for row in rows:

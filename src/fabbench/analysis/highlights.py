@@ -178,16 +178,17 @@ def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> s
         intervals = f"{confidence(section.level)} interval{'s' if len(tests) > 1 else ''}"
         text += f" ({intervals} {bounds(tests)}{', measured once' if once else ''})"
     if tests and part.trend is Trend.UNDECIDED:
-        text += f"; {repeats_needed([test.repeats for test in tests], once=once)} would decide"
+        text += f"; {would_decide([test.repeats for test in tests], once=once)}"
     return f"{text}. Best: {best}."
 
 
-def repeats_needed(counts: Sequence[int | None], *, once: bool) -> str:
+def would_decide(counts: Sequence[int | None], *, once: bool) -> str:
     """Return how many repeats would decide, in words; nobody knows where a side was measured `once`."""
     if once:
-        return "repeats"
+        return "repeats would decide"
     largest = max(count or math.inf for count in counts)
-    return f"about {largest} repeats" if largest < math.inf else f"more than {MAX_REPEATS} repeats"
+    noise = f"the noise is the problem, not the number of repeats (more than {MAX_REPEATS} would decide)"
+    return f"about {largest} repeats would decide" if largest < math.inf else noise
 
 
 def confidence(level: float) -> str:

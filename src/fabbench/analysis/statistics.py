@@ -4,7 +4,8 @@ The execution is the unit of replication: its sizes move together. Values are lo
 difference is the logarithm of a ratio. Two stages keep the chance of any false difference in a table of equal
 configurations at 5 %. First one test asks whether the table differs at all: most of the level goes to Läuter's
 standardized sum test, and the rest to Bonferroni's bound over the sizes, for a difference at few of them. Only then do
-the 95 % intervals of single sizes count. docs/honest-numbers.md explains the choice.
+the 95 % intervals of single sizes count. From five executions on a side, trimmed means stand beside the means, so that
+a slow execution hides nothing. docs/honest-numbers.md explains the choice.
 """
 
 import math
@@ -21,12 +22,15 @@ EQUIVALENT = 0.05
 """Two figures are the same when their ratio is shown to be within this distance of 1."""
 NEGLIGIBLE = 0.01
 """A difference that is shown to be smaller than this does not count, however certain."""
-MAX_REPEATS = 1000
-"""Repeat counts above this are not named."""
+MAX_REPEATS = 50
+"""Where more repeats would be needed, the noise is the problem."""
 _MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
 _SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 
 _ASSUMED_FREEDOM = 200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
+_LEAST_TRIMMED = 5  # executions of each side
+_TRIMMED = 0.2  # the fraction of executions at each end that the robust estimate leaves out
+_EACH = 0.6  # the fraction of the level for each of two estimates, which mostly agree: simulated
 _EXACT = 1e-9  # allowance for rounding errors in a logarithm
 
 Values: TypeAlias = Mapping[int, float]
@@ -42,6 +46,17 @@ class Difference(StrEnum):
     UNDECIDED = "undecided"
     MIXED = "mixed"
     """Faster at some sizes and slower at others: only for several sizes."""
+
+
+class Estimate(NamedTuple):
+    """A difference with its noise."""
+
+    difference: float
+    """The logarithm of a ratio."""
+    deviation: float
+    """Of single executions, including what rounding may hide."""
+    error: float
+    freedom: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,36 +78,35 @@ class TwoSamples:
         return min(len(self.new), len(self.base)) > 1
 
     @property
-    def freedom(self) -> int:
-        """The degrees of freedom of the deviation."""
-        return len(self.new) + len(self.base) - 2 if self.measured else _ASSUMED_FREEDOM
-
-    @property
-    def difference(self) -> float:
-        """The logarithm of the ratio of the geometric means."""
-        return mean(self.new.values()) - mean(self.base.values())
-
-    @property
     def middle(self) -> float:
         """The logarithm of the ratio that is shown: that of the medians."""
         return median(self.new.values()) - median(self.base.values()) if self.shown is None else self.shown
 
     @property
-    def deviation(self) -> float:
-        """The pooled standard deviation between executions, including what rounding may hide.
+    def estimates(self) -> list[Estimate]:
+        """The difference of the means and, where both sides have enough executions, of the trimmed means."""
+        enough = min(len(self.new), len(self.base)) >= _LEAST_TRIMMED
+        return [self._estimate(trimmed) for trimmed in ((0.0, _TRIMMED) if enough else (0.0,))]
 
-        Of a side with one execution it is at least the assumed one.
-        """
-        pooled = (squares(self.new.values()) + squares(self.base.values())) / max(len(self.new) + len(self.base) - 2, 1)
-        return math.sqrt((pooled if self.measured else max(pooled, self.assumed**2)) + self.rounding**2)
+    def _estimate(self, trimmed: float) -> Estimate:
+        """Return the estimate without this fraction at each end (Yuen and Dixon); rounding may hide some noise."""
+        (new, new_noise, n), (base, base_noise, m) = (_trimmed(side, trimmed) for side in (self.new, self.base))
+        variance = (new_noise + base_noise) / max(n + m - 2, 1)
+        freedom = n + m - 2
+        if not self.measured:
+            variance, freedom = max(variance, self.assumed**2), _ASSUMED_FREEDOM
+        deviation = math.sqrt(variance + self.rounding**2)
+        return Estimate(new - base, deviation, deviation * math.sqrt(1 / n + 1 / m), freedom)
 
-    def error(self) -> float:
-        """Return the standard error of the difference."""
-        return self.deviation * math.sqrt(1 / len(self.new) + 1 / len(self.base))
+    def least(self, level: float) -> float:
+        """Return the lower bound of the difference, one-sided, at `level` over all estimates."""
+        estimates = self.estimates
+        each = level * (_EACH if len(estimates) > 1 else 1.0)
+        return max(found.difference - t_quantile(each, found.freedom) * found.error for found in estimates)
 
     def exceeds(self, limit: float, level: float) -> bool:
         """Return whether the difference is shown to be larger than `limit`: one-sided, at `level`."""
-        return self.difference - t_quantile(level, self.freedom) * self.error() > limit + _EXACT
+        return self.least(level) > limit + _EXACT
 
     def mirrored(self, by: float = 0.0) -> "TwoSamples":
         """Return the same with `by` subtracted from the new side, and then the sides swapped."""
@@ -158,10 +172,9 @@ def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
 def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     """Return Läuter's standardized sum of the sizes that every execution has; None without such sizes.
 
-    Each size is divided by its standard deviation over all executions of both sides: the less noise a size
-    has, the more it counts. Such weights leave the t-test of the sum exact. Where a side has one execution,
-    each size is divided by its assumed deviation, and that of the sum is the largest possible: all sizes move
-    together.
+    Each size is divided by its standard deviation over all executions of both sides: such weights leave the t-test of
+    the sum exact. Where a side has one execution, each size is divided by its assumed deviation, and that of the sum
+    is the largest possible: all sizes move together.
     """
     new = dict.fromkeys((run for pair in pairs.values() for run in pair.new), 0.0)
     base = dict.fromkeys((run for pair in pairs.values() for run in pair.base), 0.0)
@@ -170,7 +183,7 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
         if len(pair.new) < len(new) or len(pair.base) < len(base):
             continue
         everything = [*pair.new.values(), *pair.base.values()]
-        middle, spread = mean(everything), pair.deviation
+        middle, spread = mean(everything), pair.estimates[0].deviation
         if measured:
             spread = math.sqrt(squares(everything) / (len(everything) - 1) + pair.rounding**2)
         if spread == 0:
@@ -186,13 +199,13 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
-    reach = t_quantile(level / 2, pair.freedom) * pair.error()
-    middle, apart = pair.middle, abs(pair.difference)
-    low, high = min(pair.difference - reach, middle), max(pair.difference + reach, middle)
+    middle, ends = pair.middle, (pair.least(level / 2), -pair.mirrored().least(level / 2))
+    low, high = min(*ends, middle), max(*ends, middle)
     if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
         low, high = min(low, 0.0), max(high, 0.0)
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
+    apart = abs(pair.estimates[-1].difference)
     margin = max(apart, math.log1p(EQUIVALENT) - apart)  # if the true ratio and noise are those measured
     repeats = repeats_within(pair, margin, level / 2) if undecided else None
     low, high = (math.exp(min(end, 700.0)) for end in (low, high))
@@ -223,11 +236,20 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
     """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MAX_REPEATS`."""
 
     def enough(count: int) -> bool:
-        return t_quantile(level, 2 * count - 2) * pair.deviation * math.sqrt(2 / count) < margin
+        return t_quantile(level, 2 * count - 2) * noise * math.sqrt(2 / count) < margin
+
+    noise = min(found.error for found in pair.estimates) / math.sqrt(1 / len(pair.new) + 1 / len(pair.base))
 
     counts = range(min(len(pair.new), len(pair.base)) + 1, MAX_REPEATS + 1)
     found = bisect_left(counts, True, key=enough) if margin > 0 else len(counts)  # noqa: FBT003 - the value to find
     return counts[found] if found < len(counts) else None
+
+
+def _trimmed(side: Values, fraction: float) -> tuple[float, float, int]:
+    """Return the mean without this fraction of values at each end, winsorized squares, and how many values remain."""
+    cut, ordered = int(fraction * len(side)), sorted(side.values())
+    kept = ordered[cut : len(ordered) - cut]
+    return mean(kept), squares([kept[0]] * cut + kept + [kept[-1]] * cut), len(kept)
 
 
 def mean(values: Collection[float]) -> float:
@@ -266,10 +288,7 @@ def falls_to(function: Callable[[float], float], value: float, precision: float 
 
 
 def t_tail(value: float, freedom: int) -> float:
-    """Return the chance that Student's t exceeds `value`, which is not negative.
-
-    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4, for whole degrees of freedom.
-    """
+    """Return the chance that Student's t exceeds a positive value: Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     angle, odd = math.atan(value / math.sqrt(freedom)), freedom % 2
     sine, square = math.sin(angle), math.cos(angle) ** 2
     term, total = math.cos(angle) if odd else 1.0, 0.0

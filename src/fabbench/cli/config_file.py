@@ -46,7 +46,7 @@ class RunOptions:
     )
     repeats: int | None = option(
         Whole(1, 999, "N|auto", auto=True),
-        "Repeats of each configuration. auto: until every gate, or every verdict, is decided. "
+        "Repeats of each configuration. auto: until every gate, or else the headline, is decided. "
         "Default: 3 with several configurations, else 1.",
         "--repeat",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
-from fabbench.analysis.headline import headline, row_of
+from fabbench.analysis.headline import headline, headline_row
 from fabbench.analysis.highlights import bounds, confidence, highlights
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
@@ -66,7 +66,7 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
     rows = []
     for section in comparison.sections:
-        if (row := row_of(section)) is not None:
+        if (row := headline_row(section)) is not None:
             texts = [figure and section.scale.quantity(figure.value) for figure in row.figures]
             name = " ".join(filter(None, (*section.key.values(), section.metric.name)))
             ratios = (_ratio(each, "" if terminal else " ") for each in row.ratios[:-1])

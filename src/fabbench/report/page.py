@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSection
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
-from fabbench.analysis.headline import headline, row_of
+from fabbench.analysis.headline import headline, headline_row
 from fabbench.model.messages import counted
 from fabbench.model.units import format_decimal, format_ratio, format_size
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
@@ -148,8 +148,8 @@ def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
     found = [
         (comparison, section, row, at)
         for comparison in comparisons
-        for section in [each for each in comparison.sections if row_of(each)][:1]
-        for row in filter(None, [row_of(section)])
+        for section in [each for each in comparison.sections if headline_row(each)][:1]
+        for row in filter(None, [headline_row(section)])
         for at in [at for at, figure in enumerate(row.figures) if figure and section.shown[at]][:1]
     ]
     for comparison, section, row, at in sorted(found, key=lambda each: each[1].metric.lower_is_better):

@@ -25,7 +25,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.adaptive import StopCondition, undecided
+from fabbench.runs.adaptive import Open, StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
@@ -192,7 +192,7 @@ def _stop_condition(
     if request.adaptive is None:
         return None
 
-    def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
+    def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Open:
         comparison, verdict = _judged(request, baseline, _configurations(request, writer, logs), gates=True)
         return undecided(comparison, parse_gates(request.gates), verdict)
 

@@ -59,16 +59,16 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
         rows += [[node] for node in alone if of[node] == group]
         members = [node for node in rest if of[node] == group]
         rows += [members[start : start + shared] for start in range(0, len(members), shared)]
-    row_of = np.zeros(len(names), dtype=np.int64)
+    headline_row = np.zeros(len(names), dtype=np.int64)
     for row, nodes in enumerate(rows):
-        row_of[nodes] = row
+        headline_row[nodes] = row
     # Relative to the best typical figure of any group.
     slower = [each.slower - best_typical(each, fitted.classes)[each.tests.series] for each in fitted.classes]
     return Matrix(
         names=[" … ".join(dict.fromkeys((names[nodes[0]], names[nodes[-1]]))) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
         groups=[of[nodes[0]] for nodes in rows],
-        cells=_cells(fitted, slower, row_of, len(rows)),
+        cells=_cells(fitted, slower, headline_row, len(rows)),
         suspects=[nodes[0] in worst for nodes in rows],
         nodes=list(_nodes(fitted, slower)),
     )
@@ -90,7 +90,7 @@ def _nodes(fitted: Fit, slower: Sequence[Floats]) -> Iterator[NodeFigure]:
         yield NodeFigure(fitted.nodes[node], group, len(own[node]), int(slow), median)
 
 
-def _cells(fitted: Fit, slower: Sequence[Floats], row_of: Ints, count: int) -> Floats:
+def _cells(fitted: Fit, slower: Sequence[Floats], headline_row: Ints, count: int) -> Floats:
     """Return the lower quartile of each cell's tests, so that intermittent faults show.
 
     A failed test counts as the slowest of all.
@@ -98,7 +98,7 @@ def _cells(fitted: Fit, slower: Sequence[Floats], row_of: Ints, count: int) -> F
     keys, values = [], []
     for each, figures in zip(fitted.classes, slower, strict=True):
         if each.tests.size <= 2:
-            ends = np.sort(row_of[each.tests.members[:, [0, -1]]], axis=1)
+            ends = np.sort(headline_row[each.tests.members[:, [0, -1]]], axis=1)
             keys.append(ends[:, 0] * count + ends[:, 1])
             values.append(np.nan_to_num(figures, nan=-np.inf))
     cells = np.full((count, count), np.nan)

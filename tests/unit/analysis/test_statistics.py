@@ -69,10 +69,40 @@ def test_interval_of_one_size_is_that_of_the_t_test_on_logarithms() -> None:
 
 
 def test_undecided_names_the_repeats_that_would_decide() -> None:
-    found = row((90, 100, 110), (92, 101, 112))
+    found = row((94, 100, 106), (95, 101, 107))
     assert found.low < 1 < found.high
     assert found.repeats is not None
-    assert 60 < found.repeats < 90
+    assert 15 < found.repeats < 25
+    assert row((80, 100, 120), (82, 101, 122)).repeats is None
+
+
+STEADY = (99.4, 99.7, 99.9, 100, 100, 100.1, 100.2, 100.3, 100.6)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Difference.SAME), (0.9, Difference.SLOWER)])
+def test_one_slow_execution_in_ten_hides_neither_a_loss_nor_that_there_is_none(
+    factor: float, verdict: Difference
+) -> None:
+    new = [factor * value for value in (*STEADY, 50)]
+    assert row(new, (*STEADY, 40)).verdict is verdict
+
+
+def test_of_few_executions_none_is_left_out() -> None:
+    assert len(pair(STEADY[:4], STEADY).estimates) == 1
+    assert len(pair(STEADY[:5], STEADY).estimates) == 2
+
+
+@pytest.mark.parametrize("spikes", [0.0, 0.1])
+@pytest.mark.parametrize("count", [5, 8, 12])
+def test_equal_configurations_rarely_differ(count: int, spikes: float) -> None:
+    chance, tables, alarms = random.Random(3), 2000, 0
+
+    def side() -> list[float]:
+        return [math.exp(chance.gauss(0, 0.08)) * (0.7 if chance.random() < spikes else 1) for _ in range(count)]
+
+    for _ in range(tables):
+        alarms += row(side(), side()).verdict in {Difference.FASTER, Difference.SLOWER}
+    assert 0.01 < alarms / tables <= 0.05
 
 
 def test_one_printed_step_apart_is_no_difference() -> None:
