@@ -5,7 +5,7 @@ row are consistent. A line that looks like a row and is not a whole, consistent 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -288,7 +288,11 @@ class TableReader(Reader):
 
     def _points(self, execution: Execution) -> Sequence[list[Point]]:
         settle = self._table.settle
-        for at in reversed([*_strays(execution.rows)] if self._table.ascending else []):
+        strays, rows = list[int](), execution.rows
+        for _, group in groupby(range(len(rows)), key=lambda at: rows[at].table):
+            places = [*group]
+            strays += (places[at] for at in consistency.out_of_order([rows[at].size for at in places]))
+        for at in reversed(strays if self._table.ascending else []):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]
         return execution.points if settle is None else [row.points() for row in settle(execution)]
@@ -409,13 +413,6 @@ def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     labels = {**labels, "operation": cells.name} if cells.name else labels
     return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
-
-
-def _strays(rows: Sequence[Row]) -> Iterator[int]:
-    """Yield the positions of rows whose size breaks the order of their table."""
-    for _, group in groupby(enumerate(rows), key=lambda each: each[1].table):
-        places, sizes = zip(*((at, row.size) for at, row in group), strict=True)
-        yield from (places[at] for at in consistency.out_of_order(sizes))
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:

@@ -82,7 +82,6 @@ class NcclWork(StandardWork):
     extra: tuple[str, ...] = shared_options.extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for options given twice, and sizes that are no sweep."""
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
             raise RequestError("--nics has no effect with --device, which names the NICs.", hint="Leave it out.")

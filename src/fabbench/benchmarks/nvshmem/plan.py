@@ -77,7 +77,6 @@ class NvshmemWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for options given twice, and sizes that are no sweep."""
         own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
         nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
         _ = self.sweep

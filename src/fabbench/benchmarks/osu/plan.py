@@ -68,7 +68,6 @@ class OsuWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for invalid sizes and options."""
         own = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
         nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), own)
         _ = self.sizes

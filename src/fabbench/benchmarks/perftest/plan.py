@@ -53,7 +53,6 @@ class PerftestWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for requests that perftest cannot run, or that make no sense."""
         several, both_ways = self.all_sizes or len(self.sizes) > 1, self.test.endswith("_lat")
         for refused, why, hint in (
             (self.test not in TESTS, f"Unknown test {self.test}.", f"One of {', '.join(TESTS)}."),

@@ -40,7 +40,6 @@ class PingpongWork(LibfabricWork):
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:
-        """Raise RequestError if both one domain and all domains are requested, or the sizes are invalid."""
         if self.domain and self.all_domains:
             raise RequestError("One domain and all domains are mutually exclusive.", hint="Leave one out.")
         _ = self.step_sizes
