@@ -82,12 +82,9 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
     Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
     """
     before, again = 0, False
-    for at, size in enumerate(sizes):
-        after = sizes[at + 1] if at + 1 < len(sizes) else None
-        if after is None:
-            wrong = size < before and not again
-        else:
-            wrong = before < after and not before <= size <= after
+    for at, (size, after) in enumerate(zip(sizes, (*sizes[1:], None), strict=False)):
+        last = size < before and not again
+        wrong = last if after is None else before < after and not before <= size <= after
         if at and wrong:
             yield at
         else:
@@ -135,13 +132,11 @@ class Ratios(NamedTuple):
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
     """Return the ratios of a row. Pass `ANYTHING` for a time that is not printed or not that of the rate."""
     low, high = product(rate, time)
-    _, rate_low, rate_high = rate
-    _, bus_low, bus_high = bus
     return Ratios(
         low / size if size else 0.0,
         high / size if size else math.inf,
-        bus_low / rate_high if rate_high else 0.0,
-        bus_high / rate_low if rate_low else math.inf,
+        bus.low / rate.high if rate.high else 0.0,
+        bus.high / rate.low if rate.low else math.inf,
     )
 
 

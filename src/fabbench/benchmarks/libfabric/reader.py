@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reading
-from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
-from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader
+from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader, read_words
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted

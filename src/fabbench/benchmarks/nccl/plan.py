@@ -10,6 +10,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
+from fabbench.model.messages import listed
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
 from fabbench.model.options import option, unique
 from fabbench.model.plan import Proof, Step
@@ -131,9 +132,14 @@ class NcclWork(StandardWork):
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
-        if self.devices:
-            return nccl_env.why_no_choice(fabric, host, self.devices)
-        return nccl_env.why_unsupported(fabric, host)
+        linked = host.linked(fabric)
+        if self.devices and fabric not in nccl_env.NIC_SELECTORS:
+            return f"--device chooses NICs of {listed(tuple(nccl_env.NIC_SELECTORS))} alone."
+        if not self.devices or (host.devices and not linked):
+            return nccl_env.why_unsupported(fabric, host)
+        # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+        missing = [name for name in self.devices if linked and name not in linked]
+        return f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
 
     def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
         """Return the NICs of a host that can be measured one by one."""
