@@ -208,8 +208,6 @@ class Benchmark(ABC):
 
 
 class _Unknown(Benchmark):
-    """Stands for a benchmark of which at most the name is known."""
-
     name = ""
 
     @override
@@ -217,7 +215,7 @@ class _Unknown(Benchmark):
         raise LookupError("An unknown benchmark has no reader.")
 
 
-_UNKNOWN: Final = _Unknown()
+_UNKNOWN: Final = _Unknown()  # stands for a benchmark of which at most the name is known
 OF_MPI = "--mca btl_base_verbose 30 --mca opal_common_ofi_verbose 1, UCX_LOG_LEVEL=info or I_MPI_DEBUG=5, MPI prints it"
 OF_NCCL = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, NCCL prints it"
 DEFAULT = "nccl"  # the benchmark that machines are checked for if none is named

@@ -149,9 +149,8 @@ class Formula(NamedTuple):
     def fits(self, row: Ratios) -> bool:
         """Return whether a row may have been computed with this formula."""
         share, bus = self
-        return (share is None or row.share_low <= share <= row.share_high) and (
-            bus is None or row.bus_low <= bus <= row.bus_high
-        )
+        moved = share is None or row.share_low <= share <= row.share_high
+        return moved and (bus is None or row.bus_low <= bus <= row.bus_high)
 
     def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
         """Return the same for times, rates and bus rates of one size, without their ratios: for speed."""
@@ -244,9 +243,8 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         return False
     before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
     whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)
-    if min(before, whole) > 2 or (
-        whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
-    ):
+    cut = whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
+    if cut or min(before, whole) > 2:
         return True
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.

@@ -195,11 +195,7 @@ def rank_steps(
             label=name,
             shape=Shape.MPI,
             commands=each,
-            facts={
-                "benchmark": kinds[0],
-                **dict.fromkeys(kinds[1:], name),
-                "ranks": sum(command.ranks for command in each),
-            },
+            facts={"benchmark": kinds[0], **dict.fromkeys(kinds[1:], name), "ranks": sum(one.ranks for one in each)},
             timeout_s=limits[0],
             silence_s=limits[1],
         )

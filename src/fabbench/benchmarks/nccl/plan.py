@@ -160,8 +160,7 @@ class NcclWork(StandardWork):
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
         }
-        limits = self.timeout_s, self.silence_s
-        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
+        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, (self.timeout_s, self.silence_s))
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

@@ -131,8 +131,7 @@ class NvshmemWork(StandardWork):
             each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
             words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
-        limits = self.timeout_s, self.silence_s
-        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
+        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s))
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {

@@ -229,9 +229,8 @@ def _remains(text: str, layout: Layout) -> bool:
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
-    return text[:1] not in {"#", "+"} and (
-        text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
-    )
+    left = text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
+    return left and text[:1] not in {"#", "+"}
 
 
 _MAY_MATTER = lazy(

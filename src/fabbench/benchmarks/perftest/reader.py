@@ -357,10 +357,7 @@ class PerftestReader(Reader):
         return ended
 
     def _group(self, process: Process) -> Sequence[Record]:
-        """Assign a process to a run: the k-th processes of all streams, and of one without tags server and client.
-
-        Return the runs that have ended.
-        """
+        """Assign a process to a run (the k-th ones of all streams; without tags, a pair); return what has ended."""
         stream, before = process.stream, self._run_of.get(process.stream)
         if process.grouped:
             return ()

@@ -22,10 +22,7 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchWork(StandardWork):
-    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`.
-
-    Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
-    """
+    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")
@@ -74,8 +71,7 @@ class TorchWork(StandardWork):
             *("--master", "127.0.0.1" if one else hosts[0].address or hosts[0].name, "--port", str(self.port)),
         )
         commands = nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each)
-        limits = self.timeout_s, self.silence_s
-        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, limits)
+        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s))
         return (replace(step, files={FILE: self.program}),)
 
     @override
