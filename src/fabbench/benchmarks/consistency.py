@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from fabbench.model.log import Finding, Severity
@@ -258,9 +258,5 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
     """Return how many cells match before the first that does not."""
-    count = 0
-    for cell, column in zip(cells, columns, strict=False):
-        if column.fullmatch(cell) is None:
-            break
-        count += 1
-    return count
+    matches = (column.fullmatch(cell) for cell, column in zip(cells, columns, strict=False))
+    return len([*takewhile(bool, matches)])

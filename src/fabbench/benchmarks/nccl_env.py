@@ -5,8 +5,9 @@ of falling back to another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
@@ -42,8 +43,7 @@ _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclEnvironment:
+class NcclEnvironment(NamedTuple):
     """What to set and what to unset for every rank. No name is in both."""
 
     env: Mapping[str, str]
@@ -114,19 +114,6 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
 
 def why_unsupported(fabric: str, host: Host) -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
-    if fabric in {*NO_NETWORK, "tcp"}:
-        return _why_no_link(fabric, host)
-    if fabric in _GOOGLE_PROFILES:
-        profile = _GOOGLE_PROFILES[fabric]
-        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
-    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
-    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
-    if available or (device and host.linked(fabric)):
-        return ""
-    return f"there is no {device} device." if device else f"libfabric has no provider {name} there."
-
-
-def _why_no_link(fabric: str, host: Host) -> str:
     if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
         count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
         return f"it takes two GPUs of one host, and {count} found."
@@ -134,7 +121,15 @@ def _why_no_link(fabric: str, host: Host) -> str:
         return "it is a part of one machine, whose NVLink is p2p."
     if fabric == "nvlink" and host.gpu_model and not connects_hosts(host.gpu_model):
         return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {' and '.join(RACKS)}."
-    return ""
+    if fabric in {*NO_NETWORK, "tcp"}:
+        return ""
+    if fabric in _GOOGLE_PROFILES:
+        profile = _GOOGLE_PROFILES[fabric]
+        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
+    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
+    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
+    missing = f"there is no {device} device." if device else f"libfabric has no provider {name} there."
+    return "" if available or (device and host.linked(fabric)) else missing
 
 
 def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:

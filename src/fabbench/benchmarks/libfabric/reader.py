@@ -336,10 +336,9 @@ class PairReader(TableReader):
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         # All steps of an execution form one record.
-        before: Sequence[Reading] = ()
         ours = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
-        if marker.kind == "begin" and not (ours and self._pair.name == marker.execution):
-            before = self.close()
+        another = marker.kind == "begin" and not (ours and self._pair.name == marker.execution)
+        before = self.close() if another else ()
         pair, facts = self._pair, marker.facts
         if ours:
             pair.is_open, pair.name, pair.record.case = True, marker.execution, pair.record.case or facts.get("program")

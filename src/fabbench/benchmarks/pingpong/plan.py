@@ -62,6 +62,5 @@ class PingpongWork(LibfabricWork):
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider, and the domain if all steps have the same one."""
         chosen = {domain for rail in self.rails(fabric, hosts) for domain in (rail.server, rail.client)}
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
