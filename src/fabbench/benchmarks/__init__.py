@@ -27,8 +27,7 @@ Reading: TypeAlias = Point | Record
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Ends a fragment of a torn line whose last characters may belong to the host name in NCCL's debug text."""
-Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]
-"""Reads a line, given its text and its number."""
+Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]  # reads a line, given its text and its number
 
 
 class Reader(Protocol):
@@ -62,12 +61,9 @@ class Reader(Protocol):
 class Signature(NamedTuple):
     """A line that only one benchmark prints. Any text before it is a launcher's prefix."""
 
-    word: str
-    """A word of the line, searched for first."""
-    pattern: str
-    """A regular expression that matches from the first nonblank character that the program prints."""
-    begins: bool = True
-    """Whether results follow: true for a banner or a header, false for a footer."""
+    word: str  # a word of the line, searched for first
+    pattern: str  # a regular expression that matches from the first nonblank character that the program prints
+    begins: bool = True  # whether results follow: true for a banner or a header, false for a footer
 
 
 class Benchmark(ABC):
@@ -212,8 +208,6 @@ class Benchmark(ABC):
 
 
 class _Unknown(Benchmark):
-    """Stands for a benchmark of which at most the name is known."""
-
     name = ""
 
     @override
@@ -221,11 +215,10 @@ class _Unknown(Benchmark):
         raise LookupError("An unknown benchmark has no reader.")
 
 
-_UNKNOWN: Final = _Unknown()
+_UNKNOWN: Final = _Unknown()  # stands for a benchmark of which at most the name is known
 OF_MPI = "--mca btl_base_verbose 30 --mca opal_common_ofi_verbose 1, UCX_LOG_LEVEL=info or I_MPI_DEBUG=5, MPI prints it"
 OF_NCCL = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, NCCL prints it"
-DEFAULT = "nccl"
-"""The benchmark that machines are checked for if none is named."""
+DEFAULT = "nccl"  # the benchmark that machines are checked for if none is named
 
 
 @cache

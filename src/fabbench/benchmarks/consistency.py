@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from fabbench.model.log import Finding, Severity
@@ -84,12 +84,9 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
     Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
     """
     before, again = 0, False
-    for at, size in enumerate(sizes):
-        after = sizes[at + 1] if at + 1 < len(sizes) else None
-        if after is None:
-            wrong = size < before and not again
-        else:
-            wrong = before < after and not before <= size <= after
+    for at, (size, after) in enumerate(zip(sizes, (*sizes[1:], None), strict=False)):
+        last = size < before and not again
+        wrong = last if after is None else before < after and not before <= size <= after
         if at and wrong:
             yield at
         else:
@@ -174,13 +171,11 @@ class Ratios(NamedTuple):
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
     """Return the ratios of a row. Pass `ANYTHING` for a time that is not printed or not that of the rate."""
     low, high = product(rate, time)
-    _, rate_low, rate_high = rate
-    _, bus_low, bus_high = bus
     return Ratios(
         low / size if size else 0.0,
         high / size if size else math.inf,
-        bus_low / rate_high if rate_high else 0.0,
-        bus_high / rate_low if rate_low else math.inf,
+        bus.low / rate.high if rate.high else 0.0,
+        bus.high / rate.low if rate.low else math.inf,
     )
 
 
@@ -193,9 +188,8 @@ class Formula(NamedTuple):
     def fits(self, row: Ratios) -> bool:
         """Return whether a row may have been computed with this formula."""
         share, bus = self
-        return (share is None or row.share_low <= share <= row.share_high) and (
-            bus is None or row.bus_low <= bus <= row.bus_high
-        )
+        moved = share is None or row.share_low <= share <= row.share_high
+        return moved and (bus is None or row.bus_low <= bus <= row.bus_high)
 
     def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
         """Return the same for times, rates and bus rates of one size, without their ratios: for speed."""
@@ -288,9 +282,8 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         return False
     before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
     whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)
-    if min(before, whole) > 2 or (
-        whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
-    ):
+    cut = whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
+    if cut or min(before, whole) > 2:
         return True
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.
@@ -304,9 +297,5 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
     """Return how many cells match before the first that does not."""
-    count = 0
-    for cell, column in zip(cells, columns, strict=False):
-        if column.fullmatch(cell) is None:
-            break
-        count += 1
-    return count
+    matches = (column.fullmatch(cell) for cell, column in zip(cells, columns, strict=False))
+    return len([*takewhile(bool, matches)])

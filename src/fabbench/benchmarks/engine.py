@@ -19,6 +19,7 @@ from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
 
 COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?", r"\S+"  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -191,12 +192,6 @@ class Execution:
         """Note a row that cannot be read."""
         self.record.damaged.append(Damaged(line.number, line.text))
 
-    def drop_begun(self) -> None:
-        """Note that the second half of a row will not come."""
-        if self.begun is not None:
-            self.damage(self.begun)
-        self.begun = None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -277,7 +272,8 @@ class TableReader(Reader):
         if execution is None:
             return ()
         record, settle = execution.record, self._table.settle
-        execution.drop_begun()
+        if execution.begun is not None:
+            execution.damage(execution.begun)
         for said in execution.late:
             _add(execution, said)
         record.points = list(chain.from_iterable(self._points(execution)))
@@ -291,7 +287,6 @@ class TableReader(Reader):
         return (record,) if settle is None else (*record.points, record)
 
     def _points(self, execution: Execution) -> Sequence[list[Point]]:
-        """Return the points of each row that counts, once the table has ended."""
         strays, gaps = list[int](), list[str]()
         for _, table in groupby(enumerate(execution.rows), key=lambda each: each[1].table):
             places, sizes, texts = zip(*((at, row.size, row.line.text) for at, row in table), strict=True)
@@ -318,7 +313,8 @@ class TableReader(Reader):
             return self._take(row, execution)
         if self._table.begins_row is None or not self._table.begins_row(line.text):
             return None
-        execution.drop_begun()
+        if begun is not None:
+            execution.damage(begun)
         execution.begun = line
         return ()
 
@@ -456,3 +452,26 @@ def is_ascending(row: Row) -> bool:
             if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):
                 return False
     return True
+
+
+_PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
+_STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
+
+
+def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> tuple[str, list[str]] | None:
+    """Return the program that a line starts, without its directory, and the words after it; None for other lines.
+
+    `program`: a pattern whose first group is the name; `stop`: where its arguments end.
+    """
+    match = program.search(text)
+    if match is None:
+        return None
+    prompt, rest = text[: match.start()], stop.split(text[match.end() :], maxsplit=1)[0]
+    words = rest.split()
+    folder = prompt.rsplit(maxsplit=1)[-1] if prompt and not prompt[-1].isspace() else ""
+    if not any(sign in f"{prompt} " for sign in _PROMPTS) and (
+        prompt.removesuffix(folder).strip() or not any(word.startswith("-") for word in words)
+    ):
+        return None
+    # A manual's synopsis has placeholders.
+    return None if any(word.startswith(("[", "<")) for word in words) else (match[1], words)

@@ -43,20 +43,16 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         return engine.Statement(begins=begins, layouts=(layout,), facts=kept, finding=finding)
     if text[:1] == "#" and (match := _BEGIN.fullmatch(text)) is not None:
         return engine.Statement(begins=True, case=match[1], facts=kept)
-    facts = _facts(text) if text[:1] == "#" else {}
+    facts: dict[str, str | int] = {}
+    if match := _HEADING.fullmatch(text):
+        each = int(match["ranks"] or match["each"] or 0)
+        facts = {"ranks": each * int(match["groups"] or 1)} if each else {}
+        facts |= {name: int(match[name]) for name in ("groups", "largest") if match[name]}
+        facts |= {name: match[name].lower() for name in ("mode", "imb") if match[name]}
     if execution is None:
         return engine.Statement(above=True, facts=facts) if _ABOVE & facts.keys() else None
     mode = facts.pop("mode", "")
     return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if text[:1] == "#" else None
-
-
-def _facts(text: str) -> dict[str, str | int]:
-    if (match := _HEADING.fullmatch(text)) is None:
-        return {}
-    each = int(match["ranks"] or match["each"] or 0)
-    ranks = {"ranks": each * int(match["groups"] or 1)} if each else {}
-    found = {name: int(match[name]) for name in ("groups", "largest") if match[name]}
-    return {**ranks, **found, **{name: match[name].lower() for name in ("mode", "imb") if match[name]}}
 
 
 def _moves(row: engine.Row, case: str, unit: float) -> bool | None:

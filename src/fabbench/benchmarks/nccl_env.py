@@ -5,14 +5,14 @@ of falling back to another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.hosts import Host
-from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Proof, Shape, Step
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
@@ -43,8 +43,7 @@ _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclEnvironment:
+class NcclEnvironment(NamedTuple):
     """What to set and what to unset for every rank. No name is in both."""
 
     env: Mapping[str, str]
@@ -81,6 +80,10 @@ def environment(
     # Ranks on one host use a network only if forced to; on GB200 racks NVLink would carry traffic between hosts.
     alone = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
     bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"} if len(hosts) > 1 else alone
+    # The interface of sockets, for the data or for the bootstrap of the ranks.
+    names = list(dict.fromkeys(host.interface for host in hosts))
+    known = f"={','.join(names)}" if all(names) else UNKNOWN_INTERFACE if len(hosts) > 1 else ""
+    interface = "=lo" if all(host.virtual for host in hosts) else known
     network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
     rdma = any(host.linked("ib") or host.linked("roce") for host in hosts)  # tcp is kept off these
     # In NCCL_IB_HCA a name without `=` matches as a prefix.
@@ -90,25 +93,15 @@ def environment(
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
         **network,
         **bypasses,
-        **_sockets(hosts),
+        **({"NCCL_SOCKET_IFNAME": interface} if interface else {}),
         **({"NCCL_IB_DISABLE": "1"} if fabric == "tcp" and rdma else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)),
         **selected,
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_DEBUG_FILE": DEBUG_FILE,
     }
-    names = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
-    return NcclEnvironment(env=env, unset=tuple(name for name in names if name not in env))
-
-
-def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Choose the interface of NCCL's sockets: for its data, or for the bootstrap of the ranks."""
-    if all(host.virtual for host in hosts):
-        return {"NCCL_SOCKET_IFNAME": "=lo"}
-    names = list(dict.fromkeys(host.interface for host in hosts))
-    if all(names):
-        return {"NCCL_SOCKET_IFNAME": f"={','.join(names)}"}
-    return {"NCCL_SOCKET_IFNAME": UNKNOWN_INTERFACE} if len(hosts) > 1 else {}
+    unset = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
+    return NcclEnvironment(env=env, unset=tuple(name for name in unset if name not in env))
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
@@ -119,33 +112,8 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
     return {}
 
 
-def why_no_choice(fabric: str, host: Host, devices: Sequence[str]) -> str:
-    """Explain in a sentence why `devices` of a fabric cannot be chosen on `host`; empty if they can."""
-    if fabric not in NIC_SELECTORS:
-        return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
-    linked = host.linked(fabric)
-    if host.devices and not linked:
-        return why_unsupported(fabric, host)
-    # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
-    missing = [name for name in devices if linked and name not in linked]
-    return f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
-
-
 def why_unsupported(fabric: str, host: Host) -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
-    if fabric in {*NO_NETWORK, "tcp"}:
-        return _why_no_link(fabric, host)
-    if fabric in _GOOGLE_PROFILES:
-        profile = _GOOGLE_PROFILES[fabric]
-        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
-    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
-    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
-    if available or (device and host.linked(fabric)):
-        return ""
-    return f"there is no {device} device." if device else f"libfabric has no provider {name} there."
-
-
-def _why_no_link(fabric: str, host: Host) -> str:
     if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
         count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
         return f"it takes two GPUs of one host, and {count} found."
@@ -153,7 +121,15 @@ def _why_no_link(fabric: str, host: Host) -> str:
         return "it is a part of one machine, whose NVLink is p2p."
     if fabric == "nvlink" and host.gpu_model and not connects_hosts(host.gpu_model):
         return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {' and '.join(RACKS)}."
-    return ""
+    if fabric in {*NO_NETWORK, "tcp"}:
+        return ""
+    if fabric in _GOOGLE_PROFILES:
+        profile = _GOOGLE_PROFILES[fabric]
+        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
+    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
+    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
+    missing = f"there is no {device} device." if device else f"libfabric has no provider {name} there."
+    return "" if available or (device and host.linked(fabric)) else missing
 
 
 def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
@@ -214,11 +190,7 @@ def rank_steps(
             label=name,
             shape=Shape.MPI,
             commands=each,
-            facts={
-                "benchmark": kinds[0],
-                **dict.fromkeys(kinds[1:], name),
-                "ranks": sum(command.ranks for command in each),
-            },
+            facts={"benchmark": kinds[0], **dict.fromkeys(kinds[1:], name), "ranks": sum(one.ranks for one in each)},
             timeout_s=limits[0],
             silence_s=limits[1],
         )

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature, consistency, engine
-from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.model.patterns import lazy
 
@@ -48,7 +47,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         meaning = "The printed average is not that of the rows: rows are missing or were altered."
         found = consistency.warning("average-mismatch", meaning, line=text.strip())
         return engine.Statement(finished=None, finding=found)
-    if "nccom-test" in text and (command := read_words(text, _PROGRAM)) is not None:
+    if "nccom-test" in text and (command := engine.read_words(text, _PROGRAM)) is not None:
         words = " ".join(command[1])
         ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
         facts = {"ranks": int(ranks[1])} if ranks is not None else {}

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature, engine
-from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import note, printed, product
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
@@ -66,7 +65,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
         above = execution is None or bool(execution.rows)
         return engine.Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
-    if "ucx_perftest" in text and (command := read_words(text, _PROGRAM)) is not None:
+    if "ucx_perftest" in text and (command := engine.read_words(text, _PROGRAM)) is not None:
         given = dict(_OPTION.findall(" ".join(command[1])))
         return engine.Statement(
             above=True,

@@ -55,7 +55,6 @@ class FabtestsWork(LibfabricWork):
     env: ClassVar[Mapping[str, str]] = LOG_SETTINGS
 
     def __post_init__(self) -> None:
-        """Raise RequestError for unknown programs, and for sizes that cannot be measured concurrently."""
         if self.program not in PROGRAMS:
             raise RequestError(f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):

@@ -15,12 +15,8 @@ from fabbench.model.units import format_size
 PORT, SERVER = "{port}", "{server}"
 """Words of a command that are filled in when it runs: a free port, and the server's address."""
 
-INTERFACE: Mapping[str, str] = {
-    "tcp": "FI_TCP_IFACE",
-    "udp": "FI_UDP_IFACE",
-    "sockets": "FI_SOCKETS_IFACE",
-    "net": "FI_NET_IFACE",
-}  # provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these
+INTERFACE = {name: f"FI_{name.upper()}_IFACE" for name in ("tcp", "udp", "sockets", "net")}
+"""Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
 _LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reading
-from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
-from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader
+from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader, read_words
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted
@@ -302,22 +301,6 @@ class Pair:
         """Return the first value of a fact; empty: not reported."""
         return next(iter(self.reported.get(fact, {})), "")
 
-    def finish(self) -> None:
-        """Add the facts to the record, and a finding if the processes used different providers."""
-        facts, providers = self.record.facts, self.reported.get("provider", {})
-        for name, values in self.reported.items():
-            clients = [value for value, side in values.items() if side == "client"]
-            # Addresses are as the client sees them.
-            facts[name] = (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
-        if providers:
-            facts["transport"] = "mixed" if len(providers) > 1 else self.first("provider")
-        if len(providers) > 1:
-            used = ", ".join(f"{value} ({side})" if side else value for value, side in providers.items())
-            meaning = f"The processes did not use one provider: {used}."
-            self.record.findings.append(Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning))
-        if len(self.counts) == 1 and (only := self.counts.pop()).low == only.high:
-            facts["iterations"] = only.low
-
 
 class PairReader(TableReader):
     """Reads the executions of one program or a family of programs."""
@@ -353,10 +336,9 @@ class PairReader(TableReader):
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         # All steps of an execution form one record.
-        before: Sequence[Reading] = ()
         ours = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
-        if marker.kind == "begin" and not (ours and self._pair.name == marker.execution):
-            before = self.close()
+        another = marker.kind == "begin" and not (ours and self._pair.name == marker.execution)
+        before = self.close() if another else ()
         pair, facts = self._pair, marker.facts
         if ours:
             pair.is_open, pair.name, pair.record.case = True, marker.execution, pair.record.case or facts.get("program")
@@ -379,7 +361,19 @@ class PairReader(TableReader):
         record.damaged.sort()
         self.judge(pair)
         record.failures.sort(key=lambda sentence: _MIRRORED.search(sentence) is not None)
-        pair.finish()
+        facts, providers = record.facts, pair.reported.get("provider", {})
+        for name, values in pair.reported.items():
+            clients = [value for value, side in values.items() if side == "client"]
+            # Addresses are as the client sees them.
+            facts[name] = (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
+        if providers:
+            facts["transport"] = "mixed" if len(providers) > 1 else pair.first("provider")
+        if len(providers) > 1:
+            used = ", ".join(f"{value} ({side})" if side else value for value, side in providers.items())
+            meaning = f"The processes did not use one provider: {used}."
+            record.findings.append(Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning))
+        if len(pair.counts) == 1 and (only := pair.counts.pop()).low == only.high:
+            facts["iterations"] = only.low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 

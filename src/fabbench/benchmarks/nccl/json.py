@@ -95,10 +95,7 @@ def _foot(footer: dict[str, Any]) -> Iterator[str]:
 
 
 def _read_rows(table: Table, text: str, at: int, decoder: json.JSONDecoder) -> str:
-    """Read the elements of `results`; return what follows them, if the list is closed.
-
-    A row that cannot be read, or contradicts itself, is damaged.
-    """
+    """Read the elements of `results`; return what follows them, if the list is closed."""
     readers: dict[Layout, RowReader] = {}
     while (match := _GAP.match(text, at)) is not None and text[(at := match.end()) : at + 1] != "]":
         line = 1 + text.count("\n", 0, at)

@@ -10,6 +10,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
+from fabbench.model.messages import listed
 from fabbench.model.option_types import Choice, Parsed, Size, Whole
 from fabbench.model.options import RARE, option, unique
 from fabbench.model.plan import Proof, Step
@@ -82,7 +83,6 @@ class NcclWork(StandardWork):
     extra: tuple[str, ...] = shared_options.extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for options given twice, and sizes that are no sweep."""
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
             raise RequestError("--nics has no effect with --device, which names the NICs.", hint="Leave it out.")
@@ -132,9 +132,14 @@ class NcclWork(StandardWork):
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
-        if self.devices:
-            return nccl_env.why_no_choice(fabric, host, self.devices)
-        return nccl_env.why_unsupported(fabric, host)
+        linked = host.linked(fabric)
+        if self.devices and fabric not in nccl_env.NIC_SELECTORS:
+            return f"--device chooses NICs of {listed(tuple(nccl_env.NIC_SELECTORS))} alone."
+        if not self.devices or (host.devices and not linked):
+            return nccl_env.why_unsupported(fabric, host)
+        # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+        missing = [name for name in self.devices if linked and name not in linked]
+        return f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
 
     def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
         """Return the NICs of a host that can be measured one by one."""
@@ -155,8 +160,7 @@ class NcclWork(StandardWork):
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
         }
-        limits = self.timeout_s, self.silence_s
-        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
+        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, (self.timeout_s, self.silence_s))
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

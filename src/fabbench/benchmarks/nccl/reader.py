@@ -366,7 +366,9 @@ class NcclReader(Reader):
             current.begins_again(line)
         points, mine = current.row(line)
         if mine:
-            self._open(current)
+            # A command line names one execution, the next that begins.
+            self._hint = None if current is not self._current else self._hint
+            self._current = current
             return [*before, *points]
         readings = self._state(line)
         return [*before, *points, *(readings or ())] if before or points else readings
@@ -382,14 +384,10 @@ class NcclReader(Reader):
             return self._end() or None
         if current is not None and current.ended_by(line, statement):
             out += self._end()
-        self._open(self._current or NcclExecution(self._hint)).state(statement, line.stream.rank)
+        if self._current is None:
+            self._current, self._hint = NcclExecution(self._hint), None
+        self._current.state(statement, line.stream.rank)
         return out
-
-    def _open(self, execution: NcclExecution) -> NcclExecution:
-        """Make an execution the current one: a command line names one, the next that begins."""
-        if execution is not self._current:
-            self._current, self._hint = execution, None
-        return execution
 
     @override
     def shortcut(self, rank: str) -> Shortcut | None:

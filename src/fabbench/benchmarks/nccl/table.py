@@ -55,13 +55,8 @@ class Held(NamedTuple):
     """What may go on in the next line."""
 
     number: int  # of its first line
-    text: str
+    text: str  # before UNREADABLE, its last characters may belong to the name of a host
     row: Row | None = None  # if it is complete
-
-    @property
-    def unreadable(self) -> bool:
-        """Whether its last characters may belong to the name of a host."""
-        return self.text.endswith(UNREADABLE)
 
 
 class Table:
@@ -147,7 +142,7 @@ class Table:
         """Read one line: return the points of rows it completes, and whether it was part of the table."""
         tokens, held = text.split(), self.held
         row = self._rows.read(tokens)
-        if held is not None and held.unreadable and row is not None and not row.is_plausible():
+        if held is not None and held.text.endswith(UNREADABLE) and row is not None and not row.is_plausible():
             row = None  # the rest of a row may look like one
         if held is not None and (joined := self._join(held, text, row)) is not None:
             return joined, True
@@ -171,7 +166,7 @@ class Table:
             return ()
         if held.row is not None:
             return self.accept(held.number, held.text, held.row)
-        if by is None or " " in held.text.strip() or not held.unreadable:  # or it was only a host's name
+        if by is None or " " in held.text.strip() or not held.text.endswith(UNREADABLE):  # or it was only a host's name
             self.damage(held.number, held.text)
         return ()
 

@@ -12,7 +12,7 @@ Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which 
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
@@ -89,26 +89,24 @@ def has_begun(notes: Iterable[Note]) -> bool:
 
 class _Said:
     def __init__(self, execution: Execution) -> None:
-        by_kind = groupby(sorted(execution.notes, key=lambda note: note.kind), key=lambda note: note.kind)
-        self.notes = {kind: [*notes] for kind, notes in by_kind}
+        self.all = defaultdict[str, list[Note]](list)
+        for each in execution.notes:
+            self.all[each.kind].append(each)
         self.record, self.rows = execution.record, len(execution.rows)
         self.options = printed_options(self.first("options").value)
-        self.pes = {int(each.value): int(each.line) for each in self.all("pe")}
-        self.dumps, self.copies = len(self.all("options")), len(self.all("copy"))
+        self.pes = {int(each.value): int(each.line) for each in self.all["pe"]}
+        self.dumps, self.copies = len(self.all["options"]), len(self.all["copy"])
         self.complete = bool(self.pes) and sorted(self.pes) == list(range(self.dumps or len(self.pes)))
         self.version = self.first("version").value
         eras = ALL
-        for each in self.all("eras"):
+        for each in self.all["eras"]:
             eras = eras.intersection(each.value.split()) or frozenset(each.value.split())
         number = tuple(map(int, self.version.split(".")[:2])) if self.version else ()
         self.eras = eras.intersection([era for since, era in _SINCE.items() if since <= number][-1:]) or eras
         self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
 
-    def all(self, kind: str) -> Sequence[Note]:
-        return self.notes.get(kind, ())
-
     def first(self, kind: str) -> Note:
-        return next(iter(self.all(kind)), Note(""))
+        return next(iter(self.all[kind]), Note(""))
 
 
 def _only(values: Iterable[str]) -> str:
@@ -120,7 +118,7 @@ def _only(values: Iterable[str]) -> str:
 def settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in base units, with what the whole output shows; add facts and findings."""
     said, record, program = _Said(execution), execution.record, execution.record.case or ""
-    printed = (*(row.title for row in execution.rows), *(each.value for each in said.all("title")), execution.title)
+    printed = (*(row.title for row in execution.rows), *(each.value for each in said.all["title"]), execution.title)
     titles = [title for each in printed if (title := each.strip(UNNAMED))]
     record.case = program or case_of(next(iter(titles), "")) or None
     announced = bool(titles) or has_begun(execution.notes)
@@ -259,16 +257,16 @@ def _add_network(record: Record, said: _Said) -> None:
 
 
 def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
-    errors = dict.fromkeys(each.value for each in said.all("error") if each.rows >= said.rows)
+    errors = dict.fromkeys(each.value for each in said.all["error"] if each.rows >= said.rows)
     if said.copies:
         record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
     record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
-    below = sum(each.rows >= said.rows for each in said.all("options"))
+    below = sum(each.rows >= said.rows for each in said.all["options"])
     if said.rows and below and said.dumps - below == len(said.pes):
         record.incomplete = "Below the last row the options of another execution are printed, and it has no row."
     # From 2.0 to 3.0 a rule follows each row.
     boxed = bool(said.rows) and "|" in execution.rows[-1].line.text and len(execution.rows[-1].layout) == 2
-    if boxed and not any(each.rows >= said.rows for each in said.all("rule")):
+    if boxed and not any(each.rows >= said.rows for each in said.all["rule"]):
         record.finished = False
 
 
@@ -292,7 +290,7 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
         yield warning("sizes-mislabelled", meaning, f"Begin with -b {4 * ranks} or less.")
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    passed = [*(each for each in said.all("error") if each.rows < said.rows), *said.all("warning")]
+    passed = [*(each for each in said.all["error"] if each.rows < said.rows), *said.all["warning"]]
     for words, count in merged(Counter(each.value for each in passed).items())[:5]:
         line = words[max(words.find("NVSHMEM WARN"), 0) :]
         make, advice = warning, "Check whether it is about the transport that should have been used."

@@ -77,7 +77,6 @@ class NvshmemWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for options given twice, and sizes that are no sweep."""
         own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
         nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
         _ = self.sweep
@@ -132,8 +131,7 @@ class NvshmemWork(StandardWork):
             each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
             words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
-        limits = self.timeout_s, self.silence_s
-        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
+        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s))
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
         env = {

@@ -183,10 +183,8 @@ def _sub_job(text: str) -> dict[str, str]:
     return {_KINDS.get(word.lower(), "dtype"): word for word in reversed(words)}
 
 
-# ---------------------------------------------------------------- machine-readable rows
-# A compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction
-# is better. PERF_STATS, with the statistics of repetitions, was added after 3.6.
-
+# Machine-readable rows: a compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The
+# sign shows which direction is better. PERF_STATS, with the statistics of repetitions, was added after 3.6.
 _SIGN = "&&&& PERF"
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _PERF = lazy(
@@ -231,9 +229,8 @@ def _remains(text: str, layout: Layout) -> bool:
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
     if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
         return True
-    return text[:1] not in {"#", "+"} and (
-        text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
-    )
+    left = text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
+    return left and text[:1] not in {"#", "+"}
 
 
 _MAY_MATTER = lazy(
@@ -270,7 +267,11 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     line, none = text.strip()[:LONGEST_QUOTE], execution is None
     notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
     if line.startswith("min_size:"):
-        return Statement(late=True, begins=_differs(text, execution), notes=[Note("options", text)])
+        new = figures.printed_options(text)
+        kept = [each.value for each in execution.notes if each.kind == "options"] if execution is not None else []
+        old = figures.printed_options(kept[0]) if kept else {}  # a truncated line may lack some
+        differs = none or any(new.get(name, value) != value for name, value in old.items())
+        return Statement(late=True, begins=differs, notes=[Note("options", text)])
     if pes := _MYPE.findall(text):
         return _pes([Note("pe", *pe) for pe in pes], execution)
     if (match := _COMMAND.fullmatch(text.strip())) is not None:
@@ -283,15 +284,6 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     if not none and (match := _MESSAGE.match(text)) is not None:
         notes.append(Note(match.lastgroup or "", words))
     return Statement(above=none, late=True, notes=notes) if notes else None
-
-
-def _differs(text: str, execution: Execution | None) -> bool:
-    """Return whether any option differs from those of the open execution; a truncated line may lack some."""
-    if execution is None:
-        return True
-    new = figures.printed_options(text)
-    old = next((figures.printed_options(note.value) for note in execution.notes if note.kind == "options"), new)
-    return any(new.get(name, value) != value for name, value in old.items())
 
 
 def _pes(new: Sequence[Note], execution: Execution | None) -> Statement:

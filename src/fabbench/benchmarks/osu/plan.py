@@ -68,7 +68,6 @@ class OsuWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for invalid sizes and options."""
         own = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
         nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), own)
         _ = self.sizes
@@ -108,7 +107,17 @@ class OsuWork(StandardWork):
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
         for name in self.tests:
             ranks = self._ranks(name, len(hosts))
-            commands[name] = (Command(argv=self._words(name, hosts[0]), env=env, unset=unset, ranks=ranks),)
+            words = (
+                hosts[0].programs.get(name, name),
+                *(() if name in _SIZELESS else ("-m", f"{self.min_bytes}:{self.max_bytes}")),
+                *(() if self.iterations is None else ("-i", str(self.iterations))),
+                *(() if self.warmup is None else ("-x", str(self.warmup))),
+                *(("-c",) if self.check else ()),
+                *(("-d", "cuda") if self.gpu_memory else ()),
+                *self.extra,
+                *(("D", "D") if self.gpu_memory and name in {*PAIRS, *HALVES} else ()),
+            )
+            commands[name] = (Command(argv=words, env=env, unset=unset, ranks=ranks),)
         return nccl_env.rank_steps(execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s))
 
     def _ranks(self, name: str, hosts: int) -> int:
@@ -119,18 +128,6 @@ class OsuWork(StandardWork):
             given = f"there are {hosts} hosts, with {self.ranks_per_host} each"
             raise RequestError(f"{name} takes {takes} ranks, and {given}.", hint=hint)
         return ranks
-
-    def _words(self, name: str, host: Host) -> tuple[str, ...]:
-        return (
-            host.programs.get(name, name),
-            *(() if name in _SIZELESS else ("-m", f"{self.min_bytes}:{self.max_bytes}")),
-            *(() if self.iterations is None else ("-i", str(self.iterations))),
-            *(() if self.warmup is None else ("-x", str(self.warmup))),
-            *(("-c",) if self.check else ()),
-            *(("-d", "cuda") if self.gpu_memory else ()),
-            *self.extra,
-            *(("D", "D") if self.gpu_memory and name in {*PAIRS, *HALVES} else ()),
-        )
 
 
 def environment(fabric: str) -> Mapping[str, str]:

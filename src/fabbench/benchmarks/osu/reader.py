@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 
 from fabbench.benchmarks import engine
-from fabbench.benchmarks.command_line import read_words
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -114,7 +113,7 @@ def _command(text: str) -> engine.Statement | None:
     Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and collectives up to 1 MB
     as long as their memory suffices.
     """
-    command = read_words(text, _PROGRAM)
+    command = engine.read_words(text, _PROGRAM)
     if command is None:
         return None
     words, facts, ranks = " ".join(command[1]), dict[str, str | int](), _RANKS.search(text)

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import note, printed, product, warning
-from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns
+from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns, read_words
 from fabbench.model.log import Point
 from fabbench.model.patterns import lazy
 

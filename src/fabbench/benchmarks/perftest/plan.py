@@ -53,7 +53,6 @@ class PerftestWork(StandardWork):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for requests that perftest cannot run, or that make no sense."""
         several, both_ways = self.all_sizes or len(self.sizes) > 1, self.test.endswith("_lat")
         for refused, why, hint in (
             (self.test not in TESTS, f"Unknown test {self.test}.", f"One of {', '.join(TESTS)}."),
@@ -100,9 +99,7 @@ class PerftestWork(StandardWork):
         without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
             return f"{' and '.join(without_gid)}: no RoCE v2 GID was found there; pass another with --gid-index."
-        if self.gpu_memory and not host.gpus:
-            return "it has no GPU, but GPU memory was requested."
-        return ""
+        return "it has no GPU, but GPU memory was requested." if self.gpu_memory and not host.gpus else ""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per rail and size: the server on the first host, the client on the last."""

@@ -235,9 +235,8 @@ class Terminal(TableReader):
         elif kind == "rule" and process.headed and process.rows:
             process.rules += 1
             # Rows that follow belong to another table, whose heading is missing.
-            closed = (
-                [(*layout, lines.NEVER) for layout in process.layouts] if process.copies == process.rules == 1 else ()
-            )
+            once = process.copies == process.rules == 1
+            closed = [(*layout, lines.NEVER) for layout in process.layouts] if once else ()
             said = Statement(finished=process.rules >= process.copies, layouts=closed)
         elif kind == "sum":
             record.benchmark = "fabtests" if line.startswith("Total") else record.benchmark
@@ -277,9 +276,8 @@ def _record(processes: Sequence[Process]) -> Record:
             values.setdefault(name, {})[value] = None
     for name in ("iterations", "cpu_util"):  # they make sense only with a single value
         cells = {row.cell(name) for process in processes for row in process.rows} - {""}
-        values |= (
-            {name: {int(cell) if name == "iterations" else cell: None for cell in cells}} if len(cells) == 1 else {}
-        )
+        if len(cells) == 1:
+            values[name] = {int(cell) if name == "iterations" else cell: None for cell in cells}
     facts = record.facts = {
         name: ", ".join(map(str, each)) if len(each) > 1 else next(iter(each)) for name, each in values.items()
     }
@@ -359,10 +357,7 @@ class PerftestReader(Reader):
         return ended
 
     def _group(self, process: Process) -> Sequence[Record]:
-        """Assign a process to a run: the k-th processes of all streams, and of one without tags server and client.
-
-        Return the runs that have ended.
-        """
+        """Assign a process to a run (the k-th ones of all streams; without tags, a pair); return what has ended."""
         stream, before = process.stream, self._run_of.get(process.stream)
         if process.grouped:
             return ()

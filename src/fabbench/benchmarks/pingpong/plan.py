@@ -40,7 +40,6 @@ class PingpongWork(LibfabricWork):
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:
-        """Raise RequestError if both one domain and all domains are requested, or the sizes are invalid."""
         if self.domain and self.all_domains:
             raise RequestError("One domain and all domains are mutually exclusive.", hint="Leave one out.")
         _ = self.step_sizes
@@ -63,6 +62,5 @@ class PingpongWork(LibfabricWork):
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider, and the domain if all steps have the same one."""
         chosen = {domain for rail in self.rails(fabric, hosts) for domain in (rail.server, rail.client)}
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)

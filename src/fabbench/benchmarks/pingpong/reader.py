@@ -17,8 +17,7 @@ from fabbench.model.units import format_size
 
 PROGRAM = "fi_pingpong"
 _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
-_HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
-_LAYOUT = read_columns(_HEADER, _COLUMNS)
+_LAYOUT = read_columns(["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], _COLUMNS)
 _COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
 _OPTIONS = ("B:P:d:p:f:e:s:I:S:m:chv6", "", "")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")

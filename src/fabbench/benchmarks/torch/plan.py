@@ -22,10 +22,7 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchWork(StandardWork):
-    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`.
-
-    Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
-    """
+    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")
@@ -43,7 +40,6 @@ class TorchWork(StandardWork):
     silence_s: float = silence()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for sizes that are not whole elements."""
         width = WIDTHS[self.dtype]
         if wrong := [size for size in self.sizes if size <= 0 or size % width]:
             what = f"{wrong[0]} bytes are not a multiple of the element size of {self.dtype}."
@@ -67,22 +63,17 @@ class TorchWork(StandardWork):
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
         each, one = nccl_env.gpus_per_host(hosts), len(hosts) == 1 or all(host.virtual for host in hosts)
-        words = self._words("127.0.0.1" if one else hosts[0].address or hosts[0].name)
+        words = (
+            *(self.python or PYTHON, f"{{folder}}/{FILE}"),
+            *(word for size in self.sizes for word in ("--size", str(size))),
+            *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
+            *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
+            *("--master", "127.0.0.1" if one else hosts[0].address or hosts[0].name, "--port", str(self.port)),
+        )
         commands = nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each)
-        limits = self.timeout_s, self.silence_s
-        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, limits)
+        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s))
         return (replace(step, files={FILE: self.program}),)
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         return nccl_env.network_proof(fabric, hosts, self.nics)
-
-    def _words(self, master: str) -> tuple[str, ...]:
-        return (
-            self.python or PYTHON,
-            f"{{folder}}/{FILE}",
-            *(word for size in self.sizes for word in ("--size", str(size))),
-            *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
-            *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
-            *("--master", master, "--port", str(self.port)),
-        )
