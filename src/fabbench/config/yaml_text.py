@@ -53,8 +53,9 @@ def _loader() -> Any:
             first: dict[str, int] = {}
             for key, _ in node.value:
                 if key.tag != _MERGE and isinstance(key, yaml.ScalarNode):
-                    if key.value in first:
-                        problem = f"the key {key.value} is a duplicate of the one on line {first[key.value]}"
+                    if not key.value or key.value in first:
+                        line = first.get(key.value)
+                        problem = f"the key {key.value} is a duplicate of the one on line {line}" if line else "no key"
                         raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                     first[key.value] = key.start_mark.line + 1
             return node

@@ -1,16 +1,13 @@
 """causes.txt: each entry is shown by its own lines, and by those of no other."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from fabbench.evidence.causes import causes
-from fabbench.evidence.known_errors import BY_CODE, told
-from fabbench.model.log import Finding, Log, Outcome, Severity
+from fabbench.evidence.known_errors import BY_CODE, finding, told
+from fabbench.model.log import Log, Outcome
 from tests.support.corpus import recorded
 
-OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}
-"""What figures show: tests/unit/analysis/test_curve.py."""
+OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}  # tests/unit/analysis/test_curve.py
 EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
 
 
@@ -38,22 +35,12 @@ def test_what_no_line_shows_is_found_in_some_log_and_not_in_all() -> None:
         assert not all(error.code in codes for codes in found), error.code
 
 
-def log_of(*codes: str, **facts: str) -> Log:
-    findings = [Finding(code=code, severity=BY_CODE[code].severity, meaning="It is.") for code in codes]
-    return Log(
-        source="a.log", benchmark=None, case=None, outcome=Outcome.FAILED, reason="", facts=facts, findings=findings
-    )
-
-
-def ranked(log: Log) -> Iterator[tuple[str, str]]:
-    return ((cause.found.code, cause.against) for cause in causes(log)[0])
-
-
 def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_cause_last() -> None:
-    log = log_of("gdr-limited", "p2p-disabled", "peer-reset", "memlock", "nics-unchecked", gdr="yes")
-    assert [*ranked(log)] == [("memlock", ""), ("peer-reset", ""), ("p2p-disabled", ""), ("gdr-limited", "gdr yes")]
-    assert [found.code for found in causes(log)[1]] == ["nics-unchecked"]
-
-
-def test_a_cause_that_only_a_failure_tells_is_an_error() -> None:
-    assert {BY_CODE[code].severity for code in ("killed", "slots-missing")} == {Severity.ERROR}
+    codes = ("gdr-limited", "p2p-disabled", "peer-reset", "memlock", "nics-unchecked")
+    found = [finding(code, nics=4) for code in codes]
+    log = Log(
+        source="a", benchmark=None, case=None, outcome=Outcome.OK, reason="", facts={"gdr": "yes"}, findings=found
+    )
+    ranked, others = causes(log)
+    assert [each.found.code for each in ranked] == ["memlock", "peer-reset", "p2p-disabled", "gdr-limited"]
+    assert ([each.against for each in ranked][-2:], others) == (["", "gdr yes"], found[-1:])

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,20 +176,3 @@ def test_stores_of_several_machines_in_one_folder(store: Path, tmp_path: Path) -
 def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert listed(tmp_path / "none") == ([], 0)
     assert not (tmp_path / "none").exists()
-
-
-LISTED = """\
-import sys
-from pathlib import Path
-from fabbench.runs.summary import summaries
-print(len(list(summaries(Path(sys.argv[1])))))
-"""
-
-
-@pytest.mark.slow
-def test_processes_at_once(store: Path) -> None:
-    argv = [sys.executable, "-c", LISTED, str(store)]
-    started = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(2)]
-    assert [process.communicate()[0] for process in started] == [b"3\n"] * 2
-    assert listed(store)[1] == 0
-    assert not list(store.glob("*/.*"))

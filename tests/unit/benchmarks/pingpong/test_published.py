@@ -1,6 +1,5 @@
 """Ping-pong on nodes against in pods, as an EKS project with m7g.16xlarge published it."""
 
-import json
 from pathlib import Path
 
 from fabbench.cli import cli
@@ -48,12 +47,3 @@ def test_the_published_table_comes_out(tmp_path: Path) -> None:
     result = runner().invoke(cli, ["compare", *logs(tmp_path), "--format", "markdown"])
     assert result.exit_code == 0
     assert result.stdout.startswith(TABLE)
-
-
-def test_the_sizes_and_times_are_exact(tmp_path: Path) -> None:
-    for path, column in zip(logs(tmp_path), (1, 2), strict=True):
-        result = runner().invoke(cli, ["parse", "--format", "json", path])
-        (log,) = json.loads(result.stdout)["logs"]
-        latencies = [(s["size"], s["value"]) for s in log["samples"] if s["metric"] == "latency"]
-        assert latencies == [(row[0], float(f"{row[column]}e-6")) for row in PUBLISHED]
-        assert [finding["code"] for finding in log["findings"]] in ([], ["setup-time"])
