@@ -6,6 +6,7 @@ their borders are those with the smallest Bayesian information criterion, fitted
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
@@ -25,8 +26,7 @@ _NODES_FARTHEST = 4  # and for at most this many times the most nodes
 _WIDEST = 0.35  # an interval that is wider than this to either side is no prediction
 _SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
-OF_TIME = "size/time"
-"""The rate of a series that has times alone."""
+OF_TIME = "size/time"  # the rate of a series that has times alone
 _SIDES = ("out-of-place", "in-place")
 
 
@@ -36,10 +36,8 @@ class Curve(NamedTuple):
     labels: str
     metric: str
     sizes: tuple[int, ...]
-    times: tuple[float, ...]
-    """Seconds; of a bandwidth, those that a message takes at that rate."""
-    rates: tuple[float, ...]
-    """Bytes per second: busbw where there is one."""
+    times: tuple[float, ...]  # seconds; of a bandwidth, those that a message takes at that rate
+    rates: tuple[float, ...]  # bytes per second: busbw where there is one
 
 
 class Regime(NamedTuple):
@@ -48,10 +46,8 @@ class Regime(NamedTuple):
     first: int
     last: int
     start: float
-    rate: float
-    """Of `Curve.rates`; infinite where the time does not grow."""
-    error: float
-    """The standard deviation of relative errors."""
+    rate: float  # of `Curve.rates`; infinite where the time does not grow
+    error: float  # the standard deviation of relative errors
 
 
 def series_of(log: Log) -> list[Curve]:
@@ -182,8 +178,7 @@ class Fall(NamedTuple):
 
     size: int
     rate: float
-    before: float
-    """The best rate at a smaller size."""
+    before: float  # the best rate at a smaller size
     recovers: bool
 
 
@@ -236,6 +231,11 @@ def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Fi
     if worst and math.log(apart[worst]) > max(_SIGMAS * noise(worst), math.log(1.5)):
         slower = _SIDES[0] if out[worst] < into[worst] else _SIDES[1]
         yield finding("sides-differ", size=format_size(worst), factor=f"{apart[worst]:.2g}", slower=slower)
+
+
+def with_curve(log: Log) -> Log:
+    """Return a log with what its curves show among its findings."""
+    return replace(log, findings=(*log.findings, *curve_findings(log)))
 
 
 def curve_line(log: Log) -> str:

@@ -17,8 +17,7 @@ from fabbench.report.templates import template
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05  # The smallest fraction of a value that a sparkline's height covers, so that noise looks flat
-NAMED = ("benchmark", "case", "configuration", "target")
-"""The keys that name a series; other keys that distinguish series come after them."""
+NAMED = ("benchmark", "case", "configuration", "target")  # the keys that name a series; others come after them
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 

@@ -14,8 +14,7 @@ from fabbench.model.messages import printable
 from fabbench.report.expectations import expectation_record, expectations_of_log
 
 HEAD = "\udfff"  # in no text that was decoded
-ROWS_A_PIECE = 512
-"""Points per written piece."""
+ROWS_A_PIECE = 512  # points per written piece
 _MAX_TEXTS = 1 << 17
 
 

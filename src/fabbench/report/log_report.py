@@ -1,11 +1,11 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from fabbench.analysis.curve import curve_findings, curve_line
+from fabbench.analysis.curve import curve_line, with_curve
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.causes import causes
 from fabbench.model.compat import override
@@ -237,7 +237,7 @@ def _coarse(log: Log, metric: str, largest: float) -> bool:
 
 def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
-    log = _with_curve(log)
+    log = with_curve(log)
     return {
         **json_contract.picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "facts": {name: str(value) for name, value in log.facts.items()},
@@ -251,13 +251,9 @@ def diagnosis_record(log: Log) -> dict[str, object]:
     }
 
 
-def _with_curve(log: Log) -> Log:
-    return replace(log, findings=(*log.findings, *curve_findings(log)))
-
-
 def diagnosis(log: Log) -> Iterator[str]:
     """Yield the lines of a diagnosis."""
-    log = _with_curve(log)
+    log = with_curve(log)
     yield _heading(log)
     if log.outcome is not Outcome.OK and log.reason:
         yield f"  {log.reason}"

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSection
+from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
+from fabbench.evidence.causes import Cause, causes
 from fabbench.model.messages import counted
 from fabbench.model.units import format_decimal, format_ratio, format_size
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from fabbench.analysis.gate_results import Verdict
-    from fabbench.model.log import Finding
 
 _MAX_FIGURES = 3
 
@@ -111,7 +113,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         comparisons=[_comparison(each, f"{anchor}-{at}", first=not at) for at, each in enumerate(run.comparisons)],
         sweep=_sweep(run.sweep) if run.sweep else None,
         proofs=list(map(_proof, usual.inputs, usual.columns)) if usual else [],
-        findings=list(_findings(usual)) if usual else [],
+        findings=_findings(usual) if usual else [],
     )
     row = {
         "Result": next(iter(headlines), "-"),
@@ -278,9 +280,14 @@ def _proof(measured: tuple[Column, object], summary: ColumnSummary) -> tuple[Col
     return summary, ", ".join(facts) or "no transport", "\n".join(dict.fromkeys(evidence.values()))
 
 
-def _findings(comparison: Comparison) -> Iterator[tuple["Finding", str]]:
-    labels: dict[Finding, list[str]] = {}
-    for column in comparison.columns:
-        for found in column.findings:
-            labels.setdefault(found, []).append(column.label)
-    yield from ((found, ", ".join(names)) for found, names in labels.items())
+def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
+    """Return causes, the most likely first, then other findings, with the columns whose logs show them."""
+    found: list[tuple[int, Cause, str]] = []
+    for column, _ in comparison.inputs:
+        for likely, others in (causes(with_curve(log)) for log in column.logs):
+            ranked = (*likely, *(Cause(each, "", "") for each in others))
+            found += ((place, cause, column.label) for place, cause in enumerate(ranked))
+    known: dict[tuple[str, str], tuple[Cause, dict[str, None]]] = {}
+    for _, cause, label in sorted(found, key=itemgetter(0)):
+        known.setdefault((cause.found.code, cause.found.meaning), (cause, {}))[1][label] = None
+    return [(cause, ", ".join(labels)) for cause, labels in known.values()]

@@ -209,8 +209,7 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
 
 
 CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
-_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
-"""One node's name: no option, no list or range of nodes, and not Slurm's word for every node."""
+_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)  # no option, list or range, nor Slurm's word for all
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
