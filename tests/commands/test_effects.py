@@ -69,8 +69,8 @@ def every(places: Mapping[str, type[LauncherOptions]], unwanted: str) -> dict[st
 
 
 def words(option: Option) -> tuple[str, ...]:
-    value = VALUES.get(option.name, "word")
-    return (option.long,) if isinstance(option.type, Flag) else (option.long, value)
+    value = ("true",) * option.rare if isinstance(option.type, Flag) else (VALUES.get(option.name, "word"),)
+    return (option.long, *value)
 
 
 def render(form: str, *more: str) -> Result:

@@ -163,8 +163,8 @@ def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) 
     file.write_text("targets: {farm: {launcher: lsf, queue: a b, qeue: x}}\n")
     wrong = fabbench("config", "--config", str(file))
     assert wrong.returncode == 2
-    assert f"{file}:1:40: targets.farm.queue " in wrong.stderr
-    assert "'qeue'; did you mean queue?" in wrong.stderr
+    assert f"{file}: targets.farm.queue " in wrong.stderr
+    assert "'qeue'. Did you mean queue?" in wrong.stderr
     assert '"queue"' in fabbench("config", "--schema").stdout
 
 

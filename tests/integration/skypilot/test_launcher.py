@@ -229,7 +229,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
         (("--infra", "slurm", "--set", "idle-minutes=5"), 2, "idle clusters on Slurm"),
         pytest.param(("--host", "a"), 2, "--host has no effect with --on skypilot", marks=slow),
         pytest.param(("--infra", "gcp"), 2, "does not support SkyPilot on gcp", marks=slow),
-        pytest.param(("--fabric", "efa"), 3, "Without --instance-type", marks=slow),
+        pytest.param(("--fabric", "efa"), 3, "without --instance-type", marks=slow),
     ],
 )
 def test_an_invalid_request_launches_nothing(sky: Sky, words: tuple[str, ...], status: int, expected: str) -> None:
