@@ -417,8 +417,7 @@ def troubleshooting(page: str) -> str:
 def _known_error(error: KnownError) -> str:
     heading = ", ".join(f"`{line}`" for line in error.examples)
     heading = heading if len(heading) < LONGEST_HEADING else f"`{error.examples[0]}`"
-    decide = f" To confirm: `{error.decide}`." if error.decide else ""
-    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}{decide}") + "\n\n"
+    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}") + "\n\n"
 
 
 if __name__ == "__main__":
