@@ -99,7 +99,7 @@ def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
     assert jobs(hosts[0])[the_job(hosts[0])]["TresPerNode"] == "gres:gpu:2"
     text = (the_run(hosts).path / "rendered/job.sbatch").read_text()
     assert without_command(text) == without_command(
-        rendered(hosts, "nccl", "--no-efa", "--gpus", "2", *RANKS[:2], *RANKS[5:])
+        rendered(hosts, "nccl", "--no-efa", "--gpus", "2", *RANKS[:2], *RANKS[6:])
     )
 
 
