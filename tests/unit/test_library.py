@@ -83,7 +83,7 @@ def test_a_request_is_made_of_plain_values(tmp_path: Path, monkeypatch: pytest.M
     for options, said in {
         ("iterations", "x"): "'x' is not a whole number",
         ("iteration", 1): "no option iteration",
-        ("fabrics", "tcp"): r"Expected `array`, got `str` - at `\$.fabrics`",
+        ("fabrics", "tcp"): "fabrics: Expected `array`, got `str`",
         ("on", "nowhere"): "Unknown target nowhere",
     }.items():
         with pytest.raises(RequestError, match=said) as refused:

@@ -3,10 +3,10 @@
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
@@ -82,19 +82,8 @@ def store_here(store: Path | None) -> Path:
 # ---------------------------------------------------------------- a request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """The fields of a request that are given as values."""
-
-    fabrics: tuple[str, ...] = ()
-    repeats: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    gates: tuple[str, ...] = ()
-    strict: bool = False
-    baseline: str | None = None
-    metric: str | None = None
-    keep_going: bool = False
-    name: str = ""
+_MADE = frozenset({"benchmark", "work", "target", "target_reason", "adaptive", "store", "command"})
+"""Fields of a request that are made here; the others are given as values."""
 
 
 def request(benchmark: str, *, on: str = "local", store: Path | None = None, **options: Any) -> RunRequest:
@@ -114,29 +103,37 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
     launchers, file = options_of_launchers(), find_config(Path.cwd(), os.environ)
     config = load_config(file, launchers=launchers) if file else None
     target, why = resolve(on, os.environ, config, launchers=launchers, given=lambda kind: kind())
-    plain = {each.name for each in fields(_Given)}
+    plain = {name: kind for name, kind in get_type_hints(RunRequest).items() if name not in _MADE}
     kinds = {work: declared(work), type(target.options): declared(type(target.options)), Target: declared(Target)}
     values: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
-    for name in options.keys() - plain:
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in plain:
+            given[name] = _converted(name, value, plain[name])
+            continue
         kind = next((kind for kind, known in kinds.items() if name in known), None)
         if kind is None:
-            known = sorted(plain.union(*kinds.values()))
+            known = sorted({*plain}.union(*kinds.values()))
             near = "".join(f"Did you mean {each}? " for each in difflib.get_close_matches(name, known, n=1))
             hint = f"{near}Expected one of {', '.join(known)}."
             raise RequestError(f"{benchmark} on {on} has no option {name}.", hint=hint)
-        values[kind][name] = read_option(kinds[kind][name], _texts(options[name], kinds[kind][name]))
-    try:
-        given = msgspec.convert({name: value for name, value in options.items() if name in plain}, _Given)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"{error}.", hint="Several fabrics or gates are a tuple, and env is a mapping.") from error
+        values[kind][name] = read_option(kinds[kind][name], _texts(value, kinds[kind][name]))
     return RunRequest(
         benchmark=benchmark,
         work=work(**values[work]),
         target=replace(target, **values[Target], options=replace(target.options, **values[type(target.options)])),
         target_reason=why,
         store=store_here(store),
-        **{name: getattr(given, name) for name in plain},
+        **given,
     )
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        hint = "Several fabrics or gates are a tuple, and env is a mapping."
+        raise RequestError(f"{name}: {error}.", hint=hint) from error
 
 
 def _texts(value: Any, option: Option) -> Any:
