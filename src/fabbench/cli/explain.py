@@ -47,9 +47,8 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     """
     proof = options.known_proof(**known)
     status = Exit.FINE
-    records: list[dict[str, object]] = []
     targets = [read_wanted(text) for text in wanted]
-    measured: list[Log] = []
+    records, measured = list[dict[str, object]](), list[Log]()
 
     def write(logs: Sequence[Log]) -> Exit:
         measured.extend(log for log in logs if targets and log.points)

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.suggestions import NamedChoice
-from fabbench.cli.terminal import SafeStream
+from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
     ".txt": ("terminal", "table", "text"),
 }
 """How the name of a file ends → the formats that it stands for: the first that a command has."""
-_FILE, _JSON = "fabbench.output", "fabbench.json"
+_JSON = "fabbench.json"
 
 
 class _OutputFile:
@@ -80,7 +80,7 @@ def require_writable(path: Path, option: str) -> None:
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del parameter
-    ctx.meta[_FILE] = path = None if str(path) == "-" else path
+    ctx.meta[OUTPUT_FILE] = path = None if str(path) == "-" else path
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
@@ -93,7 +93,7 @@ def _remember(name: str) -> Callable[[click.Context, click.Parameter, object], N
 
 def output_file(ctx: click.Context) -> Path | None:
     """Return the file of ``--output``; None: standard output."""
-    return cast("Path | None", ctx.meta.get(_FILE))
+    return cast("Path | None", ctx.meta.get(OUTPUT_FILE))
 
 
 def output_option(help_: str = "Write the result to FILE instead of standard output.") -> click.Option:

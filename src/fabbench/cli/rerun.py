@@ -41,9 +41,8 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
         )
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
     terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
-    root = cast("click.Group", ctx.find_root().command)
     name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
-    again = root.get_command(ctx.find_root(), name)
+    again = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
     if again is not None:
         with again.make_context(name, words, parent=ctx.parent) as inner:
             again.invoke(inner)

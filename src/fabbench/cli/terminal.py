@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
 
+OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")

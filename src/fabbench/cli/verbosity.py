@@ -27,11 +27,11 @@ def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: st
     """Write a line for each record of a logger."""
     import logging
 
-    class Lines(logging.Handler):
+    class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             write(self.format(record))
 
-    handler = Lines()
+    handler = Handler()
     handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

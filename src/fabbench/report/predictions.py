@@ -24,7 +24,7 @@ def read_wanted(text: str) -> Wanted:
     except ValueError:
         target = Wanted(0, -1)
     if target.size < 1 or target.nodes < bool(at):
-        raise RequestError(f"--predict {text!r} is no size.", hint="Such as 4G, or 4G@32 for 32 nodes.")
+        raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
     return target
 
 
