@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, settings
 from tests.support.cluster_fixtures import cluster, kwok, mpijobs, namespace
 from tests.support.host_fixtures import lab, labs, mpi
 from tests.support.skypilot_fixtures import skypilot
+from tests.support.store_fixtures import store, stored
 from tests.support.vms import rdma
 
-__all__ = ["cluster", "kwok", "lab", "labs", "mpi", "mpijobs", "namespace", "rdma", "skypilot"]
+__all__ = ["cluster", "kwok", "lab", "labs", "mpi", "mpijobs", "namespace", "rdma", "skypilot", "store", "stored"]
 
 # Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,6 @@ from pkgutil import resolve_name
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-WALK = re.findall(r"^\| \d+ \| `(fabbench\.[\w.]+)` \|", TEXT, re.MULTILINE)
 
 
 def test_the_layers_are_those_of_the_contract() -> None:
@@ -18,7 +17,7 @@ def test_the_layers_are_those_of_the_contract() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    assert len(WALK) > 20
+    assert TEXT.count("| `fabbench.") > 20
     for name in re.findall(r"`(fabbench\.[\w.]+)`", TEXT):
         if name != "fabbench.yaml":
             resolve_name(name)

@@ -4,26 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from tests.performance.store import write_store
 from tests.support.command_line import runner
-
-COUNT = 4
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store = tmp_path_factory.mktemp("made") / "store"
-    write_store(store, COUNT)
-    return store
-
-
-@pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "store"))
 
 
 def fabbench(store: Path, *words: str) -> Result:

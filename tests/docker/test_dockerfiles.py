@@ -57,6 +57,37 @@ def test_sources_are_checked_by_commit_hash_or_key() -> None:
     assert re.fullmatch(r"[0-9A-F]{40}", GLOBALS[key.removeprefix("$")])
 
 
+DOWNLOADS = re.compile(
+    r"(?:^|[\s;&|(\"'/])(apt|aria2c|cargo|conda|curl|ftp|gem|git|go|npm|pip3?|pipx|rsync|scp|sftp|svn|uv|wget)(?=\s)"
+)
+REFUSED = re.compile(
+    r"allow-unauthenticated|allow-insecure|trusted=yes|no-check-certificate|--insecure|curl -k"
+    r"|id_rsa|id_ed25519|PRIVATE KEY|password=|^ADD "
+)
+
+
+def test_nothing_else_is_downloaded_and_no_secret_is_copied() -> None:
+    found = {}
+    for path in (path for folder in ("benchmark", "cpu") for path in (DOCKER / folder).iterdir()):
+        text = re.sub(r"apt-get install [^&|;\n]*", "", path.read_text("utf-8").replace("\\\n", " "))
+        lines = [line for line in text.splitlines() if line.strip()[:1] != "#"]
+        assert not any(map(REFUSED.search, lines)), path
+        if words := {word for line in lines for word in DOWNLOADS.findall(line)}:
+            found[path.name] = words
+    assert found == {"clone": {"git"}, "fetch-efa": {"curl"}}
+    # What installs sshd removes the host keys, in the same layer.
+    every = [each.text for path in DOCKER.glob("*/Dockerfile") for each in read(path) if each.name == "RUN"]
+    assert all("/etc/ssh/ssh_host_*" in text for text in every if re.search("openssh-server|/tmp/packages", text))
+
+
+def test_a_step_that_fails_ends_the_build() -> None:
+    """hadolint wants pipefail only where it sees a pipe."""
+    strict = {each.stage for each in ALL if each.name == "SHELL" and '"-euo", "pipefail"' in each.text}
+    assert {each.stage for each in ALL if each.name == "FROM" and each.text.split()[0] not in strict} == strict
+    for script in SCRIPTS:
+        assert re.search(r"^set -eu(o pipefail)?$", (BENCHMARK / script).read_text("utf-8"), re.MULTILINE), script
+
+
 # ---------------------------------------------------------------- what fabbench expects
 
 

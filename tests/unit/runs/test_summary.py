@@ -12,23 +12,9 @@ import pytest
 from fabbench.model.log import METRICS
 from fabbench.runs.store import StoredRun
 from fabbench.runs.summary import FullSummary, Summary, summaries, summary_of, write_summary
-from tests.performance.store import write_store
+from tests.support.store_fixtures import RUNS
 
-COUNT = 3
 BUSBW = METRICS["busbw"]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store = tmp_path_factory.mktemp("made") / "store"
-    write_store(store, COUNT)
-    return store
-
-
-@pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    """A store of runs that were written long ago, without summaries."""
-    return Path(shutil.copytree(made, tmp_path / "store"))
 
 
 def listed(store: Path, *, figures: bool = False, seconds: float | None = None) -> tuple[list[Summary], int]:
@@ -37,7 +23,7 @@ def listed(store: Path, *, figures: bool = False, seconds: float | None = None) 
 
     @contextmanager
     def reading(total: int) -> Iterator[Callable[[], None]]:
-        assert total <= COUNT
+        assert total <= RUNS
 
         def read() -> None:
             nonlocal count
@@ -58,7 +44,7 @@ def newest(store: Path) -> Path:
 
 def test_a_run_is_read_once(store: Path) -> None:
     runs, made = listed(store)
-    assert made == COUNT
+    assert made == RUNS
     assert [run.path for run in runs] == sorted((path.name for path in store.glob("*-nccl-*")), reverse=True)
     first = runs[0]
     assert (first.sizes, first.outcomes, first.is_ok) == ("8 B - 2 GB", {"ok": 2}, True)
@@ -90,7 +76,7 @@ def test_a_run_writes_what_would_be_made_of_it(store: Path) -> None:
     path = newest(store)
     run = StoredRun(path)
     write_summary(path, {each.label: run.logs(each.label) for each in run.configurations})
-    assert listed(store)[1] == COUNT - 1
+    assert listed(store)[1] == RUNS - 1
     assert json.loads((path / "summary.json").read_text())["outcomes"] == {"ok": 2}
     shutil.copytree(path, store / "other" / path.name)
     (store / "other" / path.name / "summary.json").unlink()
@@ -122,7 +108,7 @@ def test_that_of_a_run_in_progress_is_not_kept(store: Path) -> None:
     text = unfinished.read_text()
     unfinished.unlink()
     (first, *_), made = listed(store)
-    assert (first.outcomes, made) == ({"truncated": 1, "ok": 1}, COUNT)
+    assert (first.outcomes, made) == ({"truncated": 1, "ok": 1}, RUNS)
     assert listed(store)[1] == 0  # it was not written to for long
     (newest(store) / "summary.json").unlink()
     (unfinished.parent / "output.log").touch()
@@ -134,7 +120,7 @@ def test_that_of_a_run_in_progress_is_not_kept(store: Path) -> None:
 def test_a_damaged_run_is_reported_beside_the_others(store: Path) -> None:
     (newest(store) / "request.json").write_text("{")
     runs = full(store)
-    assert len(runs) == COUNT
+    assert len(runs) == RUNS
     assert "is damaged" in runs[0].damaged[0]
     assert (runs[0].is_ok, runs[0].measured) == (False, ())
 
@@ -151,15 +137,15 @@ def test_when_the_time_is_over_the_rest_is_brief(store: Path) -> None:
     assert made == 0
     assert [(run.is_brief, run.setup.benchmark, run.sizes, run.outcomes) for run in runs] == [
         (True, "nccl", "", {})
-    ] * COUNT
-    assert [run.is_brief for run in listed(store)[0]] == [False] * COUNT
+    ] * RUNS
+    assert [run.is_brief for run in listed(store)[0]] == [False] * RUNS
 
 
 def test_a_store_that_cannot_be_written_is_read(store: Path) -> None:
     for path in store.iterdir():
         (path / ".summary.json").mkdir()
         (path / "summary.json").mkdir()  # as root, permissions keep nothing from being written
-    assert [len(full(store)), listed(store)[1]] == [COUNT, COUNT]
+    assert [len(full(store)), listed(store)[1]] == [RUNS, RUNS]
 
 
 def test_stores_of_several_machines_in_one_folder(store: Path, tmp_path: Path) -> None:
@@ -168,7 +154,7 @@ def test_stores_of_several_machines_in_one_folder(store: Path, tmp_path: Path) -
     shutil.copytree(store, together / "a")
     shutil.copytree(store, together / "b")
     runs, made = listed(together)
-    assert (len(runs), made) == (2 * COUNT, 0)
+    assert (len(runs), made) == (2 * RUNS, 0)
     assert [run.path for run in runs[:2]] == [f"b/{own[0].path}", f"a/{own[0].path}"]
     assert {run.folder for run in runs} == {"a", "b"}
 
