@@ -6,6 +6,7 @@ The wordings and the versions they belong to: docs/formats.md. transport.py draw
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import HARMLESS, NOT_THE_NETWORK, PLUGIN_FAILED, exit_status, matching_errors
@@ -25,7 +26,7 @@ _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
 _ALGORITHM = " Bytes -> Algo "
-_CHOICE = lazy(r" -> Algo ([A-Za-z]\w*) proto ([A-Za-z]\w*)")
+_CHOICE = lazy(r"([A-Za-z]\w*) proto ([A-Za-z]\w*)")
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce: ", "SendRecv", "AlltoAll", "Alltoall")
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
@@ -36,7 +37,7 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 _ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
-_CHAIN = lazy(r"(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
+_CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
@@ -239,8 +240,9 @@ class Evidence:
             self.nvls.add(match[1] != "0")
 
     def _collective(self, message: str, _origin: str) -> None:
-        if _ALGORITHM in message and (match := _CHOICE.search(message)) and len(self.algorithms) < _MAX_ENTRIES:
-            self.algorithms[f"{match[1]}/{match[2]}".upper()] = None
+        choice = _choice(message.partition(_ALGORITHM)[2])
+        if choice and len(self.algorithms) < _MAX_ENTRIES:
+            self.algorithms[choice] = None
             self.lines.setdefault("algorithms", message)
 
     def _variable(self, message: str, origin: str) -> None:
@@ -261,6 +263,12 @@ class Evidence:
 def is_significant(text: str) -> bool:
     """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
     return "FI_PROVIDER" in text or is_sign(text) or exit_status(text) is not None or any(matching_errors(text))
+
+
+@lru_cache(maxsize=1024)
+def _choice(text: str) -> str:
+    """Return the algorithm and the protocol that a text begins with; empty for any other text."""
+    return "/".join(match.groups()).upper() if (match := _CHOICE.match(text)) else ""
 
 
 def _process(origin: str) -> str:
