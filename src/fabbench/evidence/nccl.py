@@ -6,7 +6,6 @@ The wordings and the versions they belong to: docs/formats.md. transport.py draw
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import HARMLESS, NOT_THE_NETWORK, PLUGIN_FAILED, exit_status, matching_errors
@@ -26,7 +25,6 @@ _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
 _ALGORITHM = " Bytes -> Algo "
-_CHOICE = lazy(r"([A-Za-z]\w*) proto ([A-Za-z]\w*)")
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce: ", "SendRecv", "AlltoAll", "Alltoall")
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
@@ -240,9 +238,9 @@ class Evidence:
             self.nvls.add(match[1] != "0")
 
     def _collective(self, message: str, _origin: str) -> None:
-        choice = _choice(message.partition(_ALGORITHM)[2])
-        if choice and len(self.algorithms) < _MAX_ENTRIES:
-            self.algorithms[choice] = None
+        algorithm, *proto = message.partition(_ALGORITHM)[2].split(maxsplit=3)[:3] or [""]
+        if proto[:1] == ["proto"] and f"{algorithm}{proto[-1]}".isidentifier() and len(self.algorithms) < _MAX_ENTRIES:
+            self.algorithms[f"{algorithm}/{proto[-1]}".upper()] = None
             self.lines.setdefault("algorithms", message)
 
     def _variable(self, message: str, origin: str) -> None:
@@ -263,12 +261,6 @@ class Evidence:
 def is_significant(text: str) -> bool:
     """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
     return "FI_PROVIDER" in text or is_sign(text) or exit_status(text) is not None or any(matching_errors(text))
-
-
-@lru_cache(maxsize=1024)
-def _choice(text: str) -> str:
-    """Return the algorithm and the protocol that a text begins with; empty for any other text."""
-    return "/".join(match.groups()).upper() if (match := _CHOICE.match(text)) else ""
 
 
 def _process(origin: str) -> str:

@@ -205,7 +205,6 @@ class Prefixes:
 
 
 def _lines_with(signs: Signs, lines: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the lines that contain a sign, with their numbers."""
     return [numbered for numbered in lines if signs and find_sign(numbered[1], signs)]
 
 
@@ -215,7 +214,6 @@ def strip_colors(text: str) -> str:
 
 
 def _merged(stream: Stream, match: re.Match[str]) -> Stream:
-    """Add what one prefix states to what outer ones stated."""
     named = {name: value for name, value in match.groupdict().items() if value is not None}
     group = named.get("sky") or named.get("pod") or stream.group
     ranks = (named.get(name) for name in ("mpi", "sagemaker", "modal", "torchrun"))

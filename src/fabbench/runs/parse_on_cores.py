@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -130,17 +131,15 @@ class ParseJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Text to print, a file that could not be read, or the end of a source (`done`) with its totals."""
+    """Text to print, a file that could not be read, or the end of a source, or of a range of it, with its totals."""
 
     text: str = ""
     begins: bool = False
     """Whether a log begins with this text."""
-    done: Source | None = None
+    done: Source | None = None  # the source that ends
     logs: int = 0
     untrusted: bool = False
     unread: Unread | None = None
-    more: bool = False
-    """Whether it ends a range of the source that is followed by others."""
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
@@ -161,7 +160,6 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
 def _in_order(sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int) -> Iterator[Piece]:
     waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
     rest = _batches(part for source in sources for part in _parts(source))
-    logs, untrusted = 0, False
     while True:
         while len(waiting) < ahead and (batch := next(rest, None)) is not None:
             future = pool.submit(_all_pieces, batch, job) if batch[0].in_pool else None
@@ -169,14 +167,7 @@ def _in_order(sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecut
         if not waiting:
             return
         source, future = waiting.popleft()
-        for piece in _pieces(source, job) if future is None else future.result():
-            if piece.done is None:
-                yield piece
-                continue
-            logs, untrusted = logs + piece.logs, untrusted or piece.untrusted
-            if not piece.more:
-                yield replace(piece, logs=logs, untrusted=untrusted)
-                logs, untrusted = 0, False
+        yield from _pieces(source, job) if future is None else future.result()
 
 
 class _Part(NamedTuple):
@@ -193,23 +184,13 @@ class _Part(NamedTuple):
 
 
 def _batches(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
-    """Yield what is read at once: some whole files, as a call of another process costs as much as a small one."""
-    batch: list[_Part] = []
-    for part in parts:
-        alone = part.range is not None or not part.in_pool
-        if batch and (alone or len(batch) == _FEW):
+    """Yield what is read at once: several small files, as a call of another process costs as much as one."""
+    for small, each in groupby(parts, key=lambda part: part.in_pool and part.range is None):
+        while batch := list(islice(each, _FEW if small else 1)):
             yield batch
-            batch = []
-        batch.append(part)
-        if alone:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _parts(source: Source) -> Iterator[_Part]:
-    """Yield the ranges of a large file that can be split, or else the whole file."""
     previous: ByteRange | None = None
     for current in byte_ranges(Path(source.name)) if _is_large(source) and is_plain(source.name) else ():
         if previous is not None:
@@ -229,7 +210,6 @@ def _is_large(source: Source) -> bool:
 
 
 def _all_pieces(parts: Iterable[_Part], job: ParseJob) -> list[Piece]:
-    """Read small files, or a range of a large one, in another process: one piece per log."""
     pieces: list[Piece] = []
     texts: list[str] = []
     for source, part, more in parts:
@@ -240,7 +220,7 @@ def _all_pieces(parts: Iterable[_Part], job: ParseJob) -> list[Piece]:
             if piece.text:
                 texts.append(piece.text)
             else:
-                pieces.append(replace(piece, more=more))
+                pieces.append(replace(piece, done=None if more else piece.done))
     return pieces
 
 

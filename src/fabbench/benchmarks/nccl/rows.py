@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, printed_number, ratios
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, ratios
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -54,10 +54,8 @@ def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[
     """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
 
     def read(cell: str) -> Printed:
-        if cell[-1] in "nf":
-            return printed(cell)
-        number = printed_number(cell, exponent, decimals)
-        if number.high == math.inf:
+        number = printed(cell, exponent, decimals=decimals)
+        if number.high == math.inf and cell[-1] not in "nf":
             raise KeyError(cell)
         return number
 
