@@ -152,7 +152,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "libfabric": probe.libfabric,
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
-        "nvidia_driver": probe.nvidia_driver or next((gpu.driver for gpu in probe.gpus), ""),
+        "nvidia_driver": probe.gpu_driver,
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }

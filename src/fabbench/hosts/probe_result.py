@@ -213,6 +213,11 @@ class Probe:
         versions = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
         return tuple(sorted(version for version in versions if version.count(".") >= 2))
 
+    @property
+    def gpu_driver(self) -> str:
+        """Return the version of the NVIDIA driver."""
+        return self.nvidia_driver or next((gpu.driver for gpu in self.gpus), "")
+
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))
