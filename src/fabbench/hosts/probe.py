@@ -1,15 +1,16 @@
 """The probe: a shell script that reports everything about a host in one go, and the parser of its answer.
 
 A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that come back to
-`read_probe`: interfaces as in ``ip`` and /proc/net/route, RDMA devices as in /sys/class/infiniband,
+`read_probe`: addresses as in ``ip`` and /proc/net/route, interfaces and devices as in /sys,
 libfabric's domains, and everything else. What is not reported is unknown: nothing here guesses.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
+from operator import itemgetter
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from fabbench.hosts.probe_result import (
@@ -17,6 +18,7 @@ from fabbench.hosts.probe_result import (
     Answer,
     Device,
     Domain,
+    Entry,
     Gpu,
     InstalledProgram,
     Interface,
@@ -27,26 +29,18 @@ from fabbench.hosts.probe_result import (
 from fabbench.model.hosts import Mpi, MpiKind
 
 _ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/([0-9]{1,2}))?(?:\s.*)?")
-_LINK = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([^>]*)>.*")
 _ROUTE = re.compile(
     r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
 )
-_NETDEV = re.compile(r"(\S+) (\S+) (-?[0-9]{1,9}|-) (\S+)")
 _UP, _GATEWAY = 1, 2
 """Flags of a route."""
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
     """Return every interface, once per address."""
-    links = {match[1]: match[2].split(",") for match in map(_LINK.fullmatch, answer.all("link")) if match}
-    netdevs = {match[1]: match for match in map(_NETDEV.fullmatch, answer.all("netdev")) if match}
-    interfaces = []
-    with_address = set()
-    for name, address, prefix in _addresses(answer):
-        with_address.add(name)
-        interfaces.append(_interface(name, links, netdevs, address=address, prefix=prefix))
-    rest = [name for name in dict.fromkeys((*links, *netdevs)) if name not in with_address]
-    return (*interfaces, *(_interface(name, links, netdevs) for name in rest))
+    found = [_interface(answer, name, address, prefix) for name, address, prefix in _addresses(answer)]
+    names = {each.name for each in found}
+    return (*found, *(_interface(answer, name) for name in answer.sysfs.at("class", "net") if name not in names))
 
 
 def default_interface(answer: Answer) -> str:
@@ -55,26 +49,16 @@ def default_interface(answer: Answer) -> str:
     return min(routes, key=lambda route: route[4], default=("",))[0]
 
 
-def _interface(
-    name: str,
-    links: Mapping[str, list[str]],
-    netdevs: Mapping[str, re.Match[str]],
-    *,
-    address: str = "",
-    prefix: int | None = None,
-) -> Interface:
-    netdev = netdevs.get(name) or ("", "", "", "-", "")
-    up = {"up": True, "down": False}.get(netdev[2])
-    if flags := links.get(name):
-        up = "UP" in flags and "LOWER_UP" in flags
-    speed = int(netdev[3]) if netdev[3] != "-" else 0
+def _interface(answer: Answer, name: str, address: str = "", prefix: int | None = None) -> Interface:
+    net = answer.sysfs.at("class", "net", name)
+    state, speed = net.at("operstate").text, net.at("speed").text
     return Interface(
         name=name,
         address=address,
         prefix=prefix,
-        up=up,
-        speed_gbps=speed / 1000 if speed > 0 else None,
-        driver=netdev[4].removeprefix("-"),
+        up=None if state in {"", "unknown"} else state == "up",
+        speed_gbps=int(speed) / 1000 if re.fullmatch(r"[1-9][0-9]{0,8}", speed) else None,
+        driver=net.at("device", "uevent", "DRIVER").text,
     )
 
 
@@ -109,60 +93,35 @@ def _routes(answer: Answer) -> Iterator[tuple[str, int, int, int, int]]:
             yield match[1], target, mask, int(match[3], 16), int(match[4])
 
 
-_LINE = re.compile(r"(\S+) (\d+) (\w+) ?(.*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 _STATE = re.compile(r"\d+: (\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Port:
-    """The values of one port, or of the device itself (port 0)."""
-
-    values: dict[str, str] = field(default_factory=dict)
-    gids: list[tuple[int, str, str]] = field(default_factory=list)
-
-
-def read_devices(lines: Iterable[str], unread: list[str]) -> Iterator[Device]:
-    """Read lines ``NAME PORT KEY VALUE``: yield a device per port, and add other lines to `unread`."""
-    devices: dict[str, dict[int, _Port]] = {}
-    for line in lines:
-        match = _LINE.fullmatch(line)
-        if match is None or not _take(devices.setdefault(match[1], {}), match):
-            unread.append(f"RDMA device: {line}")
-    for name, ports in devices.items():
-        device = ports.pop(0, _Port())
-        for number, port in sorted(ports.items()) or [(1, _Port())]:
-            yield _device(name, number, device.values | port.values, port.gids)
+def read_devices(sysfs: Entry) -> Iterator[Device]:
+    """Yield a device per port, in order."""
+    for name, device in sysfs.at("class", "infiniband").items():
+        ports = [(int(number), port) for number, port in device.at("ports").items() if number.isdecimal()]
+        for number, port in sorted(ports, key=itemgetter(0)) or [(1, Entry())]:
+            yield _device(name, device, number, port)
 
 
-def _take(ports: dict[int, _Port], match: re.Match[str]) -> bool:
-    port = ports.setdefault(int(match[2]), _Port())
-    if match[3] != "gid":
-        port.values.setdefault(match[3], match[4].strip())
-        return True
-    index, _, rest = match[4].partition(" ")
-    if not index.isdecimal():
-        return False
-    gid, _, kind = rest.partition(" ")
-    port.gids.append((int(index), gid, kind.strip()))
-    return True
-
-
-def _device(name: str, port: int, values: dict[str, str], gids: list[tuple[int, str, str]]) -> Device:
-    link = _link(name, values.get("driver", ""), values.get("link_layer", ""))
-    rate = _RATE.match(values.get("rate", ""))
-    state = _STATE.match(values.get("state", ""))
+def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
+    pci = device.at("device")
+    driver = pci.at("uevent", "DRIVER").text
+    link = _link(name, driver, port.at("link_layer").text)
+    rate = _RATE.match(port.at("rate").text)
+    state = _STATE.match(port.at("state").text)
     return Device(
         name=name,
         link=link,
-        port=port,
-        driver=values.get("driver", ""),
-        bus=values.get("bus", ""),
+        port=number,
+        driver=driver,
+        bus=pci.at("uevent", "PCI_SLOT_NAME").text,
         state=state[1] if state else "",
         rate_gbps=float(rate[1]) if rate else None,
-        netdev=values.get("netdev", ""),
-        roce_v2_gid=_roce_v2(gids) if link is Link.ROCE else None,
-        p2p=values.get("p2p", ""),
+        netdev=port.at("gid_attrs", "ndevs", "0").text or next(iter(pci.at("net")), ""),
+        roce_v2_gid=_roce_v2(port) if link is Link.ROCE else None,
+        p2p=pci.at("p2p").text or device.at("p2p").text,
     )
 
 
@@ -173,11 +132,12 @@ def _link(name: str, driver: str, layer: str) -> Link:
     return {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}.get(layer, Link.UNKNOWN)
 
 
-def _roce_v2(gids: list[tuple[int, str, str]]) -> int | None:
+def _roce_v2(port: Entry) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
-    v2 = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
+    kinds = port.at("gid_attrs", "types")
+    v2 = [(int(index), gid.text) for index, gid in port.at("gids").items() if kinds.at(index).text == "RoCE v2"]
     ipv4 = "0000:0000:0000:0000:0000:ffff:"
-    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2)
+    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2 if gid.strip("0:"))
     return min(ranks, default=(True, True, None))[2]
 
 
@@ -208,9 +168,9 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
 _SECTIONS = frozenset(
     {
         *("probe", "date", "uname", "os", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
-        *("dmi.board_vendor", "dmi.sys_vendor", "dmi.product_name", "placement.zone", "placement.type"),
-        *("identity", "ssh", "address", "address.bare", "link", "route", "netdev", "rdma", "uverbs"),
-        *("fi_info", "fi_info.path", "fi_version", "efa.driver", "efa.installer"),
+        *("placement.zone", "placement.type"),
+        *("identity", "ssh", "address", "address.bare", "route", "sys", "uverbs"),
+        *("fi_info", "fi_info.path", "fi_version", "efa.installer"),
         *("gpu", "gpu.work", "nvidia.driver", "cuda", "library", "program", "tool", "mpi", "python"),
         *("setting", "file", "absent", "own"),
     }
@@ -267,8 +227,9 @@ def _machine(answer: Answer, probe: Probe) -> Probe:
     _, name, kernel, arch = words if len(words) == 4 else [""] * 4
     time = _TIME.match(answer.first("date"))
     load = _LOAD.match(answer.first("load"))
-    amazon = "Amazon EC2" in {answer.first("dmi.board_vendor"), answer.first("dmi.sys_vendor")}
-    type_text = answer.first("dmi.product_name") if amazon else answer.first("placement.type")
+    dmi = answer.sysfs.at("class", "dmi", "id")
+    amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
+    type_text = dmi.at("product_name").text if amazon else answer.first("placement.type")
     kind = _TYPE.fullmatch(type_text)
     return replace(
         probe,
@@ -322,14 +283,14 @@ def _rdma(answer: Answer, probe: Probe) -> Probe:
     versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
     return replace(
         probe,
-        devices=tuple(read_devices(answer.all("rdma"), answer.unread)),
+        devices=tuple(read_devices(answer.sysfs)),
         verbs=None if absent else answer.number("uverbs", usable),
         verbs_there=0 if absent else answer.number("uverbs", there),
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
         fi_info=answer.result("fi_info"),
         fi_info_path=answer.first("fi_info.path"),
         libfabric=dict(reversed(versions)).get("libfabric", next((text for _, text in versions), "")).strip(),
-        efa_driver=answer.first("efa.driver"),
+        efa_driver=answer.sysfs.at("module", "efa", "version").text,
         efa_installer=next((m[1] for m in map(_INSTALLER.match, answer.all("efa.installer")) if m), ""),
     )
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 
 from fabbench.model.hosts import Mpi
 
@@ -229,6 +230,27 @@ _MAX_LINES, _MAX_CHARACTERS = 5, 200
 """How much of a program's output, and of a line that cannot be read, is kept."""
 
 
+class Entry(dict[str, "Entry"]):
+    """A directory or a file of sysfs: what it holds, and its text, which is empty for what is not there."""
+
+    text = ""
+
+    def at(self, *path: str) -> "Entry":
+        """Return what is at a path below it."""
+        return reduce(lambda entry, name: entry.get(name, _NOT_THERE), path, self)
+
+    def add(self, path: str, text: str) -> None:
+        """Add a file, of which the first line counts."""
+        *folders, name = path.split("/")
+        entry = reduce(lambda entry, name: entry.setdefault(name, Entry()), (*folders, name), self)
+        entry.text = entry.text or text
+
+
+_NOT_THERE = Entry()
+_FILE = re.compile(r"(.+?)/((?!pci[0-9a-f]{4})[a-z]\w*|[0-9]{1,2}):(.*)")
+"""A line of a file. A directory's name may have a colon, too: ``0000:18:00.0``."""
+
+
 class Answer:
     """What a host printed. `unread` grows while it is read: sentences on what could not be read."""
 
@@ -241,6 +263,13 @@ class Answer:
                 self._sections.setdefault(section, []).append(text)
             elif line.strip():
                 self.cannot_read("not from the probe", line.strip())
+        self.sysfs = Entry()
+        for line in self.all("sys"):
+            if match := _FILE.fullmatch(line):
+                key, _, value = match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
+                self.sysfs.add(f"{match[1]}/{match[2]}{'/' * bool(key)}{key}", value.strip())
+            else:
+                self.cannot_read("sysfs", line)
 
     def cannot_read(self, what: str, text: str) -> None:
         """Record something that could not be read."""
