@@ -167,6 +167,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         domains={provider: tuple(names) for provider, names in domains.items()},
         devices={device.name: str(device.link) for device in probe.devices},
         gids={device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None},
+        topology=probe.topology,
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         gpu_model=next((gpu.name for gpu in probe.gpus), ""),
         instance_type=probe.instance_type,

@@ -26,9 +26,10 @@ from fabbench.hosts.probe_result import (
     Memory,
     Probe,
 )
+from fabbench.hosts.topology import read_topology
 from fabbench.model.hosts import Mpi, MpiKind
 
-_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/([0-9]{1,2}))?(?:\s.*)?")
+_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?")
 _ROUTE = re.compile(
     r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
 )
@@ -38,9 +39,13 @@ _UP, _GATEWAY = 1, 2
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
     """Return every interface, once per address."""
-    found = [_interface(answer, name, address, prefix) for name, address, prefix in _addresses(answer)]
-    names = {each.name for each in found}
-    return (*found, *(_interface(answer, name) for name in answer.sysfs.at("class", "net") if name not in names))
+    found, known = list(_addresses(answer)), answer.sysfs.at("class", "net")
+    found += [(name, "") for name in known if name not in dict(found)]
+    states = {"up": True, "down": False}
+    return tuple(
+        Interface(name=name, address=address, up=states.get(known.at(name, "operstate").text))
+        for name, address in found
+    )
 
 
 def default_interface(answer: Answer) -> str:
@@ -49,26 +54,12 @@ def default_interface(answer: Answer) -> str:
     return min(routes, key=lambda route: route[4], default=("",))[0]
 
 
-def _interface(answer: Answer, name: str, address: str = "", prefix: int | None = None) -> Interface:
-    net = answer.sysfs.at("class", "net", name)
-    state, speed = net.at("operstate").text, net.at("speed").text
-    return Interface(
-        name=name,
-        address=address,
-        prefix=prefix,
-        up=None if state in {"", "unknown"} else state == "up",
-        speed_gbps=int(speed) / 1000 if re.fullmatch(r"[1-9][0-9]{0,8}", speed) else None,
-        driver=net.at("device", "uevent", "DRIVER").text,
-    )
-
-
-def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
-    """Yield interface, address and prefix: from ``ip``, else derived from bare addresses and the routes."""
+def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
+    """Yield interface and address: from ``ip``, else derived from bare addresses and the routes."""
     if answer.result("address").status == 0:
         for line in answer.all("address"):
-            match = _ADDRESS.fullmatch(line)
-            if match:
-                yield match[1].partition("@")[0], match[2], int(match[3]) if match[3] else None
+            if match := _ADDRESS.fullmatch(line):
+                yield match[1].partition("@")[0], match[2]
             else:
                 answer.cannot_read("address", line)
         return
@@ -80,7 +71,7 @@ def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
         near = [route for route in _routes(answer) if route[2] and address & route[2] == route[1]]
         best = max((route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None)
         if best:
-            yield best[0], word, best[2].bit_count()
+            yield best[0], word
         else:
             answer.cannot_read("the interface of the address", word)
 
@@ -121,7 +112,6 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
         rate_gbps=float(rate[1]) if rate else None,
         netdev=port.at("gid_attrs", "ndevs", "0").text or next(iter(pci.at("net")), ""),
         roce_v2_gid=_roce_v2(port) if link is Link.ROCE else None,
-        p2p=pci.at("p2p").text or device.at("p2p").text,
     )
 
 
@@ -143,46 +133,31 @@ def _roce_v2(port: Entry) -> int | None:
 
 # ---------------------------------------------------------------- what fi_info prints
 
-_FI_INFO = re.compile(r"(provider|\s+(?:fabric|domain|version|type|protocol)): *(.*)")
+_FI_INFO = re.compile(
+    r"^provider: *(?P<provider>\S.*)(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: *FI_EP_(?P<endpoint>.*)|.*))*",
+    re.MULTILINE,
+)
 
 
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
     """Read the blocks of ``fi_info``, each starting with ``provider: NAME``; skip other lines."""
-    block: dict[str, str] = {}
-    for line in lines:
-        match = _FI_INFO.fullmatch(line.rstrip())
-        if match is None:
-            continue
-        key, value = match[1].strip(), match[2].strip()
-        if key == "provider":
-            if block:
-                yield Domain(**block)
-            block = {"provider": value} if value else {}
-        elif block:
-            name = {"domain": "name", "type": "endpoint"}.get(key, key)
-            block[name] = value.removeprefix("FI_EP_").lower() if key == "type" else value
-    if block:
-        yield Domain(**block)
+    for match in _FI_INFO.finditer("\n".join(lines)):
+        provider, name, endpoint = ((text or "").strip() for text in match.groups())
+        yield Domain(provider=provider, name=name, endpoint=endpoint.lower())
 
 
 _SECTIONS = frozenset(
     {
-        *("probe", "date", "uname", "os", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
+        *("probe", "date", "uname", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
         *("placement.zone", "placement.type"),
-        *("identity", "ssh", "address", "address.bare", "route", "sys", "uverbs"),
+        *("identity", "ssh", "address", "address.bare", "route", "sys", "ibv", "uverbs"),
         *("fi_info", "fi_info.path", "fi_version", "efa.installer"),
-        *("gpu", "gpu.work", "nvidia.driver", "cuda", "library", "program", "tool", "mpi", "python"),
+        *("gpu", "gpu.work", "nvidia.driver", "library", "program", "tool", "mpi"),
         *("setting", "file", "absent", "own"),
     }
 )
 _KIB = 1024
-_MEMORY = {
-    "MemTotal": "total",
-    "MemAvailable": "available",
-    "HugePages_Total": "huge_pages",
-    "HugePages_Free": "huge_pages_free",
-    "Hugepagesize": "huge_page_size",
-}
+_MEMORY = {"HugePages_Total": "huge_pages", "HugePages_Free": "huge_pages_free", "Hugepagesize": "huge_page_size"}
 _MEMORY_LINE = re.compile(r"(\w+): +([0-9]{1,15})( kB)?")
 _TIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")  # Whole seconds, from a date without %N, are too imprecise
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
@@ -216,15 +191,16 @@ def read_probe(lines: Iterable[str]) -> Probe:
     probe = Probe()
     for part in (_machine, _memory, _network, _rdma, _gpus, _software, _mpi, _settings):
         probe = part(answer, probe)
+    topology = read_topology(answer, probe.devices, probe.gpus)
     whole = answer.first("probe") == "1" and answer.first("end") == "ok"
-    return replace(probe, whole=whole, unread=tuple(answer.unread))
+    return replace(probe, whole=whole, topology=topology, unread=tuple(answer.unread))
 
 
 def _machine(answer: Answer, probe: Probe) -> Probe:
     words = answer.first("uname").split()
     if words and len(words) != 4:
         answer.cannot_read("uname", answer.first("uname"))
-    _, name, kernel, arch = words if len(words) == 4 else [""] * 4
+    _, name, kernel, _ = words if len(words) == 4 else [""] * 4
     time = _TIME.match(answer.first("date"))
     load = _LOAD.match(answer.first("load"))
     dmi = answer.sysfs.at("class", "dmi", "id")
@@ -237,8 +213,6 @@ def _machine(answer: Answer, probe: Probe) -> Probe:
         hostname=name,
         identity=answer.first("identity"),
         kernel=kernel,
-        arch=arch,
-        os=answer.first("os").strip("\"'"),
         cpus=answer.number("cpus", answer.first("cpus")),
         instance_type=kind[1] if kind else "",
         zone=answer.first("placement.zone"),
@@ -306,22 +280,18 @@ def _gpus(answer: Answer, probe: Probe) -> Probe:
         nvidia_smi=query,
         gpu_processes=len(busy) if work.status == 0 else None,
         nvidia_driver=module[1] if module else "",
-        cuda=tuple(line.rpartition("cuda-")[2] for line in answer.all("cuda")),
     )
 
 
 def _gpu(answer: Answer, line: str) -> Gpu | None:
-    """Read a line of nvidia-smi: index, name, driver, memory in MiB, ECC, bus, and the fabric if known."""
+    """Read a line of nvidia-smi: index, name, driver, bus, and the fabric if known."""
     cells = [cell.strip() for cell in line.split(",")]
     index = answer.number("GPU", cells[0])
-    if index is None or len(cells) not in {6, 7}:
+    if index is None or len(cells) not in {4, 5}:
         answer.cannot_read("GPU", line)
         return None
-    memory = int(cells[3]) if re.fullmatch(r"[0-9]{1,9}", cells[3]) else None
-    ecc, fabric = (
-        "" if text.strip("[]") in {"N/A", "Not Supported"} else text for text in (cells[4], *cells[6:], "")[:2]
-    )
-    return Gpu(index=index, name=cells[1], driver=cells[2], memory_mib=memory, ecc=ecc, bus=cells[5], fabric=fabric)
+    fabric = cells[4] if len(cells) > 4 and cells[4].strip("[]") not in {"N/A", "Not Supported"} else ""
+    return Gpu(index=index, name=cells[1], driver=cells[2], bus=cells[3], fabric=fabric)
 
 
 def _software(answer: Answer, probe: Probe) -> Probe:
@@ -342,7 +312,6 @@ def _software(answer: Answer, probe: Probe) -> Probe:
         variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        python=answer.first("python").removeprefix("Python ") if answer.result("python").status == 0 else "",
     )
 
 

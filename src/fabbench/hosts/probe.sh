@@ -96,11 +96,6 @@ try() {
 
 machine() {
     report uname uname -snrm
-    if [ -r /etc/os-release ]; then
-        while IFS='' read -r line; do
-            case $line in PRETTY_NAME=*) printf 'os\t%s\n' "${line#PRETTY_NAME=}" ;; esac
-        done </etc/os-release
-    fi
     # The same for two names of one machine, but not for two containers on it.
     if get /proc/sys/kernel/random/boot_id; then
         printf 'identity\t%s\n' "$value $(readlink /proc/self/ns/net) $(readlink /proc/self/ns/mnt)"
@@ -108,9 +103,7 @@ machine() {
     report cpus getconf _NPROCESSORS_ONLN
     while IFS='' read -r line; do
         case $line in
-            MemTotal:* | MemAvailable:* | HugePages_Total:* | HugePages_Free:* | Hugepagesize:*)
-                printf 'memory\t%s\n' "$line"
-                ;;
+            HugePages_Total:* | HugePages_Free:* | Hugepagesize:*) printf 'memory\t%s\n' "$line" ;;
         esac
     done 2>/dev/null </proc/meminfo
     # shellcheck disable=SC3045 # in POSIX since 2024, and dash and busybox have it
@@ -150,9 +143,9 @@ devices() (
     set -- class/dmi/id/board_vendor class/dmi/id/sys_vendor class/dmi/id/product_name module/efa/version
     # shellcheck disable=SC2086,SC2231 # patterns
     {
-        for file in operstate speed mtu device/uevent; do set -- "$@" class/net/*/$file; done
+        for file in operstate mtu; do set -- "$@" class/net/*/$file; done
         # Of the 256 GIDs, the first few are in use.
-        for file in fw_ver p2p device/p2p device/uevent device/driver/module/version device/net/*/mtu \
+        for file in fw_ver device/uevent device/driver/module/version device/net/*/mtu \
             ports/*/link_layer ports/*/state ports/*/rate ports/*/gid_attrs/ndevs/0 \
             ports/*/gids/[0-9] ports/*/gids/1[0-5] ports/*/gid_attrs/types/[0-9] ports/*/gid_attrs/types/1[0-5]; do
             set -- "$@" class/infiniband/*/$file
@@ -226,9 +219,6 @@ software() {
     done
     [ -r /opt/amazon/efa_installed_packages ] && report efa.installer sed -n 1,9p /opt/amazon/efa_installed_packages
     report_file nvidia.driver /proc/driver/nvidia/version
-    for folder in /usr/local/cuda-*/; do
-        [ -e "$folder" ] && printf 'cuda\t%s\n' "${folder%/}"
-    done
     known=$(limited ldconfig -p 2>/dev/null </dev/null |
         sed -n '/lib\(nccl\|nvshmem\|fabric\|cudart\)[^ ]*\.so/s/^.*=> *//p')
     for file in $known; do printf 'library\t%s\n' "$file"; done
@@ -278,12 +268,16 @@ fabric_version() {
     look fi_info && report fi_version limited "$found" --version
 }
 
+port_mtu() {
+    look ibv_devinfo && limited "$found" 2>/dev/null </dev/null | sed -n "/hca_id\\|_mtu/s/^/ibv$tab/p"
+}
+
 gpus() {
     look nvidia-smi || {
         printf 'gpu.status\t127\n'
         return
     }
-    known=index,name,driver_version,memory.total,ecc.mode.current,pci.bus_id
+    known=index,name,driver_version,pci.bus_id
     answer=$(limited "$found" --query-gpu="$known,fabric.state" --format=csv,noheader,nounits 2>&1 </dev/null)
     status=$?
     case $answer in
@@ -306,13 +300,12 @@ mpi() {
     esac
 }
 
-python() {
-    look python3 && report python limited "$found" --version
-}
-
 {
     fabric | {
         fabric_version
+        cat
+    } | {
+        port_mtu
         cat
     } | {
         gpus
@@ -322,9 +315,6 @@ python() {
         cat
     } | {
         mpi
-        cat
-    } | {
-        python
         cat
     } | {
         machine

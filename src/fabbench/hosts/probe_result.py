@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 
-from fabbench.model.hosts import Mpi
+from fabbench.model.hosts import Mpi, NodeDevice
 
 UNLIMITED = -1
 """Stands for no limit where a number of bytes is expected."""
@@ -38,8 +38,6 @@ class Device:
     """The network interface on the same device."""
     roce_v2_gid: int | None = None
     """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
-    p2p: str = ""
-    """What the EFA driver reports about access to GPU memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +46,18 @@ class Domain:
 
     provider: str
     """With its layers: ``tcp;ofi_rxm``."""
-    fabric: str = ""
     name: str = ""
-    version: str = ""
     endpoint: str = ""
     """`msg`, `rdm` or `dgram`."""
-    protocol: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """One network interface with one of its IPv4 addresses; `address` and `prefix` are empty without one."""
+    """One network interface with one of its IPv4 addresses; `address` is empty without one."""
 
     name: str
     address: str = ""
-    prefix: int | None = None
     up: bool | None = None
-    speed_gbps: float | None = None
-    driver: str = ""
-    """Empty for interfaces without a device: a bridge, a veth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +67,6 @@ class Gpu:
     index: int
     name: str
     driver: str
-    memory_mib: int | None = None
-    ecc: str = ""
     bus: str = ""
     fabric: str = ""
     """State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none."""
@@ -93,13 +82,11 @@ class InstalledProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of a host, in bytes."""
+    """Huge pages of a host."""
 
-    total: int | None = None
-    available: int | None = None
     huge_pages: int | None = None
     huge_pages_free: int | None = None
-    huge_page_size: int | None = None
+    huge_page_size: int | None = None  # In bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +112,6 @@ class Probe:
     identity: str = ""
     """Equal if two names lead to the same machine, or to the same container on it."""
     kernel: str = ""
-    arch: str = ""
-    os: str = ""
     cpus: int | None = None
     memory: Memory = field(default_factory=Memory)
     memlock: int | None = None
@@ -145,6 +130,8 @@ class Probe:
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
+    """``GPU 0`` and RDMA devices → how they are attached."""
     verbs: int | None = None
     """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
     verbs_there: int | None = None
@@ -160,8 +147,6 @@ class Probe:
     nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
     gpu_processes: int | None = None
     nvidia_driver: str = ""
-    cuda: tuple[str, ...] = ()
-    """Versions of CUDA under /usr/local."""
     libraries: tuple[str, ...] = ()
     """Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA."""
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
@@ -173,7 +158,6 @@ class Probe:
     """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)
-    python: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     """`stdbuf`, `setsid`, `timeout`, `python3` → path, if found."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -264,8 +248,10 @@ class Answer:
             elif line.strip():
                 self.cannot_read("not from the probe", line.strip())
         self.sysfs = Entry()
+        self.folders: dict[str, None] = {}
         for line in self.all("sys"):
             if match := _FILE.fullmatch(line):
+                self.folders[match[1]] = None
                 key, _, value = match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
                 self.sysfs.add(f"{match[1]}/{match[2]}{'/' * bool(key)}{key}", value.strip())
             else:

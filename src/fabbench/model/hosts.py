@@ -61,6 +61,28 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDevice:
+    """How a GPU, or an RDMA device with its first port, is attached. None and empty text: not known."""
+
+    kind: str  # `gpu`, or the link of an RDMA device
+    bus: str = ""
+    numa: int | None = None
+    width: int | None = None  # PCIe lanes
+    max_width: int | None = None
+    speed: float | None = None  # GT/s of a lane, which drops while a GPU idles
+    max_speed: float | None = None
+    rate_gbps: float | None = None
+    driver: str = ""
+    firmware: str = ""
+    gid: int | None = None  # Index of the GID for RoCE v2
+    mtu: int | None = None
+    max_mtu: int | None = None
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of a GPU: PIX, PXB, PHB, NODE or SYS, as in ``nvidia-smi topo -m`` → RDMA devices, the nearest first."""
+    acs: tuple[str, ...] | None = None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One machine, as found."""
 
@@ -79,6 +101,7 @@ class Host:
     """Fabric → the variables that its platform sets for NCCL on it."""
     gids: Mapping[str, int] = field(default_factory=dict)
     """RoCE device → index of its RoCE v2 GID."""
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""
     """As nvidia-smi names it; empty: not known."""
