@@ -6,11 +6,12 @@ libfabric's domains, and everything else. What is not reported is unknown: nothi
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
 from operator import itemgetter
+from typing import Any
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from fabbench.hosts.probe_result import (
@@ -23,7 +24,6 @@ from fabbench.hosts.probe_result import (
     InstalledProgram,
     Interface,
     Link,
-    Memory,
     Probe,
 )
 from fabbench.hosts.topology import read_topology
@@ -146,25 +146,46 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
         yield Domain(provider=provider, name=name, endpoint=endpoint.lower())
 
 
+_KIB = 1024
+_NUMBER = "([0-9]{1,18})$"
+_FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
+    "time_s": (
+        "date",
+        r"([0-9]{1,12}\.[0-9]{1,9})?",
+        float,
+    ),  # Whole seconds, from a date without %N, are too imprecise
+    "hostname": ("uname", r"\S+ (\S+) \S+ \S+$", str),
+    "kernel": ("uname", r"\S+ \S+ (\S+) \S+$", str),
+    "identity": ("identity", "(.*)", str),
+    "cpus": ("cpus", _NUMBER, int),
+    "huge_pages": ("memory", f"HugePages_Total: +{_NUMBER}", int),
+    "huge_pages_free": ("memory", f"HugePages_Free: +{_NUMBER}", int),
+    "huge_page_size": ("memory", "Hugepagesize: +([0-9]{1,15}) kB", lambda text: int(text) * _KIB),
+    "memlock": (
+        "memlock",
+        "(unlimited|[0-9]{1,15})$",
+        lambda text: int(text) * _KIB if text.isdecimal() else UNLIMITED,
+    ),
+    "zone": ("placement.zone", "(.*)", str),
+    "load": ("load", r"([0-9]{1,9}\.[0-9]+)?", float),
+    "temporary": ("disk.path", "(.*)", str),
+    "temporary_free": ("disk", ".* ([0-9]{1,15}) +[0-9]+% ", lambda text: int(text) * _KIB),
+    "ssh_address": ("ssh", r"\S+ \S+ (\S+) \S+$|$", str),
+    "verbs_there": ("uverbs", "(absent|[0-9]{1,9}) ?", lambda text: int(text.replace("absent", "0"))),
+    "verbs": ("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
+    "fi_info_path": ("fi_info.path", "(.*)", str),
+    "efa_installer": ("efa.installer", r"# EFA installer version: *(\S+)|", str),
+    "nvidia_driver": ("nvidia.driver", r".*?Module(?: +for \S+)? +([0-9][0-9.]*)|", str),
+}
+"""Field of `Probe` → section of the answer, what one of its lines begins with, and how to read that."""
 _SECTIONS = frozenset(
     {
-        *("probe", "date", "uname", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
-        *("placement.zone", "placement.type"),
-        *("identity", "ssh", "address", "address.bare", "route", "sys", "ibv", "uverbs"),
-        *("fi_info", "fi_info.path", "fi_version", "efa.installer"),
-        *("gpu", "gpu.work", "nvidia.driver", "library", "program", "tool", "mpi"),
-        *("setting", "file", "absent", "own"),
+        *(section for section, _, _ in _FACTS.values()),
+        *("probe", "end", "placement.type", "address", "address.bare", "route", "sys", "ibv", "fi_info", "fi_version"),
+        *("gpu", "gpu.work", "library", "program", "tool", "mpi", "setting", "file", "absent", "own"),
     }
 )
-_KIB = 1024
-_MEMORY = {"HugePages_Total": "huge_pages", "HugePages_Free": "huge_pages_free", "Hugepagesize": "huge_page_size"}
-_MEMORY_LINE = re.compile(r"(\w+): +([0-9]{1,15})( kB)?")
-_TIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")  # Whole seconds, from a date without %N, are too imprecise
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
-_FREE = re.compile(r".* ([0-9]{1,15}) +[0-9]+% .*")
-_DRIVER = re.compile(r"Module(?: +for \S+)? +([0-9][0-9.]*)")
-_INSTALLER = re.compile(r"# EFA installer version: *(\S+)")
-_LOAD = re.compile(r"[0-9]{1,9}\.[0-9]+")
 
 
 def script() -> str:
@@ -188,143 +209,77 @@ def probe_arguments(
 def read_probe(lines: Iterable[str]) -> Probe:
     """Read what the probe printed. Never raises: `Probe.unread` lists what could not be read."""
     answer = Answer(lines, _SECTIONS)
-    probe = Probe()
-    for part in (_machine, _memory, _network, _rdma, _gpus, _software, _mpi, _settings):
-        probe = part(answer, probe)
-    topology = read_topology(answer, probe.devices, probe.gpus)
-    whole = answer.first("probe") == "1" and answer.first("end") == "ok"
-    return replace(probe, whole=whole, topology=topology, unread=tuple(answer.unread))
-
-
-def _machine(answer: Answer, probe: Probe) -> Probe:
-    words = answer.first("uname").split()
-    if words and len(words) != 4:
-        answer.cannot_read("uname", answer.first("uname"))
-    _, name, kernel, _ = words if len(words) == 4 else [""] * 4
-    time = _TIME.match(answer.first("date"))
-    load = _LOAD.match(answer.first("load"))
-    dmi = answer.sysfs.at("class", "dmi", "id")
-    amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
-    type_text = dmi.at("product_name").text if amazon else answer.first("placement.type")
-    kind = _TYPE.fullmatch(type_text)
-    return replace(
-        probe,
-        time_s=float(time[0]) if time else None,
-        hostname=name,
-        identity=answer.first("identity"),
-        kernel=kernel,
-        cpus=answer.number("cpus", answer.first("cpus")),
-        instance_type=kind[1] if kind else "",
-        zone=answer.first("placement.zone"),
-        load=float(load[0]) if load else None,
-    )
-
-
-def _memory(answer: Answer, probe: Probe) -> Probe:
-    values: dict[str, int] = {}
-    for line in answer.all("memory"):
-        match = _MEMORY_LINE.fullmatch(line)
-        if match and match[1] in _MEMORY:
-            values[_MEMORY[match[1]]] = int(match[2]) * (_KIB if match[3] else 1)
-        else:
-            answer.cannot_read("memory", line)
-    limit = answer.first("memlock")
-    locked = UNLIMITED if limit == "unlimited" else answer.number("memlock", limit)
-    free = [match for match in map(_FREE.fullmatch, answer.all("disk")) if match]
-    return replace(
-        probe,
-        memory=Memory(**values),
-        memlock=locked if locked is None or locked == UNLIMITED else locked * _KIB,
-        temporary=answer.first("disk.path"),
-        temporary_free=int(free[-1][1]) * _KIB if free else None,
-    )
-
-
-def _network(answer: Answer, probe: Probe) -> Probe:
-    words = answer.first("ssh").split()
-    return replace(
-        probe,
-        ssh_address=words[2] if len(words) == 4 else "",
+    devices, gpus = tuple(read_devices(answer.sysfs)), tuple(_gpus(answer))
+    busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
+    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
+    settings = (line.partition("=") for line in answer.all("setting"))
+    tools = (line.partition("\t") for line in answer.all("tool"))
+    programs = {name: found for name, found in _programs(answer) if found}
+    probe = Probe(
+        whole=answer.first("probe") == "1" and answer.first("end") == "ok",
+        instance_type=_instance_type(answer),
         interfaces=read_interfaces(answer),
         default_interface=default_interface(answer),
-    )
-
-
-def _rdma(answer: Answer, probe: Probe) -> Probe:
-    uverbs = answer.first("uverbs")
-    there, _, usable = uverbs.partition(" ")
-    absent = uverbs == "absent"
-    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
-    return replace(
-        probe,
-        devices=tuple(read_devices(answer.sysfs)),
-        verbs=None if absent else answer.number("uverbs", usable),
-        verbs_there=0 if absent else answer.number("uverbs", there),
+        devices=devices,
+        topology=read_topology(answer, devices, gpus),
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
         fi_info=answer.result("fi_info"),
-        fi_info_path=answer.first("fi_info.path"),
         libfabric=dict(reversed(versions)).get("libfabric", next((text for _, text in versions), "")).strip(),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
-        efa_installer=next((m[1] for m in map(_INSTALLER.match, answer.all("efa.installer")) if m), ""),
-    )
-
-
-def _gpus(answer: Answer, probe: Probe) -> Probe:
-    query, work = answer.result("gpu"), answer.result("gpu.work")
-    lines = answer.all("gpu") if query.status == 0 else []
-    module = _DRIVER.search(answer.first("nvidia.driver"))
-    busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
-    return replace(
-        probe,
-        gpus=tuple(gpu for line in lines if (gpu := _gpu(answer, line))),
-        nvidia_smi=query,
-        gpu_processes=len(busy) if work.status == 0 else None,
-        nvidia_driver=module[1] if module else "",
-    )
-
-
-def _gpu(answer: Answer, line: str) -> Gpu | None:
-    """Read a line of nvidia-smi: index, name, driver, bus, and the fabric if known."""
-    cells = [cell.strip() for cell in line.split(",")]
-    index = answer.number("GPU", cells[0])
-    if index is None or len(cells) not in {4, 5}:
-        answer.cannot_read("GPU", line)
-        return None
-    fabric = cells[4] if len(cells) > 4 and cells[4].strip("[]") not in {"N/A", "Not Supported"} else ""
-    return Gpu(index=index, name=cells[1], driver=cells[2], bus=cells[3], fabric=fabric)
-
-
-def _software(answer: Answer, probe: Probe) -> Probe:
-    programs, missing = {}, []
-    for line in answer.all("program"):
-        name, _, rest = line.partition("\t")
-        path, _, size = rest.partition("\t")
-        if path:
-            programs[name] = InstalledProgram(path=path, size=answer.number(f"size of {name}", size))
-        else:
-            missing.append(name)
-    tools = (line.partition("\t") for line in answer.all("tool"))
-    return replace(
-        probe,
+        gpus=gpus,
+        nvidia_smi=answer.result("gpu"),
+        gpu_processes=len(busy) if answer.result("gpu.work").status == 0 else None,
         programs=programs,
-        missing=tuple(missing),
+        missing=tuple(name for name, found in _programs(answer) if not found),
         absent=tuple(dict.fromkeys(answer.all("absent"))),
         variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
+        mpi=_mpi(answer, programs),
+        mpirun_version=answer.result("mpi"),
+        settings={name: value for name, _, value in settings},
+        files=tuple(answer.all("file")),
+        **dict(_facts(answer)),
     )
+    return replace(probe, unread=tuple(dict.fromkeys(answer.unread)))
 
 
-def _mpi(answer: Answer, probe: Probe) -> Probe:
-    version = read_mpi_version(answer.all("mpi"))
-    program = probe.programs.get("mpirun")
-    mpi = Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
-    return replace(probe, mpi=mpi, mpirun_version=answer.result("mpi"))
+def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
+    for field, (section, pattern, read) in _FACTS.items():
+        matches = [match for match in (re.match(pattern, line) for line in answer.all(section)) if match]
+        if text := next((match[1] for match in matches if match[1]), ""):
+            yield field, read(text)
+        elif answer.first(section) and not matches:
+            answer.cannot_read(section, answer.first(section))
 
 
-def _settings(answer: Answer, probe: Probe) -> Probe:
-    pairs = (line.partition("=") for line in answer.all("setting"))
-    return replace(probe, settings={name: value for name, _, value in pairs}, files=tuple(answer.all("file")))
+def _instance_type(answer: Answer) -> str:
+    dmi = answer.sysfs.at("class", "dmi", "id")
+    amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
+    kind = _TYPE.fullmatch(dmi.at("product_name").text if amazon else answer.first("placement.type"))
+    return kind[1] if kind else ""
+
+
+def _gpus(answer: Answer) -> Iterator[Gpu]:
+    """Read nvidia-smi's lines: index, name, driver, bus, and the fabric if known."""
+    for line in answer.all("gpu") if answer.result("gpu").status == 0 else ():
+        index, *cells = (cell.strip() for cell in line.split(","))
+        if not re.fullmatch("[0-9]{1,9}", index) or len(cells) not in {3, 4}:
+            answer.cannot_read("GPU", line)
+            continue
+        fabric = next((cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), "")
+        yield Gpu(index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric)
+
+
+def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
+    for line in answer.all("program"):
+        name, path, size = (*line.split("\t"), "", "")[:3]
+        yield name, InstalledProgram(path=path, size=answer.number(f"size of {name}", size)) if path else None
+
+
+def _mpi(answer: Answer, programs: Mapping[str, InstalledProgram]) -> Mpi | None:
+    version, program = read_mpi_version(answer.all("mpi")), programs.get("mpirun")
+    return Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
 
 
 # ---------------------------------------------------------------- which MPI an mpirun is

@@ -81,15 +81,6 @@ class InstalledProgram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Huge pages of a host."""
-
-    huge_pages: int | None = None
-    huge_pages_free: int | None = None
-    huge_page_size: int | None = None  # In bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
     """The result of a program that the probe ran. Status 127: not found; 124: timed out."""
 
@@ -113,7 +104,9 @@ class Probe:
     """Equal if two names lead to the same machine, or to the same container on it."""
     kernel: str = ""
     cpus: int | None = None
-    memory: Memory = field(default_factory=Memory)
+    huge_pages: int | None = None
+    huge_pages_free: int | None = None
+    huge_page_size: int | None = None  # In bytes
     memlock: int | None = None
     """Bytes that a process may lock, or `UNLIMITED`."""
     instance_type: str = ""

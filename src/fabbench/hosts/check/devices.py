@@ -145,11 +145,11 @@ def memlock(checks: HostChecks) -> Result | None:
 
 def huge_pages(checks: HostChecks) -> Result | None:
     """Check that huge pages are free: EFA's provider puts its buffers there."""
-    memory = checks.probe.memory
-    total, free = memory.huge_pages, memory.huge_pages_free
+    probe = checks.probe
+    total, free = probe.huge_pages, probe.huge_pages_free
     if total is None or free is None:
         return None
-    size = _amount(memory.huge_page_size) if memory.huge_page_size else "unknown size"
+    size = _amount(probe.huge_page_size) if probe.huge_page_size else "unknown size"
     seen = f"{free} of {total} huge pages ({size}) are free."
     if not checks.has_efa:
         return skip(seen, "Nothing to do: no EFA device here uses them.")

@@ -18,7 +18,7 @@ from fabbench.hosts.check import (
     worst,
 )
 from fabbench.hosts.probe import read_probe
-from fabbench.hosts.probe_result import Interface, Memory, Probe, ProgramResult
+from fabbench.hosts.probe_result import Interface, Probe, ProgramResult
 from fabbench.model.errors import Exit
 from tests.support.probes import lines, probe
 
@@ -106,7 +106,7 @@ CASES = [
     ("memlock", DEBIAN, ANY, SKIP, "8 MiB"),
     ("huge pages", P5, NCCL, PASS, "5128 of 5128"),
     ("huge pages", BROKEN, NCCL, WARN, "0 of 5128"),
-    ("huge pages", replace(P5, memory=Memory(huge_pages=0, huge_pages_free=0)), NCCL, WARN, "regular pages"),
+    ("huge pages", replace(P5, huge_pages=0, huge_pages_free=0), NCCL, WARN, "regular pages"),
     ("huge pages", IB, ANY, SKIP, "0 of 0"),
     ("gpus", P5, NCCL, PASS, "8 GPUs (NVIDIA H100"),
     ("gpus", P5, replace(NCCL, image="a/b:cuda13.0"), FAIL, "needs driver 580"),
