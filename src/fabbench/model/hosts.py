@@ -72,13 +72,12 @@ class NodeDevice:
     speed: float | None = None  # GT/s of a lane, which drops while a GPU idles
     max_speed: float | None = None
     rate_gbps: float | None = None
-    driver: str = ""
+    driver: str = ""  # With its version
     firmware: str = ""
     gid: int | None = None  # Index of the GID for RoCE v2
     mtu: int | None = None
     max_mtu: int | None = None
-    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of a GPU: PIX, PXB, PHB, NODE or SYS, as in ``nvidia-smi topo -m`` → RDMA devices, the nearest first."""
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
     acs: tuple[str, ...] | None = None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
-from fabbench.model.hosts import MpiKind
+from fabbench.model.hosts import MpiKind, NodeDevice
+from tests.support import sysfs
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.needed import need
 from tests.support.probes import PROBES, lines, probe
@@ -285,3 +286,34 @@ def test_no_answer_can_break_the_reader(data: st.DataObject) -> None:
     )
     cut = [line[: data.draw(st.integers(0, 60))] for line in drawn]
     assert isinstance(read_probe([*drawn, *cut]), Probe)
+
+
+# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_the_pci_tree_says_how_far_gpus_are_from_nics(tmp_path: Path, shell: str) -> None:
+    need(shell)
+    found = sysfs.probe(tmp_path, {}, *([shell, "sh"] if shell == "busybox" else [shell]))
+    assert found.unread == ()
+    distances = {name: each.nics for name, each in found.topology.items() if each.kind == "gpu"}
+    far = {"SYS": ("mlx5_2", "mlx5_3")}
+    assert distances == {
+        "GPU 0": {"PIX": ("mlx5_0",), "PXB": ("mlx5_1",), **far},
+        "GPU 1": {"PHB": ("mlx5_0", "mlx5_1"), **far},
+        "GPU 2": {"NODE": ("mlx5_0", "mlx5_1"), **far},
+        "GPU 3": {"PIX": ("mlx5_2",), "PXB": ("mlx5_3",), "SYS": ("mlx5_0", "mlx5_1")},
+    }
+    assert found.topology["mlx5_3"] == NodeDevice(
+        kind="roce", bus="0000:9c:00.0", numa=1, width=16, max_width=16, speed=32, max_speed=32, rate_gbps=400,
+        driver="mlx5_core 24.10-1.1.4", firmware="28.39.1002", gid=3, mtu=4096, max_mtu=4096,
+    )  # fmt: skip
+
+
+def test_what_ibv_devinfo_says_of_the_mtu_comes_first(tmp_path: Path) -> None:
+    said = "hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t2048 (4)\n"
+    fake(tmp_path / "bin", "ibv_devinfo", f"printf '{said}'")
+    found = sysfs.probe(tmp_path, {}, "sh", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}").topology
+    assert [(each.mtu, each.max_mtu) for name, each in found.items() if "mlx5" in name] == [(2048, 4096)] + [
+        (4096,) * 2
+    ] * 3

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fabbench.hosts.check import devices, software
 from fabbench.hosts.check.consistency import among, clock, connections
+from fabbench.hosts.check.devices import FACTS
 from fabbench.hosts.check.model import (
     Check,
     Clock,
@@ -15,8 +16,7 @@ from fabbench.hosts.check.model import (
     Requirements,
     Result,
     Status,
-    fail,
-    passed,
+    outcome,
 )
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
@@ -36,6 +36,7 @@ _CHECKS: Mapping[str, Callable[[HostChecks], Result | None]] = {
     "gpus": devices.gpus,
     "gpu work": devices.work,
     "plugin": devices.plugin,
+    **{fact.name: fact.check for fact in FACTS},
     "programs": software.programs,
     "mpirun": software.mpirun,
     "tools": software.tools,
@@ -67,15 +68,14 @@ def check_hosts(
     ]
     found = list[Check]()
     for each in hosts:
-        found.append(each.check("reachable", passed("The host answered.")))
+        found.append(each.check("reachable", outcome("reachable.yes")))
         found += check_host(each.host, each.probe, requirements=requirements, address=each.address)
         found.append(each.check("clock", clock(relations.clocks.get(each.host))))
         others = [name for name in names if name != each.host]
         if others:
             found.append(each.check("connections", connections(each.host, others, relations.connections)))
     for name, why in down.items():
-        advice = "Try `ssh` by hand with the same user and key. If the host is gone, leave it out."
-        result = fail(f"No answer: {why.rstrip('.')}.", advice)
+        result = outcome("reachable.no", why=why.rstrip("."))
         found.append(Check(host=name, name="reachable", **result._asdict()))
     return (*found, *among(hosts))
 

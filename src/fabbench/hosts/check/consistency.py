@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.catalog.instances import efa_reaches
+from fabbench.hosts.check.devices import FACTS
 from fabbench.hosts.check.model import (
     Check,
     Clock,
@@ -12,10 +13,8 @@ from fabbench.hosts.check.model import (
     ConnectionResult,
     HostChecks,
     Result,
-    fail,
-    passed,
-    skip,
-    warn,
+    Status,
+    outcome,
 )
 from fabbench.hosts.check.software import interface_of
 from fabbench.hosts.probe_result import Link
@@ -38,11 +37,19 @@ class _Same:
     """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
 
 
+def _of_nics(checks: HostChecks, fact: str) -> str:
+    return ", ".join(sorted({getattr(each, fact) for each in checks.probe.topology.values()} - {""}))
+
+
+_ALIKE = "Find out why: nodes of one kind are alike, and the slowest one limits all."
 _SAME = (
     _Same("kernel", lambda each: each.probe.kernel, "Start all hosts from the same image.", always=True),
     _Same("libfabric version", lambda each: each.probe.libfabric, "Use the same libfabric on all hosts.", always=True),
     _Same("EFA installer", lambda each: each.probe.efa_installer, "Run the same EFA installer on all hosts."),
     _Same("EFA driver", lambda each: each.probe.efa_driver, "Run the same EFA installer on all hosts."),
+    _Same("NIC driver", lambda each: _of_nics(each, "driver"), "Install the same driver of the NICs on all hosts."),
+    _Same("NIC firmware", lambda each: _of_nics(each, "firmware"), "Update the firmware of the older NICs."),
+    *(_Same(f"same {fact.name}", fact.summary, _ALIKE) for fact in FACTS),
     _Same("NVIDIA driver", lambda each: each.probe.gpu_driver, "Use the same NVIDIA driver on all hosts."),
     _Same("NCCL", lambda each: ", ".join(each.probe.nccl), "Use the same NCCL on all hosts."),
     _Same(
@@ -107,31 +114,25 @@ def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) 
     for checks in hosts:
         value = values[checks.host]
         if not value:
-            seen = f"Unknown, {others}" if usual else "Unknown."
-            result = skip(seen, "Check whether it is installed there, and where.")
-        elif known.total() == 1:
-            result = skip(f"{value}; no other host reports its own.", "Check why the others do not report it.")
-        elif value == usual:
-            result = passed(f"{value}.")
+            result = outcome("same.unknown", others=f", {others}" if usual else ".")
+        elif known.total() == 1 or value == usual:
+            result = outcome("same.alone" if known.total() == 1 else "same.same", value=value)
         else:
-            result = (fail if same.fails(hosts, usual, value) else warn)(f"{value}, {others}", same.advice)
+            status = Status.FAIL if same.fails(hosts, usual, value) else None
+            result = outcome("same.differs", status, value=value, others=others, advice=same.advice)
         yield checks.check(same.name, result)
 
 
 def clock(measured: Clock | None) -> Result:
     """Check how far the host's clock is from the local one, within the uncertainty of the round trip."""
     if measured is None:
-        return skip("The clock was not compared.", "Check again: the host did not report its time.")
+        return outcome("clock.unknown")
     seen = f"The clock is {measured.offset_s:+.3g} s off (± {measured.uncertainty_s:.2g} s)."
     minimum = abs(measured.offset_s) - measured.uncertainty_s
-    advice = "Start chrony or another time service there: without it, logs of different hosts cannot be put in order."
-    if minimum > _CLOCK_FAIL_S:
-        return fail(seen, advice)
     if minimum > _CLOCK_WARN_S:
-        return warn(seen, advice)
-    if abs(measured.offset_s) + measured.uncertainty_s > _CLOCK_WARN_S:
-        return skip(f"{seen} That is too imprecise.", "Check again when the connection to the host is faster.")
-    return passed(seen)
+        return outcome("clock.wrong", Status.FAIL if minimum > _CLOCK_FAIL_S else None, offset=seen)
+    imprecise = abs(measured.offset_s) + measured.uncertainty_s > _CLOCK_WARN_S
+    return outcome("clock.imprecise" if imprecise else "clock.right", offset=seen)
 
 
 def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], ConnectionAttempt]) -> Result:
@@ -143,13 +144,9 @@ def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str]
     failed = [f"{other} ({why})" if why else other for other, why in by_result[ConnectionResult.FAILED]]
     reached = [other for other, _ in by_result[ConnectionResult.OK]]
     if failed:
-        advice = (
-            "Open all ports between the hosts in both directions. On EC2 the security group must allow "
-            "all traffic to and from itself: for EFA, a rule for addresses is not enough."
-        )
-        seen = f"Not reached: {listed(failed, _NAMED)}{f'; reached: {len(reached)}' if reached else ''}."
-        return fail(seen, advice)
+        but = f"; reached: {len(reached)}" if reached else ""
+        return outcome("connections.failed", names=listed(failed, _NAMED), reached=but)
     if reached:
-        return passed(f"Reached {listed(reached, _NAMED)}.")
+        return outcome("connections.reached", names=listed(reached, _NAMED))
     whys = ", ".join(dict.fromkeys(why for _, why in by_result[ConnectionResult.UNTRIED] if why))
-    return skip(f"No connection was tested{f': {whys}' if whys else ''}.", "Check again when the cause is fixed.")
+    return outcome("connections.untried", whys=f": {whys}" if whys else "")

@@ -1,9 +1,10 @@
 """Inputs and results of host checks."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from importlib.resources import files
 from typing import NamedTuple
 
 from fabbench.catalog.instances import Instance, instance
@@ -45,8 +46,14 @@ class Result(NamedTuple):
     advice: str = ""
 
 
-passed, warn, fail, skip = (partial(Result, status) for status in Status)
-_NOT_REPORTED = skip("The host's answer does not include it.", "Check again; the check named answer shows why.")
+_OUTCOMES = tomllib.loads((files("fabbench.hosts.check") / "outcomes.toml").read_text("utf-8"))
+
+
+def outcome(name: str, status: Status | None = None, **values: object) -> Result:
+    """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values, and with another status if one is given."""
+    check, _, found = name.partition(".")
+    usual, *texts = _OUTCOMES[check][found]
+    return Result(status or Status(usual), *(text.format(**values) for text in texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +143,4 @@ class HostChecks:
 
     def check(self, name: str, result: Result | None) -> Check:
         """Return a result as a check of this host; None: the host's answer does not include it."""
-        return Check(host=self.host, name=name, **(result or _NOT_REPORTED)._asdict())
+        return Check(host=self.host, name=name, **(result or outcome("answer.not-reported"))._asdict())

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from fabbench.hosts.check.model import HostChecks, Result, fail, passed, skip, warn
+from fabbench.hosts.check.model import HostChecks, Result, Status, outcome
 
 _GIB = 1024**3
 _DISK_WARN, _DISK_FAIL = _GIB, 64 * 1024**2
@@ -19,15 +19,11 @@ _VIRTUAL = re.compile(r"lo|docker\d*|veth.*|br-.*|virbr\d*|cni\d*|flannel.*|cali
 
 def answer(checks: HostChecks) -> Result | None:
     """Check that the host's answer is complete and could be read."""
-    probe = checks.probe
-    if not probe.whole:
-        advice = "Check again. If it persists, check what a login to the host prints, and that it has sh."
-        return fail("The host's answer was cut off.", advice)
-    if probe.unread:
-        more = f" (and {len(probe.unread) - 1} more)" if len(probe.unread) > 1 else ""
-        seen = f"Part of the answer could not be read{more}: {probe.unread[0]}"
-        return warn(seen, "Check what a login to the host prints; parts that could not be read are not checked.")
-    return passed("The answer is complete.")
+    unread = checks.probe.unread
+    if not checks.probe.whole or not unread:
+        return outcome("answer.whole" if checks.probe.whole else "answer.cut")
+    more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+    return outcome("answer.unread", more=more, first=unread[0])
 
 
 def programs(checks: HostChecks) -> Result | None:
@@ -35,53 +31,38 @@ def programs(checks: HostChecks) -> Result | None:
     probe, requirements = checks.probe, checks.requirements
     requested = [program for program in requirements.programs if program != "mpirun"]
     if not requested:
-        return skip("No programs to look for.", "Pass --benchmark to look for its programs.")
+        return outcome("programs.none")
     missing = [program for program in requested if program in probe.missing]
     if missing:
-        advice = "Pass their directory with --bin-dir" + (
-            f", or install them: {requirements.install}" if requirements.install else "."
-        )
-        return fail(f"Not found: {', '.join(missing)}.", advice)
+        install = f", or install them: {requirements.install}" if requirements.install else "."
+        return outcome("programs.missing", names=", ".join(missing), install=install)
     if any(program not in probe.programs for program in requested):
         return None
-    return passed(f"Found {', '.join(probe.programs[program].path for program in requested)}.")
+    return outcome("programs.found", paths=", ".join(probe.programs[program].path for program in requested))
 
 
 def mpirun(checks: HostChecks) -> Result | None:
     """Check that there is a supported mpirun."""
-    probe = checks.probe
+    probe, program = checks.probe, checks.probe.programs.get("mpirun")
     required = checks.requirements.mpi or "mpirun" in checks.requirements.programs
-    if probe.mpi:
-        return passed(f"{probe.mpi.program} is {probe.mpi.kind}, {probe.mpi.version}.")
-    program = probe.programs.get("mpirun")
+    if mpi := probe.mpi:
+        return outcome("mpirun.found", program=mpi.program, kind=mpi.kind, version=mpi.version)
     if program and probe.mpirun_version.status is None:
         return None
     if program:
         line = " ".join(probe.mpirun_version.lines[:1]) or f"status {probe.mpirun_version.status}"
-        seen = f"{program.path} --version is not recognized: {line}"
-        advice = "Pass the directory of an Open MPI, MPICH or Intel MPI mpirun with --bin-dir."
-        return fail(seen, advice) if required else warn(seen, advice)
+        return outcome("mpirun.unknown", None if required else Status.WARN, program=program.path, line=line)
     if not required:
-        return skip("mpirun is not needed.", "Nothing to do unless you start ranks.")
-    if "mpirun" not in probe.missing:
-        return None
-    advice = (
-        "Install Open MPI on every host: sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it "
-        "comes with the EFA installer (/opt/amazon/openmpi). Or pass its directory with --bin-dir."
-    )
-    return fail("mpirun was not found in PATH or the usual directories.", advice)
+        return outcome("mpirun.not-needed")
+    return outcome("mpirun.missing") if "mpirun" in probe.missing else None
 
 
 def tools(checks: HostChecks) -> Result | None:
     """Check the small programs that are needed to start a run."""
-    probe = checks.probe
-    missing = [tool for tool in ("stdbuf", "setsid", "timeout") if tool not in probe.tools]
-    if missing and not probe.whole:
+    missing = [tool for tool in ("stdbuf", "setsid", "timeout") if tool not in checks.probe.tools]
+    if missing and not checks.probe.whole:
         return None
-    if missing:
-        advice = "Install coreutils and util-linux: without stdbuf, rows arrive late and in bursts."
-        return warn(f"Not found: {', '.join(missing)}.", advice)
-    return passed("stdbuf, setsid and timeout were found.")
+    return outcome("tools.missing" if missing else "tools.found", names=", ".join(missing))
 
 
 def settings(checks: HostChecks) -> Result | None:
@@ -91,16 +72,13 @@ def settings(checks: HostChecks) -> Result | None:
         return None
     fatal = list(_fatal(checks, probe.settings))
     if fatal:
-        return fail(f"Programs will abort: {'; '.join(fatal)}.", "Unset it in the host's shell profile.")
+        return outcome("settings.abort", names="; ".join(fatal))
     changes = [f"{key}={probe.settings[key]}" for key in _CHANGES_RESULTS if key in probe.settings]
     if probe.settings.get("FI_EFA_USE_DEVICE_RDMA") == "0":
         changes.append("FI_EFA_USE_DEVICE_RDMA=0")
     changes += probe.files
-    if changes:
-        advice = "Unset them in the host's shell profile, or move the file: they change what is measured."
-        return warn(f"Inherited: {', '.join(changes)}.", advice)
-    seen = f"No inherited setting changes what is measured (checked {len(probe.settings)} settings)."
-    return passed(seen)
+    found = "changes" if changes else "fine"
+    return outcome(f"settings.{found}", names=", ".join(changes), count=len(probe.settings))
 
 
 def _fatal(checks: HostChecks, settings: Mapping[str, str]) -> Iterator[str]:
@@ -119,11 +97,9 @@ def disk(checks: HostChecks) -> Result | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    seen = f"{checks.probe.temporary} has {free / _GIB:.1f} GiB free."
-    advice = "Free some space there, or set TMPDIR on the host to a directory that has some."
-    if free < _DISK_FAIL:
-        return fail(seen, advice)
-    return warn(seen, advice) if free < _DISK_WARN else passed(seen)
+    status = Status.FAIL if free < _DISK_FAIL else None
+    found = "little" if free < _DISK_WARN else "free"
+    return outcome(f"disk.{found}", status, folder=checks.probe.temporary, free=free / _GIB)
 
 
 def load(checks: HostChecks) -> Result | None:
@@ -131,10 +107,8 @@ def load(checks: HostChecks) -> Result | None:
     probe = checks.probe
     if probe.load is None or not probe.cpus:
         return None
-    seen = f"The load is {probe.load:g} on {probe.cpus} CPUs."
-    if probe.load > _BUSY * probe.cpus:
-        return warn(seen, "Check what is running there (top), and measure when it is done.")
-    return passed(seen)
+    found = "busy" if probe.load > _BUSY * probe.cpus else "idle"
+    return outcome(f"load.{found}", load=probe.load, cpus=probe.cpus)
 
 
 def interface_of(checks: HostChecks) -> str:
@@ -153,15 +127,10 @@ def interface(checks: HostChecks) -> Result | None:
     """Check the interface that has the host's address."""
     probe, chosen = checks.probe, interface_of(checks)
     address = checks.address or probe.ssh_address
-    if not chosen and probe.whole and address and probe.interfaces:
-        advice = "Specify an address of the host itself, or its --interface: NCCL uses NCCL_SOCKET_IFNAME."
-        return warn(f"No interface of the host has the address {address}.", advice)
     if not chosen:
-        return None
-    seen = f"{chosen} ({address})." if address else f"{chosen} has the default route."
-    if _VIRTUAL.fullmatch(chosen):
-        advice = "Use an address on the host's physical network: a virtual interface does not leave the host."
-        return warn(f"The address is that of a virtual interface: {seen}", advice)
-    if any(item.name == chosen and item.up is False for item in probe.interfaces):
-        return fail(f"The interface is down: {seen}", "Bring it up, or specify another.")
-    return passed(seen)
+        elsewhere = probe.whole and address and probe.interfaces
+        return outcome("interface.other", address=address) if elsewhere else None
+    down = any(item.name == chosen and item.up is False for item in probe.interfaces)
+    found = "virtual" if _VIRTUAL.fullmatch(chosen) else "down" if down else "up"
+    where = f"{chosen} ({address})." if address else f"{chosen} has the default route."
+    return outcome(f"interface.{found}", where=where)

@@ -1,6 +1,7 @@
 """What is wrong with hosts: every check can pass, warn or fail, and be skipped."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from fabbench.hosts.check import (
     check_hosts,
     worst,
 )
+from fabbench.hosts.check.devices import FACTS
 from fabbench.hosts.probe import read_probe
 from fabbench.hosts.probe_result import Interface, Probe, ProgramResult
 from fabbench.model.errors import Exit
+from tests.support import sysfs
 from tests.support.probes import lines, probe
 
 PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
@@ -182,7 +185,7 @@ def test_a_host_by_itself(name: str, found: Probe, wanted: Requirements, status:
 
 
 def test_every_check_of_a_host_can_pass_and_find_fault_and_be_skipped() -> None:
-    names = {check.name for check in check_host("a", EMPTY)}
+    names = {check.name for check in check_host("a", EMPTY)} - {fact.name for fact in FACTS}
     for name in names:
         statuses = {status for case, _, _, status, _ in CASES if case == name}
         assert PASS in statuses, name
@@ -335,3 +338,42 @@ def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host() -> None:
         for check in check_host("a", read_probe(output[:keep]), requirements=NCCL):
             if check.name != "answer":
                 assert check.status in {SKIP, whole[check.name]}, (keep, check)
+
+
+# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+
+
+ACS_ON = "100:14810001 148:0001000d 14c:001d001f"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "status", "seen"),
+    [
+        ("pcie links", {"1c:00.0/current_link_width": "8"}, WARN, "mlx5_1: x8 of x16 at 32 of 32 GT/s, which carries"),
+        ("pcie links", {"1c:00.0/current_link_speed": "16.0 GT/s"}, WARN, "carries 252 of the port's 400 Gb/s"),
+        ("pcie links", {"current_link_speed": "16.0 GT/s", "ports/1/rate": "200 Gb/sec"}, PASS, "16 of 32 GT/s"),
+        ("pcie links", {"18:00.0/current_link_width": "8"}, WARN, "GPU 0: x8 of x16."),
+        ("pcie links", {"link_width": "0"}, SKIP, "Not known"),
+        ("gpu to nic", {}, PASS, "GPU 0, GPU 3: PIX to 1 NIC; GPU 1: PHB to 2 NICs; GPU 2: NODE"),
+        ("gpu to nic", {"31:00.0/numa_node": "2"}, WARN, "GPU 2: SYS to 4 NICs."),
+        ("acs", {}, PASS, "GPU 0, GPU 3: off"),
+        ("acs", {"17:00.0/config": ACS_ON}, WARN, "GPU 0: on at 0000:17:00.0."),
+        ("acs", {"config": "100:0001000d 104:0011001f"}, PASS, "off"),  # Requests are checked, and not redirected
+        ("acs", {"config": "100:00000000"}, SKIP, "Not known"),
+        ("mtu", {"eth2/mtu": "1500"}, WARN, "mlx5_2: 1024 of 4096."),
+    ],
+)
+def test_what_costs_bandwidth(tmp_path: Path, name: str, changes: dict[str, str], status: Status, seen: str) -> None:
+    check = one(name, sysfs.probe(tmp_path, changes), ANY)
+    assert (check.status, seen in check.seen) == (status, True), check
+
+
+def test_how_nodes_differ_is_named(tmp_path: Path) -> None:
+    changes = {"19:00.0/current_link_width": "8", "mlx5_2/fw_ver": "28.40.1000", "eth2/mtu": "1500"}
+    hosts = {"a": sysfs.probe(tmp_path / "a", {}), "b": sysfs.probe(tmp_path / "b", changes)}
+    differ = {check.name: check.seen for check in check_hosts(hosts) if check.status is WARN and check.host == "b"}
+    assert {*differ} - {"load"} == {"pcie links", "same pcie links", "mtu", "same mtu", "NIC firmware"}
+    assert differ["NIC firmware"].startswith("28.39.1002, 28.40.1000, while a has 28.39.1002")
+    # An idle GPU's link is slower, which is no difference.
+    idle = sysfs.probe(tmp_path / "c", {"18:00.0/current_link_speed": "32.0 GT/s PCIe"})
+    assert each("same pcie links", {"a": hosts["a"], "c": idle}) == {"a": PASS, "c": PASS}
