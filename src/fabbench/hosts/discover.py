@@ -153,6 +153,8 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
         "nvidia_driver": probe.gpu_driver,
+        "nic_driver": probe.of_nics("driver"),
+        "nic_firmware": probe.of_nics("firmware"),
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }

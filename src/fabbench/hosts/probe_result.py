@@ -196,6 +196,10 @@ class Probe:
         """Return the version of the NVIDIA driver."""
         return self.nvidia_driver or next((gpu.driver for gpu in self.gpus), "")
 
+    def of_nics(self, fact: str) -> str:
+        """Return what the RDMA devices have of a fact of `NodeDevice`: each value once."""
+        return ", ".join(sorted({getattr(each, fact) for each in self.topology.values()} - {""}))
+
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))

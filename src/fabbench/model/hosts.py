@@ -41,8 +41,7 @@ class Needs:
     install: str
     """The command that installs them."""
     mpi: bool = False
-    gpus: bool = False
-    """Whether it measures GPUs, and nothing else."""
+    gpus: bool = False  # Whether it measures GPUs, and nothing else
     folders: Mapping[str, str] = field(default_factory=dict)
     """Program → the directory in which AWS's images have it."""
     subfolders: tuple[str, ...] = ("bin", "")
@@ -52,8 +51,7 @@ class Needs:
     nics: int = 0  # How many there are, if the user says so
     divided: bool = False
     """Whether subsets of hosts run executions, as in a sweep: mpirun on any of them; default: all free nodes."""
-    held_s: float | None = None
-    """For how long hosts are needed; None: not known."""
+    held_s: float | None = None  # For how long hosts are needed; None: not known
     fabrics: tuple[str, ...] = ()
     """The requested fabrics, as in `RunRequest`; empty: any that hosts have."""
     check: "Callable[[Inventory], object]" = lambda _: None
@@ -98,8 +96,7 @@ class Host:
     """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Fabric → the variables that its platform sets for NCCL on it."""
-    gids: Mapping[str, int] = field(default_factory=dict)
-    """RoCE device → index of its RoCE v2 GID."""
+    gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""

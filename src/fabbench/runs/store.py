@@ -31,7 +31,7 @@ from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge
 from fabbench.model.errors import Exit, MachineError, RequestError
-from fabbench.model.hosts import Inventory
+from fabbench.model.hosts import Inventory, NodeDevice
 from fabbench.model.log import Ending, Log, Outcome, Record
 from fabbench.model.messages import one_line, redacted
 from fabbench.model.options import written
@@ -56,6 +56,7 @@ class StoredHost:
     gpu_model: str = ""
     devices: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

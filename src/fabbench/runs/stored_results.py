@@ -11,6 +11,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
+from fabbench.hosts.check.devices import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
@@ -134,12 +135,8 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     hosts = [_node(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
-        header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
-        yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
-    yield from _versions(columns)
-
-
-def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
+        header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
+        yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
     stated = ((column, name) for column in columns for name in versions_of(column))
     versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
@@ -150,7 +147,9 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
 def _node(host: StoredHost) -> tuple[str, ...]:
     devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
-    return tuple(text or "-" for text in (host.name, host.instance_type, str(host.gpus or ""), devices, versions))
+    topology = "; ".join(f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology)))
+    cells = (host.name, host.instance_type, str(host.gpus or ""), devices, topology, versions)
+    return tuple(text or "-" for text in cells)
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:

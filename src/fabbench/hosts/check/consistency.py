@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fabbench.catalog.instances import efa_reaches
-from fabbench.hosts.check.devices import FACTS
+from fabbench.hosts.check.devices import FACTS, Fact
 from fabbench.hosts.check.model import (
     Check,
     Clock,
@@ -37,8 +38,8 @@ class _Same:
     """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
 
 
-def _of_nics(checks: HostChecks, fact: str) -> str:
-    return ", ".join(sorted({getattr(each, fact) for each in checks.probe.topology.values()} - {""}))
+def _summary(fact: Fact, checks: HostChecks) -> str:
+    return fact.summary(checks.probe.topology)
 
 
 _ALIKE = "Find out why: nodes of one kind are alike, and the slowest one limits all."
@@ -47,9 +48,9 @@ _SAME = (
     _Same("libfabric version", lambda each: each.probe.libfabric, "Use the same libfabric on all hosts.", always=True),
     _Same("EFA installer", lambda each: each.probe.efa_installer, "Run the same EFA installer on all hosts."),
     _Same("EFA driver", lambda each: each.probe.efa_driver, "Run the same EFA installer on all hosts."),
-    _Same("NIC driver", lambda each: _of_nics(each, "driver"), "Install the same driver of the NICs on all hosts."),
-    _Same("NIC firmware", lambda each: _of_nics(each, "firmware"), "Update the firmware of the older NICs."),
-    *(_Same(f"same {fact.name}", fact.summary, _ALIKE) for fact in FACTS),
+    _Same("NIC driver", lambda each: each.probe.of_nics("driver"), "Install the same driver of the NICs on all hosts."),
+    _Same("NIC firmware", lambda each: each.probe.of_nics("firmware"), "Update the firmware of the older NICs."),
+    *(_Same(f"same {fact.name}", partial(_summary, fact), _ALIKE) for fact in FACTS),
     _Same("NVIDIA driver", lambda each: each.probe.gpu_driver, "Use the same NVIDIA driver on all hosts."),
     _Same("NCCL", lambda each: ", ".join(each.probe.nccl), "Use the same NCCL on all hosts."),
     _Same(

@@ -202,9 +202,9 @@ class Fact:
         known = self.of(devices)
         return outcome("topology.fine" if known else "topology.unknown", devices=_sentence(known))
 
-    def summary(self, checks: HostChecks) -> str:
+    def summary(self, devices: Mapping[str, NodeDevice]) -> str:
         """Return what a host has, without the names of its devices."""
-        return ", ".join(sorted(f"{len(names)} × {shown}" for shown, names in self.of(checks.probe.topology).items()))
+        return ", ".join(sorted(f"{len(names)} × {shown}" for shown, names in self.of(devices).items()))
 
 
 def _sentence(found: Mapping[str, Iterable[str]]) -> str:
