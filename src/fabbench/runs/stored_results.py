@@ -137,11 +137,15 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
+    yield from _versions(columns)
+
+
+def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     stated = ((column, name) for column in columns for name in versions_of(column))
     versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
-        title = "Versions, as the logs state them"
-        yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
+        header = ("Configuration", "Library", "Version")
+        yield Table(title="Versions, as the logs state them", header=header, rows=versions)
 
 
 def _node(host: StoredHost) -> tuple[str, ...]:
