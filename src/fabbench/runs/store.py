@@ -42,8 +42,7 @@ from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, SWEEP, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
-ENDED = "run.json"
-"""How an execution ended."""
+ENDED = "run.json"  # How an execution ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
