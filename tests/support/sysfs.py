@@ -11,11 +11,15 @@ from tests.support.paths import DATA
 
 
 def probe(folder: Path, changes: Mapping[str, str], *shell: str, path: str = "") -> Probe:
+    return read_probe(answer(folder, changes, *shell, path=path))
+
+
+def answer(folder: Path, changes: Mapping[str, str], *shell: str, path: str = "") -> list[str]:
     """Probe this machine with the tree of tests/data/sysfs, and other texts for files whose names end as given."""
     text = script().replace("cd /sys", f"cd {made(folder / 'sys', changes)}")
     env = os.environ | ({"PATH": path} if path else {})
     done = subprocess.run([*(shell or ("sh",)), "-c", text], env=env, capture_output=True, text=True, check=True)
-    return read_probe(done.stdout.splitlines())
+    return done.stdout.splitlines()
 
 
 def made(root: Path, changes: Mapping[str, str]) -> Path:
