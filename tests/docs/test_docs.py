@@ -188,10 +188,12 @@ def test_every_command_and_option_is_documented() -> None:
     assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
     for path, command in found.items():
         assert command.help, path
-        group, _, benchmark = path.removeprefix("fabbench ").partition(" ")
-        section = section_of(reference, path)
-        if benchmark:
-            section += section_of(reference, f"fabbench {group}").partition("\n### ")[0]
+        group, _, below = path.removeprefix("fabbench ").partition(" ")
+        section = section_of(reference, f"fabbench {group}").partition("\n### ")[0]
+        if group in {"run", "render", "sweep"}:
+            section += section_of(reference, "fabbench run").partition("\n### ")[0]
+        if below:
+            section += section_of(reference, path if group not in {"render", "sweep"} else f"fabbench run {below}")
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.help, f"{path} {option.opts[0]} has no help"
