@@ -28,7 +28,6 @@ TARGET = Path(__file__).with_name("cli.md")
 CONFIGURATION = Path(__file__).with_name("configuration.md")
 TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
 NORMAL = Path(__file__).with_name("normal-busbw.md")
-LONGEST_HEADING = 116
 HEAD = """# Command line
 
 <!-- Written by docs/generate.py from the program (`make reference`). Do not edit. -->
@@ -407,10 +406,13 @@ def _target_keys() -> str:
 
 # ---------------------------------------------------------------- published figures
 
+Measured = tuple[str, str, int, str, int]
+"""What figures are of: case, type, nodes, fabric, NICs."""
+
 
 def normal(page: str) -> str:
     """Return docs/normal-busbw.md with the catalog's figures and ceilings."""
-    groups: dict[tuple[str, str, int, str, int], list[Published]] = {}
+    groups: dict[Measured, list[Published]] = {}
     others = []
     for each in published():
         if each.system and each.role in {Role.REFERENCE, Role.CONFLICT}:
@@ -425,12 +427,12 @@ def normal(page: str) -> str:
                 best.append(each)
     used = [*(each for figures in groups.values() for each in figures), *others]
     sources = list(dict.fromkeys((each.source, each.date) for each in used))
-    head = ("instance type", "nodes", "fabric", "size", "busbw (GB/s)", "of ceiling", "conditions", "source")
-    tables = [
-        f"### {case}\n\n"
-        + _table(head, (_normal_row(key, groups[key], sources) for key in sorted(groups) if key[0] == case))
-        for case in dict.fromkeys(key[0] for key in groups)
-    ]
+    head = ("instance type", "fabric", "nodes: busbw (% of ceiling)", "size", "conditions", "source")
+    tables = []
+    for case in dict.fromkeys(key[0] for key in groups):
+        rows = groupby(sorted(key for key in groups if key[0] == case), lambda key: (key[1], key[3], key[4]))
+        lines = (_normal_row({key: groups[key] for key in alike}, sources) for _, alike in rows)
+        tables.append(f"### {case}\n\n{_table(head, lines)}")
     parts = {
         "collectives": "\n".join(tables),
         "others": _table(
@@ -454,15 +456,21 @@ def _large(figure: Published) -> int:
     return figure.size or 1 << 30
 
 
-def _normal_row(
-    key: tuple[str, str, int, str, int], figures: list[Published], sources: list[tuple[str, str]]
-) -> tuple[str, ...]:
-    case, name, nodes, fabric, nics = key
-    values = sorted(each.value for each in figures)
-    ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
-    size = format_size(_large(figures[0])) if any(each.size for each in figures) else "large"
-    share = f"{100 * values[-1] / ceiling:.0f} %" if ceiling and fabric != "tcp" else "–"
-    return (name, str(nodes), fabric or "–", size, _range(values), share, *_origin(figures, sources))
+def _normal_row(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a row for one type, fabric and number of NICs, with figures by number of nodes."""
+    figures = [each for several in groups.values() for each in several]
+    origins = [(key[2], *_origin(several, sources)) for key, several in groups.items()]
+    alike = len({conditions for _, conditions, _ in origins}) == 1
+    conditions = [text if alike or not text else f"{nodes}: {text}" for nodes, text, _ in origins]
+    shown = []
+    for (case, name, nodes, fabric, nics), several in groups.items():
+        values = sorted(each.value for each in several)
+        ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
+        share = f" ({100 * values[-1] / ceiling:.0f})" if ceiling and fabric != "tcp" else ""
+        shown.append(f"{nodes}: {_range(values)}{share}")
+    sizes = dict.fromkeys(format_size(each.size) for each in sorted(figures, key=_large) if each.size)
+    about = ". ".join(dict.fromkeys(filter(None, conditions)))
+    return (name, fabric or "–", ", ".join(shown), ", ".join(sizes) or "large", about, _origin(figures, sources)[1])
 
 
 def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) -> float | None:
@@ -532,9 +540,17 @@ def troubleshooting(page: str) -> str:
 
 
 def _known_error(error: KnownError) -> str:
-    heading = ", ".join(f"`{line}`" for line in error.examples)
-    heading = heading if len(heading) < LONGEST_HEADING else f"`{error.examples[0]}`"
-    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}") + "\n\n"
+    heading = ", ".join(dict.fromkeys(f"`{_shown(error, line)}`" for line in error.examples))
+    return f"### {heading}\n\n" + _wrapped(f"`{error.code}`: {error.meaning} {error.advice}") + "\n\n"
+
+
+def _shown(error: KnownError, line: str) -> str:
+    """Return what to look for in a log: of a line that shows the error the words that its pattern matches."""
+    found = error.pattern.search(line)
+    first, last = found.span() if found else (0, len(line))
+    first, last = line.rfind(" ", 0, first) + 1, line.find(" ", max(first, last - 1))
+    shown = line[first : last if last > 0 else len(line)]
+    return shown if " " in shown.strip() else line
 
 
 if __name__ == "__main__":
