@@ -384,24 +384,16 @@ def _key(key: str, wanted: str, about: str) -> str:
 
 
 def _target_keys() -> str:
-    """Return the keys of targets, by the launchers that know them, with the option where it has another name."""
-    launchers = options_of_launchers()
-    found: dict[tuple[str, str], list[str]] = {}
-    for name, kind in launchers.items():
+    """Return the keys of targets that are no option, and those whose option has another name."""
+    named: dict[str, Option] = {}
+    for kind in options_of_launchers().values():
         for each in options_of(kind).values():
-            if each.only != "render":
-                flag = max((*each.flags, f"--{each.key}")[:2], key=len)
-                option = f" (`{flag}`)" if flag not in {f"--{each.key}", f"{RARE}{each.key}"} else ""
-                found.setdefault((f"`{each.key}`{option}", each.expected), []).append(name)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for (key, expected), names in found.items():
-        groups.setdefault(tuple(sorted(names)), []).append(f"* {key}: {expected}\n")
-    first, last = (_key(name, *ABOUT[name]) for name in ("launcher", "options"))
-    everywhere = groups.pop(tuple(sorted(launchers)), [])
-    text = "Every launcher:\n\n" + "".join((first, *everywhere, last))
-    for shared, lines in sorted(groups.items(), key=lambda each: (-len(each[0]), each[0])):
-        text += "\n" + _wrapped(f"{', '.join(f'`{name}`' for name in shared)}:") + "\n\n" + "".join(lines)
-    return text
+            if each.only != "render" and not {f"--{each.key}", f"{RARE}{each.key}"} & {*each.flags}:
+                named.setdefault(each.key, each)
+    pairs = [f"`{key}` (`{max(each.flags, key=len)}`)" for key, each in named.items() if each.flags]
+    text = _wrapped(f"The keys are those of the options, except: {', '.join(pairs)}. Others:") + "\n\n"
+    others = [_key(each.key, each.expected, each.help) for each in named.values() if not each.flags]
+    return text + "".join((*(_key(name, *ABOUT[name]) for name in ("launcher", "options")), *others))
 
 
 # ---------------------------------------------------------------- published figures
