@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ TARGET = Path(__file__).with_name("cli.md")
 CONFIGURATION = Path(__file__).with_name("configuration.md")
 TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
 NORMAL = Path(__file__).with_name("normal-busbw.md")
+LONGEST_LINE = 120
 HEAD = """# Command line
 
 <!-- Written by docs/generate.py from the program (`make reference`). Do not edit. -->
@@ -150,36 +151,46 @@ def _described(context: click.Context, command: click.Command, sections: Mapping
         return
     root, group = context.find_root(), context.info_name or ""
     path = context.command_path.removeprefix("fabbench ")
-    yield f"\n{'#' * (2 + path.count(' '))} fabbench {path}\n"
-    guide = GUIDES.get(path)
-    paragraphs = [each for each in _text(command.help or "") if not each.startswith("Example: ")]
-    yield from paragraphs[:1] if guide else paragraphs
-    arguments = [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
-    if arguments and not isinstance(command, click.Group):
-        yield _wrapped(f"Usage: `fabbench {path} {' '.join(arguments)}`") + "\n"
-    if guide:
-        yield f"Guide: {_link(guide)}\n"
+    yield from _introduced(context, command, path)
     entries = _entries(command)
     known = _kinds(each for shared in sections.values() for each in shared)
+    below = _subcommands(root, group) if isinstance(command, click.Group) else {}
+    common = [each for each in _common(below) if each.kind not in _kinds(sections[EVERY])] if below else []
     if _of_benchmark(context, "run"):
         yield from _metrics(command)
-        common = _several(_subcommands(root, "run"))
-        known |= _kinds(common)
-        entries = [each for each in entries if each.kind not in _kinds(_common(_subcommands(root, "run")))]
-    elif isinstance(command, click.Group):
-        below = _subcommands(root, group)
-        if group == "run":
-            entries += [each._replace(notes="") for each in _several(below) if each.kind not in known]
-        else:
-            entries += [each for each in _common(below) if each.kind not in _kinds(entries)]
+        benchmarks = _subcommands(root, "run")
+        known |= _kinds(_several(benchmarks))
+        entries = [each for each in entries if each.kind not in _kinds(_common(benchmarks))]
+    elif context.parent is not root:
+        above = _kinds(_common(_subcommands(root, path.split()[0])))
+        entries = [each for each in entries if each.kind not in above & known]
+    elif group == "run":
+        entries += [each._replace(notes="") for each in _several(below) if each.kind not in known]
+    else:
+        entries += [each for each in common if each.kind not in _kinds(entries)]
     own = [(each, _without(each, sections)) for each in entries if each.kind not in known]
     yield from (str(short) for _, short in own if short.about)
     shared = [each for each in entries if each.kind in known]
-    yield from _references([*shared, *(each for each, short in own if not short.about)], sections)
-    if group in ("render", "sweep") and context.parent is root:
-        yield from _differences(_subcommands(root, group), _subcommands(root, "run"))
+    flags = {each.flag: each for each in sections["Where to run"]}
+    yield from _references([*shared, *(flags[each.flag] for each, short in own if not short.about)], sections)
+    if group in ("render", "sweep"):
+        yield from _differences(below, _subcommands(root, "run"))
+    elif common and group != "run":
+        yield "\n" + _wrapped(f"All of its subcommands have {', '.join(f'`{each.flag}`' for each in common)}.")
     if path == "render":
         yield f"\n{RENDERED}"
+
+
+def _introduced(context: click.Context, command: click.Command, path: str) -> Iterator[str]:
+    """Say what a command does: as its help does, or with a guide that says the rest."""
+    yield f"\n{'#' * (2 + path.count(' '))} fabbench {path}\n"
+    paragraphs = [each for each in _text(command.help or "") if not each.startswith("Example: ")]
+    yield from paragraphs[:1] if path in GUIDES else paragraphs
+    arguments = [each for each in command.collect_usage_pieces(context) if each not in {"[OPTIONS]", "[-- OPTIONS]"}]
+    if arguments and not isinstance(command, click.Group):
+        yield _wrapped(f"Usage: `fabbench {path} {' '.join(arguments)}`") + "\n"
+    if path in GUIDES:
+        yield f"Guide: {_link(GUIDES[path])}\n"
 
 
 def _link(guide: str) -> str:
@@ -219,12 +230,15 @@ def _references(taken: list[Entry], sections: Mapping[str, list[Entry]]) -> Iter
         taken = [each for each in taken if each not in found]
         if len(found) == len(entries) and title != REST:
             parts += [f"[{title}](#{title.lower().replace(' ', '-')})"] if title != EVERY else []
+        elif 2 * len(found) > len(entries) + 2 and title in SECTIONS:
+            left = ", ".join(f"`{each.flag}`" for each in entries if each.kind not in _kinds(found))
+            parts.append(f"[{title}](#{title.lower().replace(' ', '-')}) without {left}")
         elif title != EVERY:
             notes = {each.kind: each.notes for each in entries}
             parts += [each.named(notes[each.kind]) for each in found]
     parts += [each.named() for each in taken]
     if parts:
-        yield "\n" + _wrapped(f"Shared: {', '.join(parts)}.")
+        yield "\n" + _wrapped(f"Shared: {('; ' if any(' without ' in each for each in parts) else ', ').join(parts)}.")
 
 
 def _differences(commands: Mapping[str, click.Command], runs: Mapping[str, click.Command]) -> Iterator[str]:
@@ -305,7 +319,7 @@ _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 def _metrics(command: click.Command) -> Iterator[str]:
     """Say which metrics a benchmark's command takes."""
     gates = (each.help or "" for each in command.params if isinstance(each, click.Option))
-    texts = [match[1] for text in gates if (match := _METRICS.search(text))]
+    texts = [match[1].partition(", such as")[0] for text in gates if (match := _METRICS.search(text))]
     if texts:
         yield _wrapped(f"Metrics of `--gate`: {texts[0]}.") + "\n"
 
@@ -419,18 +433,15 @@ def normal(page: str) -> str:
                 best.append(each)
     used = [*(each for figures in groups.values() for each in figures), *others]
     sources = list(dict.fromkeys((each.source, each.date) for each in used))
-    head = ("instance type", "fabric", "nodes: busbw (% of ceiling)", "size", "conditions", "source")
+    head = ("instance type", "fabric", "nodes: busbw (%)", "size", "conditions", "source")
     tables = []
     for case in dict.fromkeys(key[0] for key in groups):
         rows = groupby(sorted(key for key in groups if key[0] == case), lambda key: (key[1], key[3], key[4]))
-        lines = (_normal_row({key: groups[key] for key in alike}, sources) for _, alike in rows)
-        tables.append(f"### {case}\n\n{_table(head, lines)}")
+        lines = (_normal_rows({key: groups[key] for key in alike}, sources) for _, alike in rows)
+        tables.append(f"### {case}\n\n{_table(head, chain.from_iterable(lines))}")
     parts = {
         "collectives": "\n".join(tables),
-        "others": _table(
-            ("instance type", "test", "size", "figure", "conditions", "source"),
-            (_other_row(each, sources) for each in others),
-        ),
+        "others": _table(("instance type", "test", "figures", "source"), _other_rows(others, sources)),
         "ceilings": _table(("instance type", "rate", *(f"{k} nodes" for k in _NODES), "alltoall"), _ceilings()),
         "sources": "".join(
             f"{number}. {f'<{source}>' if source.startswith('http') else source}, {date}\n"
@@ -446,6 +457,15 @@ _NODES = (2, 8)
 def _large(figure: Published) -> int:
     """Return the size of a figure; one that is not stated counts as 1 GB, as in `fabbench.analysis.expectations`."""
     return figure.size or 1 << 30
+
+
+def _normal_rows(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Return one row for figures that are alike, or more where it would be too long."""
+    row, keys = _normal_row(groups, sources), [*groups]
+    if len(_table(row, ()).splitlines()[0]) <= LONGEST_LINE or len(keys) == 1:
+        return [row]
+    halves = keys[: (len(keys) + 1) // 2], keys[(len(keys) + 1) // 2 :]
+    return [row for half in halves for row in _normal_rows({key: groups[key] for key in half}, sources)]
 
 
 def _normal_row(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -482,12 +502,20 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
     return setting.ceiling(METRICS["busbw"])
 
 
-def _other_row(figure: Published, sources: list[tuple[str, str]]) -> tuple[str, ...]:
+def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each type and test, with its figures by size."""
+    for (system, case), alike in groupby(figures, lambda each: (each.system, each.case)):
+        several = [*alike]
+        sizes = groupby(several, lambda each: format_size(each.size) if each.size else "large")
+        shown = "; ".join(f"{size}: {', '.join(_other(each, sources) for each in group)}" for size, group in sizes)
+        yield (require_system(system).name, case, shown, _origin(several, sources)[1])
+
+
+def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
     rate = METRICS[figure.metric].unit == "B/s"
     shown = f"{figure.value / 1e9:.4g} GB/s" if rate else f"{figure.value * 1e6:.4g} us"
-    size = format_size(figure.size) if figure.size else "large"
-    name = require_system(figure.system).name
-    return (name, figure.case, size, shown, *_origin([figure], sources))
+    conditions, _ = _origin([figure], sources)
+    return f"{shown} ({conditions})" if conditions else shown
 
 
 def _origin(figures: list[Published], sources: list[tuple[str, str]]) -> tuple[str, str]:
