@@ -184,7 +184,10 @@ def _described(context: click.Context, command: click.Command, sections: Mapping
 def _introduced(context: click.Context, command: click.Command, path: str) -> Iterator[str]:
     """Say what a command does: as its help does, or with a guide that says the rest."""
     yield f"\n{'#' * (2 + path.count(' '))} fabbench {path}\n"
-    paragraphs = [each for each in _text(command.help or "") if not each.startswith("Example: ")]
+    help_ = _ARGUMENTS.sub("", command.help or "")
+    paragraphs = [each for each in _text(help_) if not each.startswith("Example: ")]
+    if path == "run":
+        paragraphs.append("After --, a benchmark takes options of the program itself; in pairs, for both sides.\n")
     yield from paragraphs[:1] if path in GUIDES else paragraphs
     arguments = [each for each in command.collect_usage_pieces(context) if each not in {"[OPTIONS]", "[-- OPTIONS]"}]
     if arguments and not isinstance(command, click.Group):
@@ -312,6 +315,7 @@ def _entries(command: click.Command) -> list[Entry]:
     return [_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
+_ARGUMENTS = re.compile(r"\s*Options of the programs? (?:itself|themselves) go after --[^.]*\.")
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 """What the help of an option says of a benchmark alone: its section says it once."""
 
