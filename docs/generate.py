@@ -58,6 +58,7 @@ SECTIONS = {
 """Sections of options of launchers, and the launchers whose options alone are there."""
 GUIDES = {
     "check": "check",
+    "run": "runs",
     "sweep": "sweep",
     "rerun": "runs#list-show-repeat-remove",
     "render": "render",
@@ -187,8 +188,8 @@ def _introduced(context: click.Context, command: click.Command, path: str) -> It
     help_ = _ARGUMENTS.sub("", command.help or "")
     paragraphs = [each for each in _text(help_) if not each.startswith("Example: ")]
     if path == "run":
-        paragraphs.append("After --, a benchmark takes options of the program itself; in pairs, for both sides.\n")
-    yield from paragraphs[:1] if path in GUIDES else paragraphs
+        paragraphs[0] += "\nAfter --, a benchmark takes options of the program itself; in pairs, for both sides.\n"
+    yield from (paragraphs[:1] if path in GUIDES else paragraphs)
     arguments = [each for each in command.collect_usage_pieces(context) if each not in {"[OPTIONS]", "[-- OPTIONS]"}]
     if arguments and not isinstance(command, click.Group):
         yield _wrapped(f"Usage: `fabbench {path} {' '.join(arguments)}`") + "\n"
@@ -548,9 +549,9 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [[*head], *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "".join(f"| {' | '.join(each)} |\n" for each in lines)
+    names = [*head]
+    first, *others = (f"| {' | '.join(each)} |\n" for each in (names, *rows))
+    return "".join((first, f"|{'---|' * len(names)}\n", *others))
 
 
 # ---------------------------------------------------------------- known errors
