@@ -508,12 +508,12 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
 
 
 def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each type and test, with its figures by size."""
-    for (system, case), alike in groupby(figures, lambda each: (each.system, each.case)):
+    """Yield a row for each type, test and size."""
+    for (system, case, size), alike in groupby(figures, lambda each: (each.system, each.case, each.size)):
         several = [*alike]
-        sizes = groupby(several, lambda each: format_size(each.size) if each.size else "large")
-        shown = "; ".join(f"{size}: {', '.join(_other(each, sources) for each in group)}" for size, group in sizes)
-        yield (require_system(system).name, case, shown, _origin(several, sources)[1])
+        shown = ", ".join(_other(each, sources) for each in several)
+        size_ = format_size(size) if size else "large"
+        yield (require_system(system).name, case, f"{size_}: {shown}", _origin(several, sources)[1])
 
 
 def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
