@@ -121,7 +121,7 @@ def carried_out(command: str, environment: dict[str, str], *, before: int) -> tu
     """Return a command's status and output. Plain ones are carried out in this process, others by bash."""
     if plain := PLAIN.fullmatch(command):
         others = dict.fromkeys(name for name in os.environ if name.startswith("FABBENCH_"))
-        words = shlex.split(plain["words"])
+        words = shlex.split(plain["words"].replace("\\\n", ""))
         done = runner({**others, **environment}).invoke(cli, words, prog_name="fabbench")
         if not plain["file"]:
             return done.exit_code, done.output
