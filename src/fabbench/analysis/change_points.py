@@ -29,7 +29,7 @@ _FEWEST = _WINDOWS[0] // 2 + 1  # runs after a change: its place may be found wi
 _NEAR = 8  # how far from the most significant cut the change may be
 _SEEN = 2 * _NEAR  # how many values on each side locate a change: values farther away may have other levels
 _CLIP = 2.5  # deviations beyond which a run before says nothing more about level and noise
-_CLIP_LAST = 1.5  # the same for the last runs, from the fifth of them that is nearest to the level before
+_CLIP_LAST = 1.0  # the same for the last runs, from the fifth of them that is nearest to the level before
 _LOST = 0.9776  # the fraction of a normal variance that is left by `_CLIP`
 _UNSURE = 0.8  # standard errors by which the correlation is overstated
 _LINE = 40  # as many runs show a drift
@@ -45,6 +45,8 @@ class LevelShift(NamedTuple):
     rises: bool
     drift: bool
     """Whether a line describes the values better than two levels do."""
+    shown: int
+    """After how many values it was reported."""
 
 
 class _Noise(NamedTuple):
@@ -68,8 +70,8 @@ def level_shifts(values: Sequence[float]) -> tuple[LevelShift, ...]:
         if strength > _LIMIT:
             index = _refined(logs[start:end], cut - start) + start
             step = median(logs[index:end]) - noises[cut].level
-            shift = LevelShift(index, step > 0, _is_drift(logs[start:end], index - start))
-            if not (shift.drift and shifts and shifts[-1][1:] == shift[1:]):  # the same drift goes on
+            shift = LevelShift(index, step > 0, _is_drift(logs[start:end], index - start), end)
+            if not (shift.drift and shifts and shifts[-1][1:3] == shift[1:3]):  # the same drift goes on
                 shifts.append(shift)
             # The noise is that of all runs, each around its own level.
             logs[:index] = [each + step for each in logs[:index]]

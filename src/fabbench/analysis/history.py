@@ -92,7 +92,7 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint]) -> Seri
             drift=drift,
             different=_different(points[max(start, index - NEIGHBORS) : index], points[index : index + NEIGHBORS]),
         )
-        for (index, _, drift), start, end in zip(found, ends, ends[2:], strict=False)
+        for (index, _, drift, _), start, end in zip(found, ends, ends[2:], strict=False)
     ]
     return Series(key=key, points=points, changes=changes)
 
