@@ -5,7 +5,6 @@ series a cell. The limit of `change_points` is the least tenth at which no cell 
 """
 
 import math
-import os
 import random
 import statistics
 import sys
@@ -72,13 +71,11 @@ def false_alarms(noise: Noise, rho: float, series: int, runs: int = RUNS) -> flo
     return sum(bool(level_shifts(noise(chance, rho, runs))) for _ in range(series)) / series
 
 
-def runs_until_found(
-    step: float, rho: float, before: int, series: int, *, noise: Noise = normal, drop: int = LATEST
-) -> list[float]:
-    """Return after how many runs each step is found that comes after `before` runs; infinity: not within `drop`."""
+def runs_until_found(step: float, rho: float, before: int, series: int, *, latest: int = LATEST) -> list[float]:
+    """Return after how many runs each step is found that comes after `before` runs; infinity: not within `latest`."""
     chance, found = random.Random(12), []
     for _ in range(series):
-        values = noise(chance, rho, before + drop)
+        values = normal(chance, rho, before + latest)
         values[before:] = [value * (1 - step) for value in values[before:]]
         found.append(next((each.shown - before for each in level_shifts(values) if each.shown > before), math.inf))
     return found
@@ -135,4 +132,4 @@ def simulate(processes: int, series: int) -> None:
 
 
 if __name__ == "__main__":
-    simulate(*(int(word) for word in (*sys.argv[1:], os.cpu_count() or 1, 1000)[:2]))
+    simulate(int(sys.argv[1]), int(sys.argv[2]))

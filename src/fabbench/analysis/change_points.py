@@ -1,10 +1,9 @@
 """Values in the order in which they were measured → where their level changed. Pure.
 
-The runs of a series are read in their order, and a verdict after a run uses only the runs up to it: looking after
-each run and looking once are the same, and a change that was reported stays. After each run, its last few runs are
-compared with those before them as logarithms. The noise (deviation and autocorrelation, as of an AR(1) process) is
-that of the runs before: the runs in question teach nothing. Correlation is overstated by its own uncertainty, and
-few runs count as Student's t does, so that series that are not known well have to differ more.
+A verdict after a run uses only the runs up to it: looking after each run and looking once are the same, and a change
+that was reported stays. The last few runs are compared with those before them, whose noise (deviation and
+autocorrelation, as of an AR(1) process) counts: the runs in question teach nothing. Correlation is overstated by its
+uncertainty, and few runs count as Student's t does: what is not known well has to differ more.
 
 `_LIMIT` was found by simulation (tests/performance/history.py): the chance that a series of 200 runs without a
 change ever has one reported is at most 5 %. docs/honest-numbers.md has the tables.
@@ -21,15 +20,14 @@ LEAST = 8
 """Minimum number of runs before a change."""
 _WINDOWS = (5, 6, 7, 8, 10, 12, 16, 24, 32, 48)
 """How many of the last runs are compared with those before them."""
-LEAST_VALUES = LEAST + _WINDOWS[0]
-"""With fewer values, no change can be shown."""
+FEWEST = 3
+"""Minimum number of runs after a change that was found, and how many on each side tell what else changed."""
 _LIMIT = 3.7
 _MEMORY = 200  # how many runs before the last ones tell the noise
-_FEWEST = _WINDOWS[0] // 2 + 1  # runs after a change: its place may be found within a window
 _NEAR = 8  # how far from the most significant cut the change may be
 _SEEN = 2 * _NEAR  # how many values on each side locate a change: values farther away may have other levels
 _CLIP = 2.5  # deviations beyond which a run before says nothing more about level and noise
-_CLIP_LAST = 1.0  # the same for the last runs, from the fifth of them that is nearest to the level before
+_CLIP_LAST = 1.0  # the same for the last runs, from the one after the fifth that is nearest to the level before
 _LOST = 0.9776  # the fraction of a normal variance that is left by `_CLIP`
 _UNSURE = 0.8  # standard errors by which the correlation is overstated
 _LINE = 40  # as many runs show a drift
@@ -40,32 +38,26 @@ _FREEDOM = 0.7  # degrees of freedom per independent run, of a robust estimate
 class LevelShift(NamedTuple):
     """A change of level."""
 
-    index: int
-    """The first value of the new level; of a drift, the first that shows it."""
+    start: int  # the first value of the new level; of a drift, the first that shows it
     rises: bool
-    drift: bool
-    """Whether a line describes the values better than two levels do."""
-    shown: int
-    """After how many values it was reported."""
+    drift: bool  # whether a line describes the values better than two levels do
+    shown: int  # after how many values it was reported
 
 
 class _Noise(NamedTuple):
     level: float
     deviation: float
     correlation: float
-    runs: int
-    """On which the level rests."""
+    runs: int  # of this level
     freedom: float
 
 
 def level_shifts(values: Sequence[float]) -> tuple[LevelShift, ...]:
     """Return the changes of level of positive values, in order."""
     logs, start, shifts, noises = [math.log(value) for value in values], 0, list[LevelShift](), dict[int, _Noise]()
-    for end in range(LEAST_VALUES, len(logs) + 1):
+    for end in range(LEAST + _WINDOWS[0], len(logs) + 1):
         cuts = [end - width for width in _WINDOWS if end - width >= start + LEAST]
-        for cut in cuts:
-            if cut not in noises:
-                noises[cut] = _noise(logs, start, cut)
+        noises.update({cut: _noise(logs, start, cut) for cut in cuts if cut not in noises})
         strength, cut = max(((_strength(noises[cut], logs[cut:end]), cut) for cut in cuts), default=(0.0, 0))
         if strength > _LIMIT:
             index = _refined(logs[start:end], cut - start) + start
@@ -94,15 +86,14 @@ def _noise(logs: Sequence[float], start: int, end: int) -> _Noise:
         slope, spread = sum(map(mul, apart, range(count))) * 12 / (count**3 - count), (count**2 - 1) / 12
         if slope * slope * spread > _STEEP * variance:  # a drift is no noise
             apart = [value - slope * (place - (count - 1) / 2) for place, value in enumerate(apart)]
-            variance -= slope * slope * spread
+            variance = max(variance - slope * slope * spread, 0.0)
     lagged = sum(map(mul, apart, apart[1:])) / count / variance if variance else 0.0
     correlation = min(max(lagged + (1 + 4 * max(lagged, 0.0)) / count, 0.0), 0.95)  # without Kendall's bias
     correlation = min(correlation + _UNSURE * math.sqrt((1 - correlation**2) / count), 0.95)
-    inside = max(1 - _variance_of_mean(correlation, count), 0.2)
     level = clipped[max(start - end, -count) :]
     return _Noise(
         level=middle + mean(level),
-        deviation=math.sqrt(variance / _LOST / inside),
+        deviation=math.sqrt(variance / _LOST / max(1 - _variance_of_mean(correlation, count), 0.2)),
         correlation=correlation,
         runs=len(level),
         freedom=max(_FREEDOM * count * (1 - correlation) / (1 + correlation) - 1, 2.0),
@@ -122,12 +113,8 @@ def _strength(noise: _Noise, last: Sequence[float]) -> float:
     above = sorted(sign * (value - noise.level) for value in last)
     nearest, most = above[count // 5], _CLIP_LAST * noise.deviation  # outliers do not move the nearest
     apart = max(mean([min(max(value, nearest - most), nearest + most) for value in above]), 0.0)
-    return _as_normal(apart / math.sqrt(error), freedom)
-
-
-def _as_normal(value: float, freedom: float) -> float:
-    """Return the normal value that is as rare as this one of Student's t: Wallace's approximation."""
-    return math.sqrt(freedom * math.log1p(value * value / freedom))
+    # Wallace's approximation: the normal value that is as rare as this one of Student's t.
+    return math.sqrt(freedom * math.log1p(apart * apart / error / freedom))
 
 
 def _variance_of_mean(rho: float, count: int) -> float:
@@ -138,7 +125,7 @@ def _variance_of_mean(rho: float, count: int) -> float:
 def _refined(logs: Sequence[float], cut: int) -> int:
     """Return the cut near a significant one that leaves values closest to the medians before and after it."""
     low, high = max(0, cut - _SEEN), cut + _SEEN
-    near = range(max(_FEWEST, cut - _NEAR), min(len(logs) - _FEWEST, cut + _NEAR) + 1)
+    near = range(max(FEWEST, cut - _NEAR), min(len(logs) - FEWEST, cut + _NEAR) + 1)
     return min(near, key=lambda place: _distance(logs[low:place]) + _distance(logs[place:high]))
 
 

@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fabbench.analysis.change_points import LEAST, level_shifts
+from fabbench.analysis.change_points import FEWEST, LEAST, level_shifts
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
-
-NEIGHBORS = 3
-"""How many runs on each side of a change tell what else changed."""
 
 
 class HistoryPoint(NamedTuple):
@@ -83,14 +80,14 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint]) -> Seri
     """Return a series with its changes."""
     values = [point.value for point in points]
     found = level_shifts(values)
-    ends = (0, *(shift.index for shift in found), len(points))
+    ends = (0, *(shift.start for shift in found), len(points))
     changes = [
         LevelChange(
             index=index,
             before=median(values[start:index]),
             after=median(values[max(index, end - LEAST) if drift else index : end]),
             drift=drift,
-            different=_different(points[max(start, index - NEIGHBORS) : index], points[index : index + NEIGHBORS]),
+            different=_different(points[max(start, index - FEWEST) : index], points[index : index + FEWEST]),
         )
         for (index, _, drift, _), start, end in zip(found, ends, ends[2:], strict=False)
     ]

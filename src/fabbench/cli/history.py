@@ -30,8 +30,8 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
     Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. It
     has the median of each run's repeats that are ok: at SIZE, or the best of all sizes or of those of --size.
     A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
-    environment, or as a slow drift. In a series of 200 runs without a change, looked at after each run, the chance
-    that one is ever reported is 5% at most, if neighboring runs correlate by at most 0.8.
+    environment, or as a slow drift. The chance that 200 runs without a change, looked at after each, ever have one
+    reported is 5% at most, if neighbors correlate by at most 0.8.
 
     -o history.html is a page with a plot for each series.
 
