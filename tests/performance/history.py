@@ -1,7 +1,7 @@
 """Series of simulated runs: how often one without a change has one reported, and after how many runs a step is found.
 
 `python -m tests.performance.history 2 1000` prints the tables of docs/honest-numbers.md: with 2 processes, of 1,000
-series a cell. The limit of `change_points` is the least tenth at which no cell that is promised is above 5 %.
+series a cell. The limit of `change_points` was chosen so that no cell that is promised is above 5 %.
 """
 
 import math
