@@ -21,7 +21,7 @@ def series(count: int = 20, **more: str) -> Series:
         )
         for place in range(count)
     ]
-    return with_changes({**KEY, **more}, points, 1)
+    return with_changes({**KEY, **more}, points)
 
 
 def written(*found: Series) -> str:
