@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from fabbench.analysis.curve import curve_line, with_curve
@@ -14,7 +14,7 @@ from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcom
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
-from fabbench.report.json_contract import HEAD, ROWS_A_PIECE, SampleText
+from fabbench.report.json_contract import sample_pieces
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
 
 FORMATS = ("table", "json", "csv", "markdown")
@@ -47,14 +47,13 @@ class LogWriter:
     """Takes the sources that could not be read, with the reasons."""
 
 
-@lru_cache(maxsize=8)  # what it keeps of one log's texts serves for the next
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
     if form == "json":
         opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
-        return LogWriter(log=json_contract.Elements().write, opening=opening, separator=separator, closing=closing)
+        return LogWriter(log=json_contract.log_pieces, opening=opening, separator=separator, closing=closing)
     if form in CSV_FORMATS:
-        return LogWriter(log=_CsvSamples(raw=form == RAW_CSV).log, opening=write_rows(CSV_HEADER, ()))
+        return LogWriter(log=partial(_csv_pieces, raw=form == RAW_CSV), opening=write_rows(CSV_HEADER, ()))
     if form == "markdown":
         return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
@@ -62,27 +61,11 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
-class _CsvSamples(SampleText):
-    """Samples as rows of CSV."""
-
-    def __init__(self, *, raw: bool) -> None:
-        super().__init__()
-        self._raw = raw
-
-    @override
-    def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        left = f"{HEAD},{size},{_joined(tuple(labels.get(name, '') for name in LABELS), raw=self._raw)}"
-        pieces, end = [], ""
-        for metric in metrics:
-            pieces.append(f"{end}{left},{metric},")
-            end = f",{METRICS[metric].unit}\n"
-        return (*pieces, end)
-
-    def log(self, log: Log) -> Iterator[str]:
-        head = (log.source, log.benchmark or "", log.case or "", log.outcome.value)
-        self.head = _joined(head, raw=self._raw)
-        for start in range(0, len(log.points), ROWS_A_PIECE):
-            yield self.write(log.points[start : start + ROWS_A_PIECE])
+def _csv_pieces(log: Log, *, raw: bool) -> Iterator[str]:
+    """Write samples as rows of CSV."""
+    head = _joined((log.source, log.benchmark or "", log.case or "", log.outcome.value), raw=raw)
+    sample = f"{head.replace('%', '%%')},%d,%s,%s,%r,%s\n"
+    return sample_pieces(log, sample, lambda labels: _joined(tuple(labels.get(name, "") for name in LABELS), raw=raw))
 
 
 @lru_cache(maxsize=1024)
