@@ -196,7 +196,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
     frame = _frame(width, y, right, plot.axis)
 
     sizes = [size for line in plot.lines for size, _ in line.points] + [each.size for each in plot.published]
-    first, last = max(min(sizes, default=1), 1), max(sizes, default=1)
+    first, last = float(max(min(sizes, default=1), 1)), float(max(sizes, default=1))
     first, last = (first / 2, last * 2) if first == last else (first, last)
     x = Axis(first, last, frame["area"]["left"], right)
     least, most = ceil(log2(first)), floor(log2(last))

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+_NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML excludes these, and `printable` does not escape them
+
+
 @cache
 def template(name: str) -> "Template":
     """Return a template; a value that is not there is an error."""
@@ -24,10 +27,10 @@ def template(name: str) -> "Template":
 
 
 def _shown(value: object) -> object:
-    """Make text printable, and round coordinates; what a template has written stays."""
+    """Make text printable, also for XML, and round coordinates; what a template has written stays."""
     if type(value) is float:
         return f"{round(value, 1):g}"
-    return printable(value) if type(value) is str else value
+    return printable(value).translate(_NO_XML) if type(value) is str else value
 
 
 def rendered(name: str, /, **values: object) -> "Markup":
