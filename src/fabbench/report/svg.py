@@ -277,15 +277,13 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
     moments = _moments([point.created for point in series.points], 4 if width > NARROW else 2)
     return {
         **frame,
+        "x": x.place,
         "below": [(x.place(index), label) for index, label in moments],
-        "dots": " ".join(f"M{x.place(index):.1f} {y.place(value):.1f}h0" for index, value in enumerate(values)),
+        "dots": list(enumerate(values)),
         "large": next(each for limit, each in _DOTS if count <= limit),
-        "levels": [
-            (x.place(start - 0.5), x.place(end - 0.5), y.place(level))
-            for (start, end), level in zip(pairwise([0, *changes, count]), levels, strict=True)
-        ],
-        "changes": [(number, x.place(index - 0.5)) for number, index in enumerate(changes, 1)],
-        "latest": (y.place(levels[-1]), latest),
+        "levels": list(zip(pairwise([0, *changes, count]), levels, strict=True)),
+        "changes": changes,
+        "latest": latest,
         "hover": list(_hover(shown, frame["area"])) if width > NARROW else [],
     }
 
@@ -318,12 +316,8 @@ def _heat(matrix: "Matrix") -> dict[str, Any]:
     across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
     width = max(side + rows * across + (60 if written else 20), NARROW)
     words = [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS]
-    each_line = max((width - 90) // _LEGEND, 1)
-    legend = [
-        (kind, word, 90 + _LEGEND * (number % each_line), 10 + 18 * (number // each_line))
-        for number, (kind, word) in enumerate(zip("012345xn", words, strict=True))
-    ]
-    head = legend[-1][-1] + 24 + (12 + int(4.6 * longest) if written else 8)
+    across_legend = (width - 90) // _LEGEND
+    head = 16 + 18 * ceil(len(words) / across_legend) + (12 + int(4.6 * longest) if written else 8)
     down = min(across, 30)
     return {
         "width": width,
@@ -332,7 +326,9 @@ def _heat(matrix: "Matrix") -> dict[str, Any]:
         "head": head,
         "across": across,
         "down": down,
-        "legend": legend,
+        "legend": [
+            list(zip("012345xn", words, strict=True))[at : at + across_legend] for at in range(0, 8, across_legend)
+        ],
         "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
         "columns": names if written else [],
         "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],

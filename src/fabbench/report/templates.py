@@ -1,7 +1,7 @@
-"""Pages and pictures from the templates of this package: all text in them is escaped, whatever its origin."""
+"""Pages, pictures and other documents from templates: text in markup is escaped, whatever its origin."""
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fabbench.model.messages import printable
 from fabbench.report.table import tone_of
@@ -17,11 +17,17 @@ _NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML excludes these, and `
 @cache
 def template(name: str) -> "Template":
     """Return a template; a value that is not there is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    loader = PackageLoader("fabbench.report")
-    made = Environment(autoescape=True, finalize=_shown, undefined=StrictUndefined, loader=loader, **settings)
+    made = Environment(
+        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
+        finalize=_shown,
+        keep_trailing_newline=True,
+        loader=PackageLoader("fabbench.report"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
     made.filters["tone"] = tone_of
     return made.get_template(name)
 
