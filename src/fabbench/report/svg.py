@@ -168,13 +168,13 @@ def _frame(width: int, y: Axis, right: float, caption: str) -> dict[str, Any]:
     return {"width": width, "height": y.start + _BOTTOM, "area": area, "caption": caption, "ticks": ticks, "y": y.place}
 
 
-def _hover(places: Sequence[tuple[float, Sequence[str]]], area: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def _hover(places: Sequence[tuple[float, Sequence[str]]], area: Mapping[str, float], width: int) -> Iterator[Any]:
     """Yield what is shown while a reader points near each place: lines of text in a box beside it."""
     middles = [(one + other) / 2 for one, other in pairwise(x for x, _ in places)]
     edges = [area["left"] - 10, *middles, area["right"] + 10]
     for (x, lines), (start, end) in zip(places, pairwise(edges), strict=False):
         wide = 12 + _LETTER * max(map(len, lines))
-        left = x + 8 if x < (area["left"] + area["right"]) / 2 else x - 8 - wide
+        left = x + 8 if x + 8 + wide <= width else x - 8 - wide
         yield {"x": x, "start": start, "across": end - start, "lines": lines, "box": left, "wide": wide}
 
 
@@ -208,7 +208,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
         "plot": plot,
         "side": right if beside else 0,
         "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
-        "hover": list(_hover(list(_values(plot, x)), frame["area"])) if beside else [],
+        "hover": list(_hover(list(_values(plot, x)), frame["area"], width)) if beside else [],
     }
 
 
@@ -284,7 +284,7 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
         "levels": list(zip(pairwise([0, *changes, count]), levels, strict=True)),
         "changes": changes,
         "latest": latest,
-        "hover": list(_hover(shown, frame["area"])) if width > NARROW else [],
+        "hover": list(_hover(shown, frame["area"], width)) if width > NARROW else [],
     }
 
 
