@@ -3,7 +3,7 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from fabbench.model.messages import printable
+from fabbench.model.messages import printable, unbroken
 from fabbench.report.table import tone_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def template(name: str) -> "Template":
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters["tone"] = tone_of
+    made.filters.update(tone=tone_of, unbroken=unbroken)
     return made.get_template(name)
 
 
