@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from fabbench.analysis.curve import curve_line, with_curve
@@ -64,15 +64,9 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
 
 def _csv_pieces(log: Log, *, raw: bool) -> Iterator[str]:
     """Write samples as rows of CSV."""
-    head = _joined((log.source, log.benchmark or "", log.case or "", log.outcome.value), raw=raw)
+    head = row_text((log.source, log.benchmark or "", log.case or "", log.outcome.value), raw=raw)
     sample = f"{head.replace('%', '%%')},%d,%s,%s,%r,%s\n"
-    return sample_pieces(log, sample, lambda labels: _joined(tuple(labels.get(name, "") for name in LABELS), raw=raw))
-
-
-@lru_cache(maxsize=1024)
-def _joined(cells: tuple[str, ...], *, raw: bool) -> str:
-    """Return a part of a row, cached: thousands of logs may have the same few labels."""
-    return row_text(cells, raw=raw)
+    return sample_pieces(log, sample, lambda labels: row_text(tuple(labels.get(name, "") for name in LABELS), raw=raw))
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
