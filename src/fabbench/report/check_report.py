@@ -87,21 +87,20 @@ def _counts(checks: Sequence[Check]) -> Table:
 
 def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:
     """Return every piece of advice once: the checks with that cause, and what was seen on which hosts."""
-    groups: dict[str, dict[str, dict[str, list[str]]]] = {}
+    causes: dict[str, dict[str, dict[str, list[str]]]] = {}  # advice → check → what was seen → hosts
     for check in checks:
         if check.status is status:
-            seen = groups.setdefault(check.advice, {}).setdefault(check.name, {})
+            seen = causes.setdefault(check.advice, {}).setdefault(check.name, {})
             seen.setdefault(check.seen, []).append(check.host)
     notes = []
-    for advice, names in groups.items():
-        causes = (f"{name}: {_seen(seen, hosts)}" for name, seen in names.items())
-        notes.append(" ".join([*causes, "→", advice]))
+    for advice, names in causes.items():
+        parts = []
+        for name, seen in names.items():
+            where = [
+                text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
+                for text, affected in list(seen.items())[:_NAMED]
+            ]
+            more = [f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else []
+            parts.append(" ".join([f"{name}:", *where, *more]))
+        notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
-
-
-def _seen(seen: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> str:
-    where = [
-        text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
-        for text, affected in list(seen.items())[:_NAMED]
-    ]
-    return " ".join([*where, *([f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else [])])

@@ -169,6 +169,11 @@ def _series(history: History, series: Series, others: Sequence[str], number: int
         "key": ", ".join(f"{field} {value}" for field, value in series.key.items() if value),
         "title": title if not changes else f"{title}; numbered: changes, see the list",
         "drawn": drawn,
+        "figures": [
+            ("level", *level.split(" "), span),
+            ("latest", *latest.split(" "), format_time(points[-1].created)),
+            ("changes", str(len(changes)), "", ", ".join(changes.values())),
+        ],
         "changes": sentences,
         "row": (name, str(len(points)), level, latest, ", ".join(changes.values()) or "-"),
         "header": ("Run", "Created", axis, "Change"),

@@ -48,7 +48,7 @@ def test_the_published_table_has_its_headline_first_and_its_points_below_each_ot
     ]
     rows = table_of(lines)
     assert rows[-1].split() == ["2", "GB", "77.35", "4.13", "18.7x"]
-    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {(11, 17, 27)}
+    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {(12, 18, 28)}
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
