@@ -1,9 +1,9 @@
 """Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,7 @@ from fabbench.model.options import LauncherOptions, Option, declared
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
 
 
@@ -46,6 +47,17 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         del ctx
         return complete_value(param.name or "", incomplete) or items(self._type.names, incomplete)
+
+
+def with_parameters(parameters: Sequence[click.Parameter]) -> Callable[[CommandT], CommandT]:
+    """Add parameters to a command; written where click's options are."""
+
+    def add(function: CommandT) -> CommandT:
+        # click's own decorators keep options here, the last one first
+        function.__dict__.setdefault("__click_params__", []).extend(reversed(parameters))
+        return function
+
+    return add
 
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:

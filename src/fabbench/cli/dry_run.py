@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.output import RAW_CSV
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted, listed, redacted, redacted_values
 from fabbench.model.plan import Shape
@@ -36,8 +35,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
     from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "terminal", "json"}:
-        name = "csv" if form == RAW_CSV else form
-        raise RequestError(f"--format {name} has no effect with --dry-run.", hint="--format json works there.")
+        raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
     inventory, planned = preview(request)
     planned = redacted_values(planned)
     estimate, longest = estimated_s(request, planned), longest_s(planned)

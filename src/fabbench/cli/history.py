@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options, terminal
-from fabbench.cli.options import AGE
+from fabbench.cli import terminal
+from fabbench.cli.options import takes
 from fabbench.cli.output import results
 
 
@@ -20,10 +20,8 @@ from fabbench.cli.output import results
     help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
     "text. Can be given several times.",
 )
-@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@options.sizes
-@results(("markdown", "csv", "json", "html", "terminal"))
-@options.store
+@takes("since", "sizes", "store")
+@results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
 def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 
@@ -52,6 +50,6 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
             terminal.say(f"{run.path} is damaged, and left out: {sentence}")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
-        if form not in {"csv", "json"}:
+        if form in {"markdown", "terminal", "html"}:
             return
     terminal.write_drawn(terminal.drawn(render_history, result, form))

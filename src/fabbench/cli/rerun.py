@@ -5,9 +5,10 @@ from typing import cast
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.host_options import rerun_words
+from fabbench.cli.options import takes
 from fabbench.cli.run_command import RESUMED
 from fabbench.model.errors import RequestError
 
@@ -17,7 +18,7 @@ from fabbench.model.errors import RequestError
 )
 @click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
-@options.store
+@takes("store")
 @click.pass_context
 def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> None:
     """Repeat a past run: the same command line, on the same target.

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from fabbench.cli import options
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import takes
 from fabbench.cli.rerun import command as rerun
 from fabbench.cli.run_command import RESUMED, RunGroup
 from fabbench.model.errors import RequestError
@@ -19,7 +19,7 @@ from fabbench.model.errors import RequestError
     short_help="Run a benchmark and compare configurations.",
 )
 @click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
-@options.store
+@takes("store")
 @click.pass_context
 def command(ctx: click.Context, ref: str | None, store: Path) -> None:
     """Measure on real machines: every configuration, interleaved and repeated, then a comparison.

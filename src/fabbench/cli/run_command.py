@@ -25,9 +25,10 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.config_file import RunOptions, config_option, split_environment
+from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
 from fabbench.cli.host_options import command_line
+from fabbench.cli.options import RunOptions
 from fabbench.cli.output import COMPARED, result_options
 from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import COMPARED, RAW_CSV, results
+from fabbench.cli.options import takes
+from fabbench.cli.output import COMPARED, results
 from fabbench.cli.report import write_page
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @results(COMPARED, "How to write its comparison; json also has the executions.")
-@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
-@options.sizes
-@options.store
+@takes("metric", "sizes", "store")
 def command(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
@@ -104,7 +103,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
 
-    if form not in (*FORMATS, RAW_CSV):
+    if form not in FORMATS:
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
     for flag in (flag for flag, value in (("--metric", metric), ("--size", sizes)) if value is not None):
         raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")

@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import takes
 from fabbench.cli.sweep_answer import answer_options, answer_parameters, groups_from_cluster, print_answer
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
@@ -40,8 +41,7 @@ class _Sweep(SweepGroup):
     shell_complete=complete_run,
     help="Resume this sweep: tests that have ended are not run again.",
 )
-@click.option("--metric", help="Metric to judge by. Default: the benchmark's usual one.")
-@options.store
+@takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -17,7 +17,7 @@ from fabbench.report.expectations import expectation_lines, expectation_record, 
 from fabbench.report.json_contract import HEAD, ROWS_A_PIECE, SampleText
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "raw-csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
@@ -49,7 +49,7 @@ class LogWriter:
 
 @lru_cache(maxsize=8)  # what it keeps of one log's texts serves for the next
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
-    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
+    """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
         opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
         return LogWriter(log=json_contract.Elements().write, opening=opening, separator=separator, closing=closing)
