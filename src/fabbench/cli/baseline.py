@@ -12,7 +12,7 @@ from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 
 
-@click.group(cls=SuggestingGroup, short_help="Name runs that others are compared with.")
+@click.group(cls=SuggestingGroup)
 def command() -> None:
     """Name runs that others are compared with: `--baseline NAME` of `run` and `compare`.
 

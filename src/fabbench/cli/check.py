@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 _MAX_NAMED = 8
 
 
-@click.command(
-    name="check",
-    cls=TargetCommand,
-    selects=lambda each: each.only != "render",
-    short_help="Check hosts or clusters before a run, and suggest fixes.",
-)
+@click.command(name="check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @click.option(
     "--benchmark",
     "benchmarks",

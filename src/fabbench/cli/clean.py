@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from fabbench.launchers import Leftover, Leftovers
 
 
-@click.command(
-    cls=TargetCommand,
-    selects=lambda each: each.reaches,
-    short_help="Remove leftover pods and jobs from a cluster (not local runs).",
-)
+@click.command(cls=TargetCommand, selects=lambda each: each.reaches)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @takes(older_than="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.")
 @click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")

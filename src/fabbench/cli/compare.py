@@ -13,7 +13,7 @@ from fabbench.cli.output import COMPARED, results
 from fabbench.model.errors import Exit, worst
 
 
-@click.command(short_help="Compare runs and log files, and gate on the result.")
+@click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
 @takes(
     baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "

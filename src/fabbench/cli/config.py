@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_HOSTS = 4
 
 
-@click.command(short_help="Show the targets and defaults of fabbench.yaml, and check it.")
+@click.command()
 @click.option("--config", "file", **CONFIG)
 @results(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")

@@ -11,7 +11,7 @@ from fabbench.cli.options import takes
 from fabbench.cli.output import results
 
 
-@click.command(short_help="Show how a metric changed over past runs.")
+@click.command()
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @click.option(
     "--where",

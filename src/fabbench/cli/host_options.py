@@ -1,4 +1,4 @@
-"""The words of a command line: its hosts (``--hostfile``, and which names mean ssh), and those of a past run."""
+"""``--hostfile``, and the words of a command line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,6 @@ import click
 from fabbench.cli.help_sections import WORDS
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.messages import REDACTED
 
 _FILES = "fabbench.hostfile"
 
@@ -44,26 +43,6 @@ def _hosts(file: Path) -> tuple[str, ...]:
 def command_line(ctx: click.Context) -> tuple[str, ...]:
     """Return the words of the command line."""
     return ("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ()))
-
-
-def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
-    """Return the words of a command line with more options, on the target where it ran.
-
-    Raise RequestError for a secret that is not stored, and is not given again.
-    """
-    end = words.index("--") if "--" in words else len(words)
-    first, last = list(words[:end]), list(words[end:])
-    names = {each.partition("=")[0] for each in more}
-    for word in first:
-        name = word.removeprefix("--env=").partition("=")[0]
-        if REDACTED in word and name not in names and f"--env={name}" not in names:
-            raise RequestError(
-                f"The value of {name} is a secret, and is not stored.",
-                hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
-            )
-    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
-        first += ["--on", target]
-    return [*first, *more, "--store", str(store), *last]
 
 
 def hosts_of_files(ctx: click.Context) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
 
 
-@click.command(short_help="List EC2 instance types with EFA.")
+@click.command()
 @click.argument("type_", metavar="[TYPE]", default="", shell_complete=complete)
 @results(LISTED, "How to write the list.")
 def command(type_: str, form: str) -> None:

@@ -81,7 +81,7 @@ class RenderGroup(RunGroup):
         return command
 
 
-@click.group(cls=RenderGroup, short_help="Print a script or manifests that run the benchmark elsewhere.")
+@click.group(cls=RenderGroup)
 def command() -> None:
     """Print what would run elsewhere, without contacting anything.
 

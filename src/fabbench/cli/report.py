@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fabbench.report.page import RunPage
 
 
-@click.command(short_help="Write runs or logs as an HTML page, to read or to send.")
+@click.command()
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
 @takes("metric", "sizes", "store")
 @results(("html",))

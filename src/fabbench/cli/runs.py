@@ -31,7 +31,7 @@ _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out i
 _PATIENCE_S = 5.0  # How long missing summaries are made before the table is shown
 
 
-@click.group(invoke_without_command=True, short_help="List past runs, or remove them.")
+@click.group(invoke_without_command=True)
 @takes("store", *FILTERS, "since")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 
-@click.command(short_help="Print a past run.")
+@click.command()
 @click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")

@@ -9,6 +9,8 @@ from click.core import ParameterSource
 from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.options import takes
+from fabbench.cli.rerun import start_again
+from fabbench.cli.run_command import RESUMED
 from fabbench.cli.sweep_answer import answer_options, answer_parameters, groups_from_cluster, print_answer
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
@@ -23,9 +25,7 @@ class _Sweep(SweepGroup):
         super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
 
 
-@click.group(
-    name="sweep", cls=_Sweep, invoke_without_command=True, short_help="Find bad nodes, NICs and links of a cluster."
-)
+@click.group(name="sweep", cls=_Sweep, invoke_without_command=True)
 @click.option(
     "--from",
     "sources",
@@ -110,7 +110,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
 
 
 def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> None:
-    from fabbench.cli.host_options import rerun_words
     from fabbench.runs.sweep_store import open_sweep
 
     for name in given.keys() - {"resume", "store"}:
@@ -118,7 +117,5 @@ def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str])
             f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
             hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
         )
-    run = open_sweep(ref, store)
-    words = rerun_words(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
-    with command.make_context("sweep", words, parent=ctx.parent) as inner:
-        command.invoke(inner)
+    ctx.meta[RESUMED] = open_sweep(ref, store)
+    start_again(ctx, ctx.meta[RESUMED], store)
