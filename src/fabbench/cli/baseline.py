@@ -43,12 +43,14 @@ def set_(name: str, run: str, store: Path) -> None:
 @takes("store")
 def list_(form: str, store: Path) -> None:
     """List the names and the runs that they stand for."""
+    from fabbench.report.table import Table
     from fabbench.runs.baselines import baselines
 
     known = list(baselines(store))
     records = [{"name": each.name, "run": each.run, "exists": each.is_there(store)} for each in known]
     rows = [(each.name, each.run + "  (removed)" * (not each.is_there(store))) for each in known]
-    terminal.print_list("baselines", ("NAME", "RUN"), rows, records, form, f"No baselines in {store}.")
+    table = Table(header=("NAME", "RUN"), rows=rows, ruled=False)
+    terminal.print_list("baselines", table, records, form, f"No baselines in {store}.")
 
 
 @with_verbosity

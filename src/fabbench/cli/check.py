@@ -85,7 +85,7 @@ def command(**given: Any) -> None:
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     full, overviews = is_verbose(context), examined.overviews
-    terminal.write_drawn(terminal.drawn(render_checks, checks, given["form"], overviews=overviews, full=full))
+    terminal.show(render_checks, checks, given["form"], overviews=overviews, full=full)
     context.exit(worst(checks))
 
 

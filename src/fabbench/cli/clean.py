@@ -71,6 +71,8 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:
+    from fabbench.report.table import Table, to_terminal
+
     header = ("RUN", column, "AGE", "RUNS", "REMOVE", "REQUEST")
     rows = [
         (
@@ -83,4 +85,4 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
         )
         for each in found
     ]
-    terminal.write_table([header, *rows])
+    terminal.show(to_terminal, [Table(header=header, rows=rows, ruled=False)])

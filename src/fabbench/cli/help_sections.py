@@ -45,7 +45,7 @@ _COMMON = frozenset({
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
-_RARE = frozenset({"quiet", "verbose", "log", "version", "store", "exit_zero"})  # Left out of others
+_RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})  # Left out of others
 
 
 def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from fabbench.cli.output import results
     help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
     "text. Can be given several times.",
 )
-@takes("since", "sizes", "store")
+@takes("since", "sizes", "store", "wide")
 @results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
 def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -34,7 +34,7 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_report import render_history
+    from fabbench.report.history_report import NAMED, history_table, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.summary import summaries
 
@@ -52,4 +52,8 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
         terminal.notify(f"No run in {store} matches.")
         if form in {"markdown", "terminal", "html"}:
             return
-    terminal.write_drawn(terminal.drawn(render_history, result, form))
+    if form == "terminal":
+        table = history_table(result)
+        terminal.print_table(table, result.distinguishing(NAMED)[::-1], wide=chosen["wide"])
+    else:
+        terminal.show(render_history, result, form)

@@ -37,7 +37,7 @@ def command(type_: str, form: str) -> None:
         notes=["GBIT/S: the total network bandwidth, one way. EFA: the maximum number of EFA interfaces."],
     )
     overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
-    terminal.write_drawn(terminal.drawn(render_overview, overview, form))
+    terminal.show(render_overview, overview, form)
 
 
 def _row(instance: "Instance") -> tuple[str, ...]:

@@ -28,4 +28,4 @@ def command(form: str, **given: Any) -> None:
     target, reason = chosen_target(click.get_current_context())
     terminal.notify(f"Target {target.name}: {reason}.")
     overview = launcher_named(target.launcher).nodes(target)
-    terminal.write_drawn(terminal.drawn(render_overview, overview, form))
+    terminal.show(render_overview, overview, form)

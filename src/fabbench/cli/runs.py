@@ -27,22 +27,25 @@ _HEADER = (
     *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
+_SPARE = ("FOLDER", "NODES", "TARGET", "SIZES", "BENCHMARK", "NAME", "GATE")  # Left out where there is no room
 
 _PATIENCE_S = 5.0  # How long missing summaries are made before the table is shown
 
 
 @click.group(invoke_without_command=True)
-@takes("store", *FILTERS, "since")
+@takes("store", *FILTERS, "since", "wide")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")
 @click.pass_context
-def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **filters: Any) -> None:
+def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any) -> None:
     """List past runs, the newest first. `fabbench show ID` prints one, `fabbench runs rm` removes some.
 
     PEAK is the best value of the first configuration.
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
+    from fabbench.report.table import Table
+
     if ctx.invoked_subcommand is not None:
         return
     listed = list(islice(_chosen(store, **filters, seconds=_PATIENCE_S if form == "table" else None), limit))
@@ -50,7 +53,9 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
     empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
-    terminal.print_list("runs", header, rows, [_record(store, run) for run in listed], form, empty)
+    table = Table(header=header, rows=rows, ruled=False)
+    records = [_record(store, run) for run in listed]
+    terminal.print_list("runs", table, records, form, empty, spare=_SPARE, wide=wide)
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")

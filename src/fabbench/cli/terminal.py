@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from fabbench.hosts.check import Progress
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
+    from fabbench.report.table import Table
 
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
+_FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
@@ -122,19 +125,20 @@ def write_drawn(text: str) -> None:
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
     """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
-    return render(*what, color=in_color(sys.stdout), width=width(), **more)
+    return render(*what, **{"color": in_color(sys.stdout), "width": width(), **more})
 
 
 def console() -> "Console":
     """Return rich's console on standard error; pass it printable text only: its own escape sequences pass."""
     from rich.console import Console
 
-    return Console(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
+    stream, plain = _letting_pass(sys.stderr, _MOVE), not in_color(sys.stderr)
+    return Console(file=stream, no_color=plain, highlight=False, emoji=False, markup=False)
 
 
 def in_color(stream: IO[str]) -> bool:
     """Return whether a stream is a terminal that shows colors, and nobody asked for none (https://no-color.org)."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    plain = "colors" in _unwanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
 
@@ -145,23 +149,22 @@ def width() -> int | None:
     return get_terminal_size().columns
 
 
-_quiet = False
+_unwanted: set[str] = set()  # One process has one command line
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Write no notices and no progress in this context: results and errors only."""
-    global _quiet  # noqa: PLW0603 - one process has one command line
-    _quiet = True
+def without(what: str) -> Iterator[None]:
+    """In this context write no `notices` and no progress, or no `colors`."""
+    _unwanted.add(what)
     try:
         yield
     finally:
-        _quiet = False
+        _unwanted.discard(what)
 
 
 def is_quiet() -> bool:
     """Return whether only results and errors are written."""
-    return _quiet
+    return "notices" in _unwanted
 
 
 def write_line(text: str, *, err: bool = False) -> None:
@@ -185,7 +188,7 @@ def say(sentence: str) -> None:
 
 def notify(sentence: str) -> None:
     """Write a notice on standard error, which is not for results."""
-    if not _quiet:
+    if not is_quiet():
         say(sentence)
 
 
@@ -197,29 +200,55 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
-def write_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write a header and rows as columns."""
-    from fabbench.report.table import Table, to_terminal
-
-    write_drawn(drawn(to_terminal, [Table(header=rows[0], rows=rows[1:], ruled=False)]))
+def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
+    """Write what a function of `fabbench.report` writes, drawn for standard output."""
+    write_drawn(drawn(render, *what, **more))
 
 
-def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is written
+def print_list(  # noqa: PLR0913 - a table, its data, and how it is written
     name: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    table: "Table",
     records: Sequence[Mapping[str, object]],
     form: str,
     empty: str,
+    *,
+    spare: Sequence[str] = (),
+    wide: bool = False,
 ) -> None:
     """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
-    from fabbench.report.table import Overview, Table, render_overview
+    from fabbench.report.table import Overview, render_overview
 
-    if form == "table" and not rows:
+    if form != "table":
+        show(render_overview, Overview(name=name, table=table, records=records), form)
+    elif table.rows:
+        print_table(table, spare, wide=wide)
+    else:
         say(empty)
-        return
-    overview = Overview(name=name, table=Table(header=header, rows=rows, ruled=False), records=records)
-    write_drawn(drawn(render_overview, overview, form))
+
+
+def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
+    """Write a table so that it fits on the terminal: with fewer of the columns that it can `spare`, in their order.
+
+    Columns that say the same in every row go first, into a note; another note names the others.
+    """
+    from fabbench.report.table import columns_of, to_terminal
+
+    room = None if wide else width()
+    # The last column is folded between words.
+    grid = replace(table, rows=[(*row[:-1], row[-1][:_FOLDED]) for row in table.rows], headline="", notes=())
+    values = {name: {row[index] for row in table.rows} for index, name in enumerate(table.header)}
+    kept = [*values]
+    for name in sorted(filter(values.__contains__, spare), key=lambda name: len(values[name]) > 1):
+        drawn_ = to_terminal([columns_of(grid, [*map(table.header.index, kept)])])
+        if room is None or max(map(len, drawn_.splitlines())) <= room:
+            break
+        kept.remove(name)
+    same = [f"{name.lower()} {''.join(values[name])}" for name in values.keys() - kept if len(values[name]) == 1]
+    gone = [name for name in values.keys() - kept if len(values[name]) > 1]
+    notes = [f"Every row: {', '.join(sorted(same))}."] if same else []
+    notes += [f"Not shown: {', '.join(sorted(gone))}. --wide shows all columns."] if gone else []
+    shown = columns_of(table, [*map(table.header.index, kept)])
+    show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
 
 
 def confirm_removal(count: int, hint: str) -> bool:
@@ -270,7 +299,7 @@ def print_verdict(verdict: "Verdict | None") -> None:
 def say_next(path: Path) -> None:
     """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
     notify(f"Run: {path}")
-    if _quiet or not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         return
     name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
     for what, words in (
@@ -300,7 +329,7 @@ def print_notes(error: BaseException) -> None:
 
 def is_live() -> bool:
     """Return whether standard error can show what changes."""
-    return not _quiet and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+    return not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import pytest
 
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
-from fabbench.cli.terminal import print_comparison, safe_streams
+from fabbench.cli.terminal import print_comparison, print_table, safe_streams
 from fabbench.model.log import Point
 from fabbench.plan.gates import parse_gate
 from fabbench.report import render_comparison
+from fabbench.report.table import Table
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
@@ -99,3 +100,21 @@ def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
     text = render_comparison(compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal")
     assert "\x1b" not in text
     assert "\n1 KB  " in text
+
+
+def test_a_list_fits_the_terminal_and_says_what_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [("a", "here", "x" * 30, "one two three four"), ("b", "here", "y" * 30, "five")]
+    table = Table(header=("ID", "WHERE", "WHAT", "OUTCOME"), rows=rows)
+    shown = {}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, wide in ((80, False), (56, False), (40, False), (40, True)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_table(table, ("WHERE", "WHAT"), wide=wide)
+        shown[columns, wide] = capsys.readouterr().out
+    assert all(name in shown[80, False] for name in table.header)
+    assert ("WHERE" in shown[56, False], "- Every row: where here.\n" in shown[56, False]) == (False, True)
+    assert "- Not shown: WHAT. --wide" in shown[40, False]
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in shown[40, False].splitlines()) <= 40
+    assert shown[40, True] == shown[80, False]
