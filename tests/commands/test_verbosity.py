@@ -1,12 +1,7 @@
 """How much is said: --quiet, --verbose, --debug."""
 
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from fabbench.cli import cli
 from fabbench.model.actions import action
@@ -48,19 +43,3 @@ def test_actions_have_no_secrets(tmp_path: Path) -> None:
     text = file.read_text("utf-8")
     assert "s3cr3t" not in text
     assert "'MY_TOKEN=(redacted)' sh -c 'one …'\n" in text
-
-
-@pytest.mark.parametrize("words", [(), ("--no-color",)])
-def test_colors_are_switched_off_before_a_command_and_after_it(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for made in ((*words, "explain", "nosuch"), ("explain", "nosuch", *words)):
-        shown = subprocess.run(
-            ["script", "-qec", shlex.join([sys.executable, "-m", "fabbench", *made]), "/dev/null"],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
-        assert ("Error" in shown, "\x1b[" in shown) == (True, not words)

@@ -34,7 +34,7 @@ from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
-from fabbench.model.errors import FabbenchError, RequestError, worst
+from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, parsed
 
@@ -294,6 +294,14 @@ def _interrupted(result: "RunResult") -> str:
     return f"Interrupted{ended} were saved." if result.interrupted else ""
 
 
+def _doubtful(result: "RunResult") -> bool:
+    from fabbench.analysis.expectations import Assessment
+    from fabbench.report.expectations import expectations_of
+
+    expected = expectations_of(result.comparison) if result.comparison is not None else ()
+    return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
+
+
 def _print(result: "RunResult", form: str) -> None:
     print_release_failure(result)
     if form == "html":
@@ -302,7 +310,7 @@ def _print(result: "RunResult", form: str) -> None:
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
-    terminal.say_next(result.path)
+    terminal.say_next(result.path, doubtful=_doubtful(result))
     error = result.failure or result.release_failure
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]

@@ -143,9 +143,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
     yield from [f"Image: {run.image}"] if run.image else []
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    given = {name: value for name, value in run.options.items() if value not in (None, "", [])}
-    options = [f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in given.items()]
-    yield f"Options: {', '.join(options) or 'none'}"
+    yield f"Options: {' '.join(_words(run)) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
     for execution in _executions(run):
@@ -158,6 +156,25 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
     yield ""
+
+
+def _words(run: "StoredRun") -> Iterator[str]:
+    """Yield the benchmark's options as they are typed; of a sweep of sizes and sizes, those that apply."""
+    from fabbench.benchmarks import runnable
+    from fabbench.model.options import declared
+
+    try:
+        known = declared(runnable(run.benchmark).work_type() or object)
+    except RequestError:  # a plug-in that is not here
+        known = {}
+    for name, value in run.options.items():
+        swept = name in {"min_bytes", "max_bytes", "factor"} and run.options.get("sizes")
+        flag = known[name].long if name in known else f"--{name.replace('_', '-')}"
+        if value is True:
+            yield flag
+        elif value not in (None, "", [], False) and not swept:
+            values = value.split(",") if name == "sizes" else value if isinstance(value, list) else [value]
+            yield from (f"{flag} {each:g}" if isinstance(each, float) else f"{flag} {each}" for each in values)
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,8 @@ from fabbench.model.plugins import ALIASES
 _WORDS = """
     ls=runs list=runs rm=runs export=runs plot=report init=config doctor=check resume=rerun bench=run diff=compare
     sbatch=slurm srun=slurm eks=kubernetes bash=script prometheus=openmetrics github=comment md=markdown
-    nccl-tests=bin-dir label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
+    nccl-tests=bin-dir domain=device gpu-memory=memory raw-csv=format
+    label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
 """
 _MEANT = dict(pair.split("=") for pair in _WORDS.split())
 """Words of other tools, and of older releases, and what they mean here."""

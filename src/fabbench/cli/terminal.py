@@ -296,13 +296,18 @@ def print_verdict(verdict: "Verdict | None") -> None:
         notify(f"Gate passed: {gate}")
 
 
-def say_next(path: Path) -> None:
-    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
+def say_next(path: Path, *, doubtful: bool) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy.
+
+    `doubtful`: something failed or was slow.
+    """
     notify(f"Run: {path}")
     if is_quiet() or not sys.stderr.isatty():
         return
-    name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
+    usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
+    name, store = path.name.rpartition("-")[2], "" if usual else f" --store {quote(str(path.parent))}"
     for what, words in (
+        *([("What was wrong:", f"explain {name}")] if doubtful else []),
         ("A page to send:", f"report {name} -o report.html"),
         ("Compare later runs:", f"baseline set NAME {name}"),
         ("Measure again:", f"rerun {name}"),

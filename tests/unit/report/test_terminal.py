@@ -102,19 +102,15 @@ def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
     assert "\n1 KB  " in text
 
 
-def test_a_list_fits_the_terminal_and_says_what_it_leaves_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", "here", "x" * 30, "one two three four"), ("b", "here", "y" * 30, "five")]
     table = Table(header=("ID", "WHERE", "WHAT", "OUTCOME"), rows=rows)
-    shown = {}
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for columns, wide in ((80, False), (56, False), (40, False), (40, True)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        print_table(table, ("WHERE", "WHAT"), wide=wide)
-        shown[columns, wide] = capsys.readouterr().out
-    assert all(name in shown[80, False] for name in table.header)
-    assert ("WHERE" in shown[56, False], "- Every row: where here.\n" in shown[56, False]) == (False, True)
-    assert "- Not shown: WHAT. --wide" in shown[40, False]
-    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in shown[40, False].splitlines()) <= 40
-    assert shown[40, True] == shown[80, False]
+    for columns, left_out in (("80", 0), ("56", 1), ("40", 2)):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_table(table, ("WHERE", "WHAT"), wide=False)
+        shown = capsys.readouterr().out
+        assert ("WHERE" not in shown, "Every row: where here." in shown) == (left_out >= 1, left_out >= 1)
+        assert ("WHAT" not in shown.split("Not")[0], "Not shown: WHAT." in shown) == (left_out == 2, left_out == 2)
+    print_table(table, ("WHERE", "WHAT"), wide=True)
+    assert "WHERE" in capsys.readouterr().out
