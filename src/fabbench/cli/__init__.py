@@ -135,7 +135,7 @@ class Commands(SuggestingGroup):
             if error.errno == errno.ENOMEM:
                 terminal.notify("Error: Not enough memory for this.")
             elif not isinstance(error, BrokenPipeError):
-                where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE, "the output")
+                where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE) or "the output"
                 full = " What is there is incomplete: free some space, and repeat." * (error.errno == errno.ENOSPC)
                 terminal.say(f"Error: {where} could not be written or read: {error.strerror}.{full}")
             ctx.exit(Exit.REFUSED)

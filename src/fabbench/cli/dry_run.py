@@ -13,6 +13,7 @@ from fabbench.cli import terminal
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted, listed, redacted, redacted_values
 from fabbench.model.plan import Shape
+from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.cli.sweep_answer import AnswerOptions
@@ -80,16 +81,8 @@ def _host(host: "Host") -> str:
 
 def _time(estimate: float | None, longest: float) -> str:
     if estimate is not None:
-        return f"about {_duration(estimate)}, based on earlier runs on this target"
-    return f"unknown (no earlier run like this on this target); all timeouts together: {_duration(longest)}"
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+        return f"about {format_duration(estimate)}, based on earlier runs on this target"
+    return f"unknown (no earlier run like this on this target); all timeouts together: {format_duration(longest)}"
 
 
 def execution_lines(

@@ -27,7 +27,6 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
-from fabbench.cli.host_options import command_line
 from fabbench.cli.options import RunOptions
 from fabbench.cli.output import COMPARED, result_options
 from fabbench.cli.report import write_page
@@ -182,7 +181,7 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
             adaptive=_adaptive(given),
-            command=command_line(ctx),
+            command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
 
 

@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli import terminal
+from fabbench.cli.click_options import with_parameters
 from fabbench.cli.complete import complete_run
 from fabbench.cli.options import takes
 from fabbench.cli.rerun import start_again
@@ -18,14 +19,7 @@ from fabbench.model.errors import RequestError
 _MAX_NAMED = 20
 
 
-class _Sweep(SweepGroup):
-    """A group with the options of answers, after its own."""
-
-    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: object) -> None:
-        super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
-
-
-@click.group(name="sweep", cls=_Sweep, invoke_without_command=True)
+@click.group(name="sweep", cls=SweepGroup, invoke_without_command=True)
 @click.option(
     "--from",
     "sources",
@@ -42,6 +36,7 @@ class _Sweep(SweepGroup):
     help="Resume this sweep: tests that have ended are not run again.",
 )
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
+@with_parameters(answer_parameters())
 @click.pass_context
 def command(
     ctx: click.Context,

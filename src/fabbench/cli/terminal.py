@@ -70,6 +70,8 @@ class SafeStream:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
         self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
+        # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
+        self._lost = (OSError,) if stream is sys.__stderr__ else ()
         self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = _SafeBytes(self)
 
@@ -81,8 +83,14 @@ class SafeStream:
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
             parts[index], self._line = shown[len(before) :], unfinished(shown)
-        self.raw.write("".join(parts))
+        with contextlib.suppress(*self._lost):
+            self.raw.write("".join(parts))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with contextlib.suppress(*self._lost):
+            self.raw.flush()
 
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
@@ -95,18 +103,29 @@ class SafeStream:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Make standard output and error safe. A character that they cannot encode is written as an escape."""
+    """Make standard output and error safe. A character that they cannot encode is written as an escape.
+
+    Exit if a standard stream is closed: the next file to be opened would take its place.
+    """
     before = sys.stdout, sys.stderr
+    if None in {sys.stdin, *before}:
+        with contextlib.suppress(OSError):
+            os.write(2, b"Error: A standard stream is closed. Redirect it: </dev/null >/dev/null\n")
+        os._exit(Exit.REFUSED)
     safe = []
     for stream in before:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             cast("Any", stream).reconfigure(errors="backslashreplace")
-        safe.append(None if stream is None else cast("IO[str]", SafeStream(stream)))
+        safe.append(cast("IO[str]", SafeStream(stream)))
     sys.stdout, sys.stderr = cast("Any", safe)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        try:
+            sys.stderr.flush()
+        except OSError:  # Python would fail on it, too, and exit with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
@@ -262,7 +281,8 @@ def confirm_removal(count: int, hint: str) -> bool:
 
 def workflow_command(line: str) -> None:
     """Write a workflow command of GitHub on standard error. Nothing else may write one."""
-    cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
+    with contextlib.suppress(OSError):
+        cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
 
 
 def print_comparison(
