@@ -12,29 +12,9 @@ from fabbench.cli import terminal
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
-from fabbench.runs.execute import View as NicView
-from fabbench.runs.execute import Watcher
 
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 30.0  # lines come at least this often
-
-
-@contextmanager
-def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
-    """Show a screen on a terminal, and lines elsewhere."""
-    if not terminal.is_live():
-        lines = Lines(plan, metric=metric)
-        with ticking(lines.tick):
-            yield lines
-        return
-    from rich.live import Live
-
-    from fabbench.cli.live_screen import LiveScreen
-
-    with Live(console=terminal.console(), auto_refresh=False, transient=True) as live:
-        screen = LiveScreen(plan, live, metric=metric)
-        with ticking(screen.tick):
-            yield screen
 
 
 @contextmanager
@@ -59,7 +39,7 @@ def ticking(action: Callable[[], None]) -> Iterator[None]:
 class View:
     """A `Watcher` that keeps the progress of a run up to date; how it is shown is up to each view."""
 
-    nics: "NicView | None" = None  # There is no room for the traffic of NICs
+    nics: Callable[..., None] | None = None  # There is no room for the traffic of NICs
 
     def __init__(self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = RunProgress(plan, metric=metric)

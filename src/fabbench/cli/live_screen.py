@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.progress import summary
-from fabbench.cli.live import View
+from fabbench.cli import terminal
+from fabbench.cli.live import Lines, View, ticking
 from fabbench.model.compat import override
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.messages import unbroken
@@ -18,6 +19,7 @@ from fabbench.report import nics_table
 from fabbench.report.comparison_tables import live_table
 from fabbench.report.svg import cut
 from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
+from fabbench.runs.execute import Watcher
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -32,6 +34,22 @@ _MAX_FAILURES = 5
 _LABEL = 14  # Columns for the label of a configuration
 _ECHO = 4  # Columns that stay free after the cursor: if `^C` wrapped, a line of the screen would be left behind
 _EVERY_S = 0.1  # Rows that come faster are drawn together
+
+
+@contextmanager
+def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
+    """Show a screen on a terminal, and lines elsewhere."""
+    if not terminal.is_live():
+        lines = Lines(plan, metric=metric)
+        with ticking(lines.tick):
+            yield lines
+        return
+    from rich.live import Live
+
+    with Live(console=terminal.console(), auto_refresh=False, transient=True) as live:
+        screen = LiveScreen(plan, live, metric=metric)
+        with ticking(screen.tick):
+            yield screen
 
 
 class LiveScreen(View):
