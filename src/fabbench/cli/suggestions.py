@@ -76,5 +76,6 @@ class SuggestingGroup(click.Group):
         except click.NoSuchOption:
             raise
         except click.UsageError:
-            name = args[0]
-            ctx.fail(f"No such command {name!r}.{did_you_mean(meant(name, self.list_commands(ctx)))}")
+            name, flags = args[0], [flag for each in self.params for flag in each.opts if flag.startswith("--")]
+            near = meant(name, [*self.list_commands(ctx), *flags, "--help"])
+            ctx.fail(f"No such command {name!r}.{did_you_mean(near)}")
