@@ -8,19 +8,14 @@ import click
 
 from fabbench.cli.complete import complete_run
 from fabbench.cli.options import ON_NODES, known_proof, takes
-from fabbench.cli.output import results
+from fabbench.cli.output import LISTED, results
 from fabbench.cli.terminal import files_progress, in_color, say_unread, width, write_drawn
-from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
-from fabbench.report.log_report import FORMATS, log_writer
-from fabbench.runs import parse_on_cores
-from fabbench.runs.inputs import sources_of
-from fabbench.runs.log_files import Source
 
 
 @click.command(name="parse")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@results(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
+@results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
 @takes("sizes", "fabric", *ON_NODES, "store")
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
 def command(
@@ -38,32 +33,33 @@ def command(
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
+    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.report.log_report import log_writer
+    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.parse_on_cores import ParseJob, read
+
     proof = known_proof(**known)
     sources = sources_of(inputs, store, proof)
-    job = parse_on_cores.ParseJob(form=form, sizes=sizes, proof=proof, color=in_color(sys.stdout), width=width())
-    click.get_current_context().exit(_print(sources, ", ".join(inputs), job, lenient=exit_zero))
-
-
-def _print(sources: list[Source], named: str, job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
-    """Print the logs as they are read; list on stderr those that cannot be. `lenient`: ignore outcomes."""
+    job = ParseJob(form=form, sizes=sizes, proof=proof, color=in_color(sys.stdout), width=width())
     frame = log_writer(job.form)
     unread: list[Unread] = []
     logs, untrusted, separator = 0, False, ""
     sys.stdout.write(frame.opening)
     with files_progress(len(sources)) as advance:
-        for piece in parse_on_cores.read(sources, job):
+        for piece in read(sources, job):
             if piece.unread is not None:
                 unread.append(piece.unread)
                 continue
-            if piece.done is None:
+            if piece.text:
                 write_drawn((separator if piece.begins else "") + piece.text)
                 separator = frame.separator
-                continue
-            advance()
+            if piece.done is not None:
+                advance()
             logs += piece.logs
             untrusted = untrusted or piece.untrusted
     if not logs and all(entry.remark for entry in unread):
-        unread.append(Unread(named, "No log found in it."))
+        unread.append(Unread(", ".join(inputs), "No log found in it."))
     sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
     sys.stdout.flush()
-    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, say_unread(unread))
+    status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
+    click.get_current_context().exit(worst(status, say_unread(unread)))

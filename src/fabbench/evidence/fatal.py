@@ -1,13 +1,15 @@
-"""What programs print when a run dies: one table for all benchmarks and launchers. Data; pure.
+"""What programs print when a run dies: one table (fatal.txt) for all benchmarks and launchers. Pure.
 
 It stands before every benchmark: a line that it knows is no row, and a run with one is never ok, wherever
-the line stands. The texts come from the programs' sources and from public logs.
+the line stands.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
+from importlib.resources import files
 from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
@@ -37,175 +39,6 @@ _NAMES = {
     "ERROR": r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b",
 }
 
-# Who prints it, what it says about the run, whether a host or the job was lost, how many lines such a message may
-# have, and the texts. They begin with what the program prints first; any prefix may stand before it (see _PREFIX).
-_TABLE = r"""
-fabbench: timeout
-    fabbench: .+ was (?:aborted|ended)(?: after \d+ s)?:
-fabbench: killed, lost
-    fabbench: SkyPilot ended job \d+ as (?:CANCELLED|FAILED_DRIVER|gone)\b
-fabbench: died
-    fabbench: (?:The script was stopped by |SkyPilot ended job )
-The benchmark: died
-    This test requires exactly two processes
-Open MPI: timeout, 2 lines
-    The user-provided time limit for job execution has been reached
-Open MPI: died, lost, 9 lines
-    (?:ORTE|PRTE) has lost communicat
-Open MPI: killed, 6 lines
-    <MPIRUN> noticed that
-Open MPI: died, 9 lines
-    \*\*\* (?:Process received signal|An error occurred in|MPI_ERRORS_ARE_FATAL)
-    \*\*\* The MPI_\w+\(\) function was called
-    <MPIRUN> (?:has exited due to|detected that one or more processes exited with non-zero)
-    MPI_ABORT was invoked on rank
-    It looks like \w+ failed for some
-    At least one pair of MPI processes are unable
-    Open MPI failed an OFI Libfabric library call
-    No components were able to be opened in
-    PML \w+ cannot be selected
-    <MPIRUN>: killing job
-Open MPI: status, 3 lines
-    Primary job +terminated normally, but
-Open MPI: not started, 6 lines
-    There are not enough slots available
-    <MPIRUN> (?:was unable to|has detected an attempt to run as root)
-    (?:ORTE|PRTE) was unable to reliably start
-    A daemon (?:.* )?failed to report back
-    An (?:ORTE|PRTE) daemon has unexpectedly failed
-MPICH: died, 6 lines
-    Abort\(-?\d+\) (?:on node \d|\(rank \d)
-    application called MPI_Abort\(
-    Fatal error in (?:P?MPI|internal)_
-MVAPICH: died
-    \[?error_sighandler\]? Caught error:
-hydra: killed, 5 lines
-    = +(?:BAD TERMINATION OF ONE|KILLED BY SIGNAL: )
-    YOUR APPLICATION TERMINATED WITH THE EXIT STRING
-hydra: died
-    (?:control_cb|HYD\w+) \(\S+\): (?:assert|.*(?:error|fail|unable))
-PALS: killed
-    rank \d+ (?:died from signal|exited with code [1-9])
-ALPS: killed
-    PE RANK \d+ exit signal
-    Apid \d+: (?:caught|initiated) application termination
-mpiexec: not started, 2 lines
-    mpiexec: [Ee]rror:
-jsrun: killed
-    One or more process \(first noticed rank \d+\) terminated
-jsrun: died
-    (?:ERROR|Error):? .*\bJSM\b
-    jsrun: error:
-Flux: timeout
-    (?:flux-job: .*|job\.)exception.* type=timeout
-Flux: killed
-    flux-job: task\(s\)
-    (?:flux-job: .*|job\.)exception.* type=
-Flux: died
-    flux-\w+(?:\[\d+\])?: (?:FATAL|ERROR|error)\b
-PBS: timeout
-    PBS: job killed: \w*time \S+ exceeded
-PBS: killed
-    PBS: job killed
-LSF: timeout
-    TERM_(?:RUNLIMIT|CPULIMIT|DEADLINE)\b
-LSF: killed
-    TERM_[A-Z]+:
-    Exited with (?:exit code [1-9]\d*\.|signal termination)
-Slurm: timeout
-    (?:slurmstepd|srun)[^:]*: error: .*DUE TO TIME LIMIT
-Slurm: killed
-    srun: error: \S+: tasks? \S+: (?:Killed|Out Of Memory)
-    (?:slurmstepd[^:]*: error: .*)?[Dd]etected \d+ oom[-_]kill
-Slurm: died, lost
-    (?:slurmstepd[^:]*|srun): error: Node failure on
-Slurm: status, lost
-    slurmstepd[^:]*: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT
-Slurm: status
-    slurmstepd[^:]*: error: .*CANCELLED AT
-    srun: error: .*: (?:Terminated|Exited with exit code [1-9])
-Slurm: died
-    slurmstepd[^:]*: error:(?!.*going to /tmp)
-    (?:srun|sbatch|salloc): error: (?!.*Unable to create step)
-    srun: error: .*Unable to create step.*(?:More processors|not available|Invalid gen)
-    srun: (?:Job step aborted|Force Terminated)
-    salloc: Job allocation \d+ has been revoked
-Slurm: not started
-    srun: unrecognized option
-    (?:launch|start) failed on
-Kubernetes: killed
-    command terminated with exit code [1-9]
-    OOMKilled\b
-    The node was low on resource
-    Error from server(?! \((?:NotFound|AlreadyExists)\))
-    error: (?:lost connection to pod|unable to upgrade connection|Internal error occurred)
-    [Rr]eason: *(?:Evicted|DeadlineExceeded)
-The kernel: killed
-    (?:Memory cgroup o|O)ut of memory: Kill
-    oom-kill:constraint=
-    segfault at [\da-f]+ ip
-    oom_reaper: reaped process
-    NVRM: Xid \(
-    Killed$
-    line \d+: +\d+ Killed\b
-ssh: killed
-    Killed by signal (?!15)
-    Timeout, server \S+ not responding
-ssh: not started, lost
-    ssh: (?:connect to host|Could not resolve hostname)
-    Permission denied \(
-    Host key verification failed
-The system: died
-    <DEATH>(?: \(core dumped\))?$
-    line \d+: +\d+ <DEATH>\b
-    \*\*\* stack smashing detected
-    (?:free|malloc|munmap_chunk|realloc)\(\): [a-z]
-    double free or corruption
-    corrupted size vs
-    terminate called (?:after|without)
-    Assertion [`'].*' failed
-The system: not started
-    error while loading shared libraries:
-    symbol lookup error:
-The shell: shell
-    (?:-?(?:ba|z|da|k)?sh|/bin/(?:ba)?sh): .*(?:command not found|No such file or directory|not found)$
-    (?:env|stdbuf): .+: (?:No such file or directory|Permission denied)$
-UCX: died
-    Caught signal \d+ \(
-    UCX +(?:ERROR|FATAL)
-libfabric: status
-    result: +(?:Fail|Unexpected)
-libfabric: died, 2 lines
-    Libfabric EFA provider has encountered an internal error
-PyTorch: timeout
-    Watchdog caught collective operation timeout:
-    Timeout at NCCL work
-    ProcessGroupNCCL's watchdog got stuck
-PyTorch: killed
-    \[rank\d+\]:? +(?!\S*Dist\w*Error|RuntimeError: NCCL|RuntimeError: \[\d+\] is setting up)<ERROR>(?:: |$)
-PyTorch: died, 6 lines
-    (?:torch\.distributed\.)?Dist(?:Backend|Store|Network)?Error:
-    nccl(?:System|Internal|UnhandledCuda|Remote)Error:
-    ncclInvalid\w+:
-    RuntimeError: (?:NCCL |\[\d+\] is setting up NCCL)
-    NCCL watchdog thread terminated
-    Some NCCL operations have failed or timed out
-    Exception \(either an error or timeout\) detected by watchdog
-PyTorch: status
-    torch[./]distributed[./]elastic.*failed \(exitcode: -?[1-9]
-    torch\.[\w.]+\.<ERROR>
-Other frameworks: died, 2 lines
-    (?:horovod\.common\.exceptions\.)?HorovodInternalError:
-    (?:cupy_backends\.cuda\.libs\.nccl\.)?NcclError:
-    (?:jaxlib\.xla_extension\.)?XlaRuntimeError:
-    NCCL operation .*failed
-    NCCL: (?:unhandled|internal|invalid)
-DeepSpeed: status
-    exits with return code = -?[1-9]
-Python: not started
-    ModuleNotFoundError: No module named '(?:torch|mpi4py)'
-"""
-
 
 class _Entry(NamedTuple):
     source: str
@@ -219,7 +52,8 @@ def _table() -> tuple[tuple[_Entry, ...], re.Pattern[str]]:
     """Return the entries, and a pattern whose named groups are their numbers."""
     entries: list[_Entry] = []
     texts: list[list[str]] = []
-    for line in _TABLE.strip().splitlines():
+    text = (files("fabbench.evidence") / "fatal.txt").read_text("utf-8")
+    for line in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).splitlines():
         if line[0] != " ":
             head, *more = line.removesuffix(" lines").split(", ")
             source, kind = head.split(": ")
@@ -247,6 +81,13 @@ _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
 _RULE = lazy(r"[-=*+~]{10,}")
 _searched = lru_cache(maxsize=1024)(lambda text: _SIGN.search(text))  # noqa: PLW0108 - not compiled at import; banners recur
+_ABOVE = lazy(r"Parser function exited with Error")
+_FOLLOWS = lazy(
+    rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection closed|failed to connect"
+    r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read remote address"
+    r"|Unable to read to socket|status[- ](?:\D* \()?5\b)|(Completion with )"
+)
+"""What follows from another error of the program, or of the other side. The last group says least."""
 _LONGEST = 500
 """Characters of a message that are quoted."""
 
@@ -280,6 +121,17 @@ class Message:
         """The message, and who printed it."""
         text = self.text if len(self.text) <= _LONGEST else f"{self.text[:_LONGEST]}…"
         return f"{self.source} reported: {text}" if self.source else text
+
+
+def with_cause(text: str, above: str) -> str:
+    """Return a line with the one above it, if it only says that the program gave up, and nothing says why."""
+    return f"{text.rstrip()}: {above}" if _ABOVE.search(text) else text
+
+
+def by_cause(failures: Sequence[str]) -> list[str]:
+    """Return what a program said when it failed: what only follows, from it or from the other side, comes last."""
+    told = [re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures]
+    return sorted(told, key=lambda each: ((match := _FOLLOWS.search(each)) and match.lastindex) or 0)
 
 
 def fatal_message(text: str) -> Message | None:

@@ -25,7 +25,6 @@ _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
 _ALGORITHM = " Bytes -> Algo "
-_CHOICE = lazy(r" -> Algo ([A-Za-z]\w*) proto ([A-Za-z]\w*)")
 _COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce: ", "SendRecv", "AlltoAll", "Alltoall")
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
@@ -36,7 +35,7 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 _ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
-_CHAIN = lazy(r"(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
+_CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
@@ -239,8 +238,9 @@ class Evidence:
             self.nvls.add(match[1] != "0")
 
     def _collective(self, message: str, _origin: str) -> None:
-        if _ALGORITHM in message and (match := _CHOICE.search(message)) and len(self.algorithms) < _MAX_ENTRIES:
-            self.algorithms[f"{match[1]}/{match[2]}".upper()] = None
+        algorithm, *proto = message.partition(_ALGORITHM)[2].split(maxsplit=3)[:3] or [""]
+        if proto[:1] == ["proto"] and f"{algorithm}{proto[-1]}".isidentifier() and len(self.algorithms) < _MAX_ENTRIES:
+            self.algorithms[f"{algorithm}/{proto[-1]}".upper()] = None
             self.lines.setdefault("algorithms", message)
 
     def _variable(self, message: str, origin: str) -> None:

@@ -123,9 +123,11 @@ class Prefixes:
         Banners and headers show it best, then a footer, a debug line after a rank, a label on nearly all lines.
         """
         numbered: list[tuple[int, NumberedPrefix]] = []
-        signs = signs_in("\n".join(sample))
+        # A debug line shows no sign that others do not, unless it is a string of many lines.
+        lines = [(number, line) for number, line in enumerate(sample) if " NCCL " not in line or '"' in line]
+        signs = signs_in("\n".join(line for _, line in lines))
         begins = [entry for entry in signs if entry[2]]
-        signed = _lines_with(begins, sample) or _lines_with(signs, sample)
+        signed = _lines_with(begins, lines) or _lines_with(signs, lines)
         for number, line in signed:
             for where, counter in numbered:
                 counter.rewind(where - number)
@@ -140,7 +142,7 @@ class Prefixes:
         if self._forms:
             return
         # A line with another first character has neither a prefix nor a label.
-        labeled = (self.cut(line)[0] for line in sample if line[:1] in self.starts)
+        labeled = (self.cut(line)[0] for line in sample if " NCCL " in line and line[:1] in self.starts)
         labels = map(learned_prefixes.learn_rank, labeled)
         label = next((form for form in labels if form is not None), None)
         if label is None and not signed:
@@ -202,9 +204,8 @@ class Prefixes:
         return stream._replace(group=group or stream.group, rank=cut.rank or stream.rank)
 
 
-def _lines_with(signs: Signs, sample: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the lines that contain a sign, with their numbers from 0."""
-    return [(number, line) for number, line in enumerate(sample) if signs and find_sign(line, signs)]
+def _lines_with(signs: Signs, lines: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    return [numbered for numbered in lines if signs and find_sign(numbered[1], signs)]
 
 
 def strip_colors(text: str) -> str:
@@ -213,7 +214,6 @@ def strip_colors(text: str) -> str:
 
 
 def _merged(stream: Stream, match: re.Match[str]) -> Stream:
-    """Add what one prefix states to what outer ones stated."""
     named = {name: value for name, value in match.groupdict().items() if value is not None}
     group = named.get("sky") or named.get("pod") or stream.group
     ranks = (named.get(name) for name in ("mpi", "sagemaker", "modal", "torchrun"))

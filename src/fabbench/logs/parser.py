@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
-from fabbench.evidence.fatal import Kind, Message, fatal_message
+from fabbench.evidence.fatal import Kind, Message, by_cause, fatal_message, with_cause
 from fabbench.evidence.judge import judge
 from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, ChannelLines, HostNames, without_row
@@ -231,7 +231,8 @@ class LogParser:
             return []
         if group.ended is not None and line.text not in _EMPTY:
             return self._after_status(group, line)
-        if (claimed := self._claimed(group, line)) is not None:
+        known = line._replace(text=with_cause(line.text, group.unknown)) if group.unknown else line
+        if (claimed := self._claimed(group, known)) is not None:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.other(line.text)
             return claimed
@@ -240,8 +241,9 @@ class LogParser:
         elif message is not None:
             group.add(message)
             group.evidence.other(line.text)
-        elif line.text not in _EMPTY and not _kind(line.text).silent:
-            return self._unknown_line(group, line)
+        elif line.text not in _EMPTY:
+            group.unknown = line.text.strip()
+            return [] if _kind(line.text).silent else self._unknown_line(group, line)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
@@ -394,11 +396,13 @@ class LogParser:
         records = [reading for reading in batch if isinstance(reading, Record)]
         if not records and self._counted is None:
             return cast("list[Result]", batch)
+        for record in records:
+            record.failures = by_cause(record.failures)
         if records:
             group.attach(records[-1], another=another)
         if not group.steps.is_open:
             return self._logs(batch, ending, (group.steps,) if group.steps.seen else self._marked)
-        group.steps.hold(records)
+        group.steps.held += records
         return [reading for reading in batch if isinstance(reading, Point)]
 
     def _logs(

@@ -1,6 +1,5 @@
 """What one stream group has printed since its last record: debug lines, texts that end a run, steps."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader
@@ -31,17 +30,13 @@ class StepEndings:
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
     _incomplete: str = ""
-    _held: list[Record] = field(default_factory=list)
+    held: list[Record] = field(default_factory=list)
+    """Those whose step has not ended."""
 
     @property
     def is_open(self) -> bool:
         """Return whether a step has started and not ended."""
         return self._open is not None
-
-    @property
-    def execution(self) -> str:
-        """Return the execution of the open step; empty if none is open."""
-        return self._open.execution if self._open is not None else ""
 
     def begin(self, marker: Marker, benchmark: str | None) -> None:
         """Note that a step begins."""
@@ -71,13 +66,9 @@ class StepEndings:
     def _cut(self, name: str) -> None:
         self._incomplete = self._incomplete or f"The log does not show how step {name} ended."
 
-    def hold(self, records: Sequence[Record]) -> None:
-        """Keep records until their step has ended."""
-        self._held += records
-
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for record in held:
             self.apply(record)
         return held
@@ -113,6 +104,8 @@ class StreamGroup:
     evidence: Evidence = field(default_factory=Evidence)
     messages: list[Message] = field(default_factory=list)
     """Texts that show the end of a run, since the last record."""
+    unknown: str = ""
+    """The last line that no benchmark read, since the last one that one did."""
     claimed: int = 0
     """How many of them stood before the last line that a benchmark read."""
     ended: int | None = None
@@ -139,6 +132,7 @@ class StreamGroup:
 
     def claim(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
+        self.unknown = ""
         if self.messages:
             self.messages[-1].left, self.claimed = 0, len(self.messages)
 

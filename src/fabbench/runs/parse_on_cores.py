@@ -11,11 +11,12 @@ import re
 import stat
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -130,50 +131,43 @@ class ParseJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Text to print, a file that could not be read, or the end of a source (`done`) with its totals."""
+    """Text to print, a file that could not be read, or the end of a source, or of a range of it, with its totals."""
 
     text: str = ""
     begins: bool = False
     """Whether a log begins with this text."""
-    done: Source | None = None
+    done: Source | None = None  # the source that ends
     logs: int = 0
     untrusted: bool = False
     unread: Unread | None = None
-    more: bool = False
-    """Whether it ends a range of the source that is followed by others."""
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
     """Read sources in order. Closing the iterator early ends the processes."""
     count = cores or os.cpu_count() or 1
-    if count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources))):
-        for source in sources:
-            yield from _pieces(source, job)
+    alone = count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources)))
+    # What the first file has compiled and remembered, the processes inherit.
+    here = len(sources) if alone else int(not _is_large(sources[0]))
+    for source in sources[:here]:
+        yield from _pieces(source, job)
+    if alone:
         return
     benchmarks()
     with processes(count) as pool:
-        yield from _in_order(sources, job, pool, ahead=4 * count)
+        yield from _in_order(sources[here:], job, pool, ahead=4 * count)
 
 
 def _in_order(sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int) -> Iterator[Piece]:
     waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
-    rest = (part for source in sources for part in _parts(source))
-    logs, untrusted = 0, False
+    rest = _batches(part for source in sources for part in _parts(source))
     while True:
-        while len(waiting) < ahead and (part := next(rest, None)) is not None:
-            future = pool.submit(_all_pieces, *part, job) if part.in_pool else None
-            waiting.append((part.source, future))
+        while len(waiting) < ahead and (batch := next(rest, None)) is not None:
+            future = pool.submit(_all_pieces, batch, job) if batch[0].in_pool else None
+            waiting.append((batch[0].source, future))
         if not waiting:
             return
         source, future = waiting.popleft()
-        for piece in _pieces(source, job) if future is None else future.result():
-            if piece.done is None:
-                yield piece
-                continue
-            logs, untrusted = logs + piece.logs, untrusted or piece.untrusted
-            if not piece.more:
-                yield replace(piece, logs=logs, untrusted=untrusted)
-                logs, untrusted = 0, False
+        yield from _pieces(source, job) if future is None else future.result()
 
 
 class _Part(NamedTuple):
@@ -189,8 +183,14 @@ class _Part(NamedTuple):
         return self.range is not None or not (self.source.name == "-" or _is_large(self.source))
 
 
+def _batches(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+    """Yield what is read at once: several small files, as a call of another process costs as much as one."""
+    for small, each in groupby(parts, key=lambda part: part.in_pool and part.range is None):
+        while batch := list(islice(each, _FEW if small else 1)):
+            yield batch
+
+
 def _parts(source: Source) -> Iterator[_Part]:
-    """Yield the ranges of a large file that can be split, or else the whole file."""
     previous: ByteRange | None = None
     for current in byte_ranges(Path(source.name)) if _is_large(source) and is_plain(source.name) else ():
         if previous is not None:
@@ -209,18 +209,18 @@ def _is_large(source: Source) -> bool:
     return source.name != "-" and stat.S_ISREG(status.st_mode) and status.st_size >= min_size
 
 
-def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJob) -> list[Piece]:  # noqa: FBT001
-    """Read a small file, or a range of a large one, in another process: one piece per log."""
+def _all_pieces(parts: Iterable[_Part], job: ParseJob) -> list[Piece]:
     pieces: list[Piece] = []
     texts: list[str] = []
-    for piece in _pieces(source, job, part):
-        if texts and (piece.begins or not piece.text):
-            pieces.append(Piece(text="".join(texts), begins=True))
-            texts.clear()
-        if piece.text:
-            texts.append(piece.text)
-        else:
-            pieces.append(replace(piece, more=more))
+    for source, part, more in parts:
+        for piece in _pieces(source, job, part):
+            if texts and (piece.begins or not piece.text):
+                pieces.append(Piece(text="".join(texts), begins=True))
+                texts.clear()
+            if piece.text:
+                texts.append(piece.text)
+            else:
+                pieces.append(replace(piece, done=None if more else piece.done))
     return pieces
 
 

@@ -23,8 +23,6 @@ from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _TIMED_OUT = lazy(r"\s*\d+s timeout expired.*")
-_MIRRORED = lazy(r"Connection re(?:set by peer|fused)|Broken pipe|remote connection closed|failed to connect")
-"""Parts of error messages that the other side causes: its own message comes first."""
 # The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
@@ -360,7 +358,6 @@ class PairReader(TableReader):
         record.points = [point for _, row in sorted(points, key=lambda each: each[0].line.number) for point in row]
         record.damaged.sort()
         self.judge(pair)
-        record.failures.sort(key=lambda sentence: _MIRRORED.search(sentence) is not None)
         facts, providers = record.facts, pair.reported.get("provider", {})
         for name, values in pair.reported.items():
             clients = [value for value, side in values.items() if side == "client"]

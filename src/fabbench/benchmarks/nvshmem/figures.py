@@ -260,7 +260,7 @@ def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
     errors = dict.fromkeys(each.value for each in said.all["error"] if each.rows >= said.rows)
     if said.copies:
         record.failures.insert(0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?")
-    record.failures = record.failures or [f"NVSHMEM reported: {error}" for error in errors]
+    record.failures += (f"NVSHMEM reported: {error}" for error in errors)
     below = sum(each.rows >= said.rows for each in said.all["options"])
     if said.rows and below and said.dumps - below == len(said.pes):
         record.incomplete = "Below the last row the options of another execution are printed, and it has no row."

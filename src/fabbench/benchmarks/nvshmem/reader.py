@@ -12,19 +12,7 @@ from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
 from fabbench.benchmarks.nvshmem import figures
-from fabbench.benchmarks.nvshmem.figures import (
-    CUT_JOB,
-    JOB,
-    PROGRAM,
-    V1,
-    V2,
-    V31,
-    V32,
-    V33,
-    case_of,
-    collective,
-    has_begun,
-)
+from fabbench.benchmarks.nvshmem.figures import CUT_JOB, JOB, PROGRAM, case_of, collective, has_begun
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -91,8 +79,12 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
         # 3.1 prints this before each row of a job that is not a collective.
         layouts = _misprinted(match[1])
         known = not layouts or execution.layouts == layouts
-        return engine.NO_MEANING if known else Statement(title=match[1], layouts=layouts, notes=[Note("eras", V31)])
-    return Statement(notes=[Note("eras", V31)]) if _FOOTER.match(text) else None
+        return (
+            engine.NO_MEANING
+            if known
+            else Statement(title=match[1], layouts=layouts, notes=[Note("eras", figures.V31)])
+        )
+    return Statement(notes=[Note("eras", figures.V31)]) if _FOOTER.match(text) else None
 
 
 @lru_cache(maxsize=64)
@@ -102,11 +94,11 @@ def _layout(names: str) -> Layout:
 
 def _eras(header: str) -> str:
     if header[0] == "|" or header.startswith("Size("):
-        return V2 if header[0] == "|" and "(us)" not in header else V1
+        return figures.V2 if header[0] == "|" and "(us)" not in header else figures.V1
     if " count " in header or " -> " in header:
-        return V33
+        return figures.V33
     # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
-    return f"{V31} {V32} {V33}" if "latency" in header else f"{V32} {V33}"
+    return f"{figures.V31} {figures.V32} {figures.V33}" if "latency" in header else f"{figures.V32} {figures.V33}"
 
 
 def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Statement | None:
@@ -206,7 +198,7 @@ def _perf(text: str) -> tuple[Statement, str]:
     start = f"{match['job']} {match['sub']}"
     size = SIZE if match["variable"].lower().startswith("size") else _THREADS
     layout = (Column("perf", cell=re.escape(start)), size, *values)
-    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, V33 if match["stats"] else " ".join(figures.ALL)
+    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, figures.V33 if match["stats"] else " ".join(figures.ALL)
     said = Statement(title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True)
     return said, " ".join((start, match["size"], *(match[name] for name in names)))
 
@@ -281,7 +273,7 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
         notes = [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
     if _FATAL.match(text):
         return Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
-    if not none and (match := _MESSAGE.match(text)) is not None:
+    if (match := _MESSAGE.match(text)) is not None and not (none and match["warning"]):
         notes.append(Note(match.lastgroup or "", words))
     return Statement(above=none, late=True, notes=notes) if notes else None
 

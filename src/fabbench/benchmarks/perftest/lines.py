@@ -29,7 +29,7 @@ _ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell
 _COLUMNS: Mapping[str, Column] = {
     "#bytes": SIZE,
     "#sl": SL,
-    "#iterations": _ITERATIONS,
+    "#?iterations": _ITERATIONS,
     **{
         rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
         for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/sec", UNITS["Gb/sec"]))
@@ -45,7 +45,7 @@ _COLUMNS: Mapping[str, Column] = {
     r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
-_GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=#iterations)\s+")
+_GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
 MARKS = lazy(r"^#(?=\s)|\*\*|`")  # of documents: a comment sign, bold, and code
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
@@ -192,14 +192,17 @@ _ANYWHERE = (
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
     r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+)"
     r"|Completion with (?:error|wc_flags mismatch) at (?:client|server)"
-    r"|Did not detect devices|IB device \S+ not found|No IB devices found|(?:SRD|XRC) not detected in libibverbs"
+    r"|Did not detect devices|IB device \S+ not found|No IB devices found|Invalid Connection type\. Please .*"
     r"|Unable to (?:find the Infiniband/RoCE device|init the socket connection|create RDMA_CM resources"
     r"|Connect the HCA's through the link|perform rdma_(?:client|server) function)|Couldn't get context for the device"
     r"|Failed to (?:complete run_iter_\w+ function successfully|exchange data between server and clients)"
     r"|ethernet_read_keys: Couldn't read remote address|Unexpected CM event bl blka -?\d+"
     r"|Event: RDMA_CM_EVENT_[A-Z_]+; error: -?\d+\.?"
-    r"|DC not supported, mlx5dv\.h is needed|Parser function exited with Error|Invalid Connection type\. Please .*"
-    r"|Error: (?:BW result|Msg rate) +is below \w+ limit|(?:UC|UD|SRD) connection (?:not|only) possible in .* verbs?"
+    r"|Parser function exited with Error(?:: .*)?|Error: (?:BW result|Msg rate) +is below \w+ limit"
+    r"|(?:--data_validation|Duration mode|Perftest|(?:Receive p|P)ost list|Raw Ethernet tests|run_infinitely"
+    r"|Dual-port mode|(?:UC|UD|XRC|DC|SRD)(?: connection)?) (?:(?:mode|is|only|currently|still) )*(?:supported |not "
+    r"|supports |requires |exists |possible |incompatible |do(?:es)?(?:n't| not) (?!supports)).*"
+    r"|you must (?:choose test side|enter \w+ mac by) .*"
     rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
     r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)"
 )  # lines that nothing else prints
@@ -250,7 +253,7 @@ MEANINGS: Mapping[str, str] = {
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
 }  # ibv_wc_status → meaning
 
-_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
+_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 # Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
 _SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")

@@ -21,6 +21,7 @@ from fabbench.model.patterns import lazy
 _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
 _UPPER_HALF = frozenset({"Device", "Number of qps", "Connection type"})  # of the set-up: no rule is above the lower one
 _LONGEST = 20_000  # characters of JSON
+_LARGEST = 1 << 23  # the last size of -a, where no message is a datagram
 _KNOWN = frozenset({"header", "sum", "failure", "error"})
 """Kinds of lines above which everything stands that shows the side of a process."""
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -183,7 +184,7 @@ class Terminal(TableReader):
             program, side, flags = command
             process.sides, process.both = [side], not flags.isdisjoint({"b", "bidirectional"})
             process.cycles = not flags.isdisjoint({"C", "report-cycles"})
-            said = Statement(case=program)
+            said = Statement(case=program, end=_LARGEST if flags & {"a", "all"} and "atomic" not in program else None)
         else:
             said = self._other(process, kind, match) if match is not None else self._setup(process, setup)
         return said._replace(begins=begins, execution=process)
@@ -217,7 +218,8 @@ class Terminal(TableReader):
         if setup.get("Transport type") == "IW" or process.record.facts.get("transport") == "iWARP":
             facts["transport"] = "iWARP"  # its connections are named as InfiniBand's are
         finding = lines.AMBIGUOUS_UNIT if facts.get("unit") == "ambiguous" else None
-        return Statement(facts=facts, finding=lines.NO_SIZE if "size" in facts else finding)
+        end = None if setup.get("Connection type", "RC") in {"RC", "UC", "XRC", "DC"} else 0
+        return Statement(facts=facts, finding=lines.NO_SIZE if "size" in facts else finding, end=end)
 
     def _other(self, process: Process, kind: str, match: re.Match[str]) -> Statement:
         line, record, said = match[0].strip(), process.record, Statement()
@@ -237,7 +239,7 @@ class Terminal(TableReader):
             # Rows that follow belong to another table, whose heading is missing.
             once = process.copies == process.rules == 1
             closed = [(*layout, lines.NEVER) for layout in process.layouts] if once else ()
-            said = Statement(finished=process.rules >= process.copies, layouts=closed)
+            said = Statement(finished=process.rules >= process.copies, layouts=closed, end=0)
         elif kind == "sum":
             record.benchmark = "fabtests" if line.startswith("Total") else record.benchmark
             labels, finding = {"rank": self._stream.rank}, lines.NO_SIZE
@@ -286,7 +288,6 @@ def _record(processes: Sequence[Process]) -> Record:
     if facts.get("transport") == "RawEth" and record.case:
         record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
     record.damaged.sort()
-    record.failures.sort(key=lambda sentence: "Completion with" in sentence)  # the line below it says more
     # A process whose end is missing has finished if the other end of its connection has, with the same sizes.
     ended = [each for each in processes if each.record.finished]
     verdicts = {
