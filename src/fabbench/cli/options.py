@@ -113,7 +113,7 @@ class RunOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False)  # It is only declared: `parse --help` makes it, too
 class PastOptions:
     """Options of commands that read logs and past runs."""
 

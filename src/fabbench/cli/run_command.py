@@ -199,6 +199,8 @@ def _adaptive(given: RunOptions) -> "Adaptive | None":
 class RunGroup(SuggestingGroup):
     """Makes the command of a benchmark when it is needed."""
 
+    makes: type[RunCommand] = RunCommand
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the benchmarks."""
         from fabbench.benchmarks import runnable_names
@@ -213,9 +215,9 @@ class RunGroup(SuggestingGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Make the command of one benchmark. Raise RequestError if it cannot be loaded."""
-        from fabbench.benchmarks import runnable, runnable_names
+        from fabbench.benchmarks import runnable
 
-        if cmd_name not in runnable_names():
+        if cmd_name not in self.list_commands(ctx):
             return None
         try:
             benchmark = runnable(cmd_name)
@@ -225,11 +227,7 @@ class RunGroup(SuggestingGroup):
             raise
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
-        return with_verbosity(self.command_of(benchmark, work))
-
-    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
-        """Return the command of a benchmark."""
-        return RunCommand(benchmark, work)
+        return with_verbosity(self.makes(benchmark, work))
 
 
 def _summary(name: str) -> str:

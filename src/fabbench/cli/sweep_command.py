@@ -130,20 +130,14 @@ class SweepCommand(RunCommand):
 class SweepGroup(RunGroup):
     """Makes the command of a benchmark when it is needed."""
 
+    makes = SweepCommand
+
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         from fabbench.benchmarks import swept_names
 
         del ctx
         return list(swept_names())
-
-    @override
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) if cmd_name in self.list_commands(ctx) else None
-
-    @override
-    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
-        return SweepCommand(benchmark, work)
 
 
 def _require_effect(given: SweepOptions) -> None:
