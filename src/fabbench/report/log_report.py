@@ -208,7 +208,7 @@ class _Rows:
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
 
     def aligns(self) -> str:
-        return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
+        return "r" + "l" * len(self._left) + "d" * len(list(self._keys()))
 
 
 class _LazyRows(Sequence[Sequence[str]]):
