@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options, terminal
-from fabbench.cli.options import AGE
+from fabbench.cli import terminal
+from fabbench.cli.options import takes
 from fabbench.cli.output import results
 
 
-@click.command(short_help="Show how a metric changed over past runs.")
+@click.command()
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @click.option(
     "--where",
@@ -20,10 +20,8 @@ from fabbench.cli.output import results
     help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
     "text. Can be given several times.",
 )
-@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@options.sizes
-@results(("markdown", "csv", "json", "html", "terminal"))
-@options.store
+@takes("since", "sizes", "store", "wide")
+@results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
 def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 
@@ -37,7 +35,7 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_report import render_history
+    from fabbench.report.history_report import NAMED, history_table, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.summary import summaries
 
@@ -52,6 +50,10 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
             terminal.say(f"{run.path} is damaged, and left out: {sentence}")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
-        if form not in {"csv", "json"}:
+        if form in {"markdown", "terminal", "html"}:
             return
-    terminal.write_drawn(terminal.drawn(render_history, result, form))
+    if form == "terminal":
+        table = history_table(result)
+        terminal.print_table(table, result.distinguishing(NAMED)[::-1], wide=chosen["wide"])
+    else:
+        terminal.show(render_history, result, form)

@@ -24,7 +24,7 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     width: int | None = None,
     full: bool = True,
 ) -> str:
-    """Write checks in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline.
+    """Write checks in one of `log_report.FORMATS`. Ends with a newline.
 
     `color` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
     them, and CSV has the checks only. Without `full`, tables leave out skipped checks that need no action.

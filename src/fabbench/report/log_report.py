@@ -18,7 +18,7 @@ from fabbench.report.json_contract import sample_pieces
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
 from fabbench.report.templates import rendered
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "raw-csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
@@ -49,7 +49,7 @@ class LogWriter:
 
 
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
-    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
+    """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
         opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
         return LogWriter(log=json_contract.log_pieces, opening=opening, separator=separator, closing=closing)
@@ -185,7 +185,7 @@ class _Rows(Sequence[Sequence[str]]):
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
 
     def aligns(self) -> str:
-        return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
+        return "r" + "l" * len(self._left) + "d" * len(list(self._keys()))
 
 
 def _coarse(log: Log, metric: str, largest: float) -> bool:

@@ -394,7 +394,7 @@ def write_result(  # noqa: PLR0913 - what is written, and how
 
 
 def render_overview(overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None) -> str:
-    """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
     csv = partial(to_csv, overview.table)
     return write_result(form, lambda: [overview.table], lambda: document, csv, color=color, width=width)
