@@ -6,10 +6,9 @@ run's documents and logs, and kept as soon as the run is no longer in progress. 
 
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -95,8 +94,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences: what cannot be read, and why."""
     path: str = ""
     """Its directory, relative to the store; not stored."""
-    is_brief: bool = False
-    """Whether only the run's request was read."""
 
     @property
     def folder(self) -> str:
@@ -123,26 +120,20 @@ def summaries(
     reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
     *,
     figures: bool = False,
-    seconds: float | None = None,
 ) -> Iterator[Summary]:
     """Yield the summary of each run of a store, newest first; as `FullSummary` if `figures` are needed.
 
-    Missing ones are made, on all cores. After so many `seconds` of that, the rest `is_brief`.
+    Missing ones are made, on all cores.
     """
     paths = run_folders(store)
     found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
     missing = [store / path for path, summary in found.items() if summary is None]
-    end = float("inf") if seconds is None else time.monotonic() + seconds
-    with ExitStack() as stack:
-        made = _made(missing if end > time.monotonic() else [], stack)
-        read = stack.enter_context(reading(len(missing))) if missing else None
+    with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
             summary = known
-            if summary is None and time.monotonic() < end and read is not None:
+            if summary is None:
                 summary = next(made)
                 read()
-            elif summary is None:
-                summary = _brief_summary(store / path)
             if summary is not None:
                 msgspec.structs.force_setattr(summary, "path", path)
                 yield summary
@@ -162,34 +153,14 @@ def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Dec
     return found if found.format == _FORMAT else None
 
 
-_FEW = 16
-"""Up to this many are made in less time than processes take to start."""
-
-
-def _made(paths: Sequence[Path], stack: ExitStack) -> Iterator[Summary | None]:
-    """Make summaries, by processes that end with the stack if there are many."""
-    cores = os.cpu_count() or 1
-    if cores < 2 or len(paths) <= _FEW:
-        return map(_make_summary, paths)
-
-    from fabbench.benchmarks import benchmarks
-    from fabbench.runs.parse_on_cores import processes
-
-    benchmarks()  # loaded before this process is forked
-    return stack.enter_context(processes(cores)).map(_make_summary, paths)
-
-
 # ---------------------------------------------------------------- made
 
 
-def _brief_summary(path: Path) -> Summary | None:
-    """Return what the request of a run says; None for a directory that is not a run."""
-    from fabbench.runs.store import StoredRun
+def _made(paths: Sequence[Path]) -> Generator[Summary | None]:
+    if paths:
+        from fabbench.runs.parse_on_cores import on_cores  # loads all that reads logs
 
-    if not (path / REQUEST).is_file():
-        return None
-    run = StoredRun(path)
-    return Summary(id=run.id, name=run.name, created=run.created, setup=_setup(run, {}), is_brief=True)
+        yield from on_cores(_make_summary, paths)
 
 
 def _make_summary(path: Path) -> FullSummary | None:
