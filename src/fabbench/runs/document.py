@@ -7,15 +7,18 @@ value of the wrong type is damage, reported with its path (``$.executions[0].out
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import Exit, MachineError
+from fabbench.model.hosts import Host
+from fabbench.model.log import Ending, Outcome
+from fabbench.model.plan import Configuration, Variant
 from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
 FORMAT = 1
@@ -26,6 +29,97 @@ DAMAGE = (ValueError, RecursionError, msgspec.MsgspecError)
 """What reading a damaged document raises."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRequest:
+    """The parts of a request that its run stores: what was measured, where, and how."""
+
+    benchmark: str = ""
+    target: str = ""
+    fabrics: tuple[str, ...] = ()
+    repeats: int | None = None
+    most_repeats: int | None = None
+    """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """The target, with its options."""
+    variants: tuple[Variant, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDocument:
+    """The options of a sweep, which is resumed with the same."""
+
+    mode: str
+    benchmark: str
+    fabric: str
+    nodes: tuple[str, ...]
+    """All nodes, in the launcher's order."""
+    metric: str
+    seed: int
+    confidence: float
+    tolerance: float
+    partners: int | None = None
+    """Random partners of each node, if requested."""
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    """Node → its rack or other group, if known."""
+    nics: tuple[str, ...] = ()
+    """NICs that every node has, if they are tested one by one."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Requested nodes that did not answer at the start, and are left out → why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """``request.json``. An arm is a configuration."""
+
+    format: int
+    fabbench: str = ""
+    id: str = ""
+    created: str = ""
+    name: str = ""
+    """The name from `fabbench run --name`."""
+    command: tuple[str, ...] = ()
+    """The command line, without secrets."""
+    request: StoredRequest = StoredRequest()
+    arms: tuple[Configuration, ...] = ()
+    schedule: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    """Variant → the hosts as it sees them."""
+    image: str = ""
+    sweep: SweepDocument | None = None
+    """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.sweep_store`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutcome:
+    """The outcome of a log of an execution."""
+
+    outcome: Outcome
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionDocument:
+    """``run.json``."""
+
+    format: int = FORMAT
+    started: float = 0.0
+    ended: float = 0.0
+    ending: Ending
+    outcomes: tuple[StoredOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictDocument:
+    """``verdict.json``."""
+
+    format: int = FORMAT
+    status: Exit
+    breaches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +176,6 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
     if getattr(document, "format", FORMAT) != FORMAT:
         _require_format(text, where)
     return document
-
-
-def read_value(value: Any, kind: type[T], where: str) -> T:
-    """Return a value of a document that was read as plain. Raise MachineError if it is damaged."""
-    try:
-        return msgspec.convert(value, kind)
-    except DAMAGE as error:
-        raise MachineError(f"{where} is damaged: {error}.") from error
 
 
 def _decoded(text: bytes, kind: type[T]) -> T:

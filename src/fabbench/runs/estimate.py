@@ -14,8 +14,8 @@ from fabbench.model.messages import redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import read
-from fabbench.runs.store import ENDED, ExecutionDocument, StoredRun, runs
+from fabbench.runs.document import ExecutionDocument, read
+from fabbench.runs.store import ENDED, StoredRun, runs
 
 _RUNS = 50
 """Number of runs in the store that are read, the newest ones."""

@@ -14,8 +14,6 @@ VERDICT = "verdict.json"
 """The result of the gates; written last."""
 SUMMARY = "summary.json"
 """See `fabbench.runs.summary`."""
-SWEEP = "sweep.json"
-"""Exists if the run is a sweep: see `fabbench.runs.sweep_store`."""
 SWEEP_LOGS = "logs"
 """The folder of a sweep that holds the output of its tests."""
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")

@@ -12,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.folders import ENVIRONMENT_VARIABLE, REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
+from fabbench.runs.folders import ENVIRONMENT_VARIABLE, REQUEST, RUN_NAME, SWEEP_LOGS, run_folders
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 
@@ -68,14 +68,14 @@ def read_source(source: Source, *, proof: Proof | None = None, tables: bool = Fa
     if not source.run:
         yield from parse_source(source, proof=proof, tables=tables)
         return
-    if (Path(source.name) / SWEEP).is_file():
-        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
-        yield from (entry for each in logs for entry in parse_source(each))
-        return
 
     from fabbench.runs.store import StoredRun
 
     run, empty = StoredRun(Path(source.name)), source.named
+    if run.sweep is not None:
+        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
+        yield from (entry for each in logs for entry in parse_source(each))
+        return
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False

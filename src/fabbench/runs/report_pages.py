@@ -18,7 +18,7 @@ from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
 from fabbench.runs.sweep_modes import unfinished
-from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -28,7 +28,7 @@ from fabbench.sweep.values import SweepResult
 
 def sweep_page(run: StoredRun) -> RunPage:
     """Return the page of a sweep in a report. Raise MachineError if the sweep cannot be read."""
-    sweep = stored_sweep(run.path)
+    sweep = stored_sweep(run)
     outcomes = Counter(each.outcome for each in sweep.tests)
     return RunPage(
         id=run.id,
@@ -90,8 +90,8 @@ def stored_sections(
     cores: int | None = None,
 ) -> Iterator[StoredSection]:
     """Return an iterator of the sections of runs in order, numbered from `first`."""
-    if len(runs) == 1 and not is_sweep(runs[0]):
-        columns_within(stored_columns(StoredRun(runs[0])), sizes)  # of several, a section says that it has none
+    if len(runs) == 1 and (run := StoredRun(runs[0])).sweep is None:
+        columns_within(stored_columns(run), sizes)  # of several, a section says that it has none
     render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(first, first + len(runs))
     return on_cores(render, runs, numbers, cores=cores, chunk=_CHUNK)
@@ -99,7 +99,7 @@ def stored_sections(
 
 def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
     run = StoredRun(path)
-    if is_sweep(path):
+    if run.sweep is not None:
         if metric is not None or sizes is not None:
             raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
         page = sweep_page(run)

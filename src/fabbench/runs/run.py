@@ -29,7 +29,7 @@ from fabbench.runs.adaptive import Open, StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.store import RunWriter, StoredRun, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep import same_nodes
 
@@ -238,7 +238,7 @@ def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
         if configurations:
             comparison, verdict = _judged(request, baseline, configurations, gates=not interrupted)
             if verdict is not None:
-                writer.judged(verdict.status, verdict.breaches)
+                write_verdict(writer.path, verdict.status, verdict.breaches)
     except FabbenchError as error:
         failure = error
     write_summary(writer.path, result.logs)

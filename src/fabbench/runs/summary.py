@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
 from fabbench.runs.document import DAMAGE, write
@@ -195,18 +194,15 @@ def _keep(path: Path, summary: FullSummary) -> None:
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    from fabbench.runs.sweep_store import is_sweep, stored_sweep
+    from fabbench.runs.sweep_store import stored_sweep
 
     damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
     outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
-    if is_sweep(run.path):
-        try:
-            sweep = stored_sweep(run.path)
-            outcomes.update(each.outcome for each in sweep.tests)
-            damage = (*damage, *sweep.damage)
-        except MachineError as error:
-            damage = (*damage, str(error))
+    if run.sweep is not None:
+        sweep = stored_sweep(run)
+        outcomes.update(each.outcome for each in sweep.tests)
+        damage = (*damage, *sweep.damage)
     begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule()]
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")

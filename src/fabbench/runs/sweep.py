@@ -19,10 +19,11 @@ from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.document import SweepDocument
+from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
-from fabbench.runs.sweep_store import StoredSweep, SweepDocument, SweepWriter, TestResult, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
@@ -83,7 +84,7 @@ class SweepRun:
 
 def end_sweep(sweep: StoredSweep, status: Exit) -> None:
     """Write the result of a sweep, which marks its end."""
-    SweepWriter(sweep.path).judged(status, ())
+    write_verdict(sweep.path, status)
     write_summary(sweep.path)
 
 
@@ -142,7 +143,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
     """Return the sweep to resume. Raise RequestError if its options were different."""
     if request.resume is None:
         return None
-    stored = stored_sweep(request.resume.path)
+    stored = stored_sweep(request.resume)
     document = stored.document
     for name, value in _options(request, request.run).items():
         if value != getattr(document, name):
@@ -187,7 +188,9 @@ def _measure(
         notify(f"{why} {name} is left out.")
     run, document, whole = _planned(request, stored, inventory)
     nodes = tuple(host.name for host in inventory.hosts)
-    writer = _open_sweep(stored, document, run, allocation, whole)
+    writer = RunWriter(run, inventory, whole, request.resume, document)
+    if request.resume is None:
+        writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
     rounds = _Rounds(planner_of(document), stored.tests if stored else (), nodes)
@@ -202,7 +205,10 @@ def _measure(
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        sweep=stored_sweep(writer.path), interrupted=interrupted, out_of_time=rounds.out_of_time, failure=failure
+        sweep=stored_sweep(StoredRun(writer.path)),
+        interrupted=interrupted,
+        out_of_time=rounds.out_of_time,
+        failure=failure,
     )
 
 
@@ -268,10 +274,10 @@ def _planned(
     if (count := len(whole.configurations)) != 1:
         raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
     run = replace(run, fabrics=(whole.configurations[0].fabric,))
-    nodes = tuple(host.name for host in inventory.hosts)
     nics = nics_of(request.mode, run, inventory)
-    document = _document(request, run, inventory, nics) if stored is None else stored.document
-    _require_same(document, run.fabrics[0], nodes)
+    document = stored.document if stored else _document(request, run, inventory, nics)
+    if request.resume is not None:
+        require_same(request.resume, run, inventory, whole)
     return run, document, whole
 
 
@@ -289,32 +295,6 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory, nics
         nics=nics,
         unreachable=inventory.unreachable,
     )
-
-
-def _open_sweep(
-    stored: StoredSweep | None, document: SweepDocument, run: RunRequest, allocation: DivisibleAllocation, whole: Plan
-) -> SweepWriter:
-    """Create the directory of a sweep, or continue in an existing one."""
-    if stored is not None:
-        writer = SweepWriter(stored.path)
-        writer.forget_interrupted()
-        return writer
-    run_writer = RunWriter(run, allocation.inventory, replace(whole, executions=()))
-    run_writer.rendered(allocation.documents)
-    return SweepWriter.begin(run_writer, document)
-
-
-def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) -> None:
-    if document.fabric != fabric:
-        raise RequestError(
-            f"The sweep measured {document.fabric}, not {fabric}.", hint=f"Add --fabric {document.fabric}."
-        )
-    if set(document.nodes) != set(nodes):
-        missing = sorted(set(document.nodes) - set(nodes)) or sorted(set(nodes) - set(document.nodes))
-        raise RequestError(
-            f"The sweep has different nodes: {', '.join(missing[:5])} is in only one of the two.",
-            hint="Name the same nodes with --host, or start a new sweep.",
-        )
 
 
 class _Rounds:

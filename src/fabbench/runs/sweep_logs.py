@@ -23,8 +23,9 @@ from fabbench.model.units import format_size
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import slow_nics
+from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep_modes import unfinished
-from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
+from fabbench.runs.sweep_store import MEASURED, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -52,7 +53,8 @@ class SweepLogs:
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
     """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
     sources = sources_of(names, store)
-    sweeps = [stored_sweep(Path(each.name)) for each in sources if each.run and is_sweep(Path(each.name))]
+    runs = [StoredRun(Path(each.name)) for each in sources if each.run]
+    sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
     others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
     entries = [entry for source in others for entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
