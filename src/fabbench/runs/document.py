@@ -8,10 +8,10 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from fabbench.model.log import Ending, Outcome
 from fabbench.model.plan import Configuration, Variant
 from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
-FORMAT = 1
+Format: TypeAlias = Literal[1]
 """Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28
 
@@ -75,7 +75,7 @@ class SweepDocument:
 class RunDocument:
     """``request.json``. An arm is a configuration."""
 
-    format: int
+    format: Format
     fabbench: str = ""
     id: str = ""
     created: str = ""
@@ -106,7 +106,7 @@ class StoredOutcome:
 class ExecutionDocument:
     """``run.json``."""
 
-    format: int = FORMAT
+    format: Format = 1
     started: float = 0.0
     ended: float = 0.0
     ending: Ending
@@ -117,14 +117,9 @@ class ExecutionDocument:
 class VerdictDocument:
     """``verdict.json``."""
 
-    format: int = FORMAT
+    format: Format = 1
     status: Exit
     breaches: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Formatted:
-    format: int | None = None
 
 
 def plain(document: Any) -> Any:
@@ -169,13 +164,10 @@ def read(path: Path, kind: type[T]) -> T:
 def decode(text: bytes, kind: type[T], where: str) -> T:
     """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
     try:
-        document = _decoded(text, kind)
+        return _decoded(text, kind)
     except DAMAGE as error:
-        _require_format(text, where)
-        raise MachineError(f"{where} is damaged: {error}.") from error
-    if getattr(document, "format", FORMAT) != FORMAT:
-        _require_format(text, where)
-    return document
+        hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
+        raise MachineError(f"{where} is damaged: {error}.", hint=hint) from error
 
 
 def _decoded(text: bytes, kind: type[T]) -> T:
@@ -190,14 +182,3 @@ def _decoded(text: bytes, kind: type[T]) -> T:
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
-
-
-def _require_format(text: bytes, where: str) -> None:
-    """Raise MachineError if another format is the reason why a document cannot be read."""
-    with suppress(*DAMAGE):
-        number = _decoded(text, _Formatted).format
-        if number not in {None, FORMAT}:
-            raise MachineError(
-                f"{where} has format {number}, and this fabbench reads format {FORMAT}.",
-                hint="Read it with the fabbench that wrote it.",
-            )

@@ -38,7 +38,6 @@ from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import (
-    FORMAT,
     ExecutionDocument,
     RunDocument,
     StoredOutcome,
@@ -223,7 +222,7 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
 
 def _document(request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None) -> RunDocument:
     return RunDocument(
-        format=FORMAT,
+        format=1,
         fabbench=__version__,
         id=secrets.token_hex(3),
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -296,7 +295,7 @@ class StoredRun:
             document = read(path / REQUEST, RunDocument)
         except MachineError as error:
             self._damage.append(str(error))
-            document = RunDocument(format=FORMAT)
+            document = RunDocument(format=1)
         self.document, self.sweep = document, document.sweep
         self.request, self.command, self.image = document.request, document.command, document.image
         self.name, self.options, self.configurations = document.name, document.request.options, document.arms

@@ -5,7 +5,6 @@ run's documents and logs, and kept as soon as the run is no longer in progress. 
 """
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -141,12 +140,7 @@ def summaries(
 def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
     """Return a summary that can be used."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = os.read(descriptor, os.fstat(descriptor).st_size)
-        finally:
-            os.close(descriptor)
-        found = decoder.decode(text)
+        found = decoder.decode(Path(file).read_bytes())
     except (OSError, *DAMAGE):
         return None
     return found if found.format == _FORMAT else None

@@ -71,17 +71,7 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
         add_test(sweep, each)
     found = read(sweep)
     assert list(found.tests) == tests
-    assert found.document == SweepDocument(
-        mode="pairs",
-        benchmark="nccl",
-        fabric="efa",
-        nodes=("a", "b", "c"),
-        metric="busbw",
-        seed=0,
-        confidence=0.99,
-        tolerance=0.1,
-        group_of={"a": "rack-1", "b": "rack-1", "c": "rack-2"},
-    )
+    assert found.document == msgspec.convert(DOCUMENT, SweepDocument)
     assert found.damage == ()
 
 
