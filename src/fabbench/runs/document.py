@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
@@ -85,7 +85,8 @@ class RunDocument:
     """The command line, without secrets."""
     request: StoredRequest = StoredRequest()
     arms: tuple[Configuration, ...] = ()
-    schedule: tuple[str, ...] = ()
+    schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
+    """The executions' directories: no name leads to another path."""
     hosts: tuple[Host, ...] = ()
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
     """Variant → the hosts as it sees them."""

@@ -46,7 +46,7 @@ def _comparable(options: Mapping[str, Any]) -> Any:
 
 def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
     """Yield configuration and seconds of each execution that was ok."""
-    for name, label in run.schedule():
+    for name, label in run.schedule:
         with suppress(MachineError):
             document = read(run.path / "exec" / name / ENDED, ExecutionDocument)
             if all(each.outcome is Outcome.OK for each in document.outcomes):

@@ -3,9 +3,11 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from fabbench.plan import STORE
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"
@@ -42,11 +44,16 @@ def run_folders(store: Path) -> list[str]:
     return [path for _, _, path in sorted(aged, reverse=True)]
 
 
-def runs(store: Path) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first."""
-    for path in run_folders(store):
+def runs(store: Path, known: Iterable[str] | None = None) -> Iterator[Path]:
+    """Yield the directories of all runs of a store, newest first, or of those that are `known`."""
+    for path in run_folders(store) if known is None else known:
         if (store / path / REQUEST).is_file():
             yield store / path
+
+
+def store_here(store: Path | None) -> Path:
+    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
+    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
 
 
 def _entries(folder: str) -> tuple[list[str], list[str]]:

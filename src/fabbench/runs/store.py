@@ -18,7 +18,7 @@ import shutil
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ from fabbench.evidence.judge import judge
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
-from fabbench.model.messages import environment, one_line, redacted, redacted_values
+from fabbench.model.messages import environment, redacted, redacted_values
 from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
@@ -111,8 +111,6 @@ class ExecutionWriter:
 _QUIET_S = 600
 """A run that was not written to for this long has stopped."""
 STOPPED = "fabbench was stopped before this execution ended."
-
-_EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
 
 
 # ---------------------------------------------------------------- writing
@@ -309,7 +307,8 @@ class StoredRun:
         """Names of the hosts."""
         self.variants = {variant.name: variant for variant in document.request.variants}
         """The configurations' variants, by name."""
-        self._schedule = tuple(self._names())
+        self.schedule = tuple((each, each.partition("-")[2].rpartition("-")[0]) for each in document.schedule)
+        """Scheduled executions, and their configurations."""
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -325,11 +324,9 @@ class StoredRun:
     @cached_property
     def verdict(self) -> VerdictDocument | None:
         """The result of the run's gates; None if there are none, or it has not ended."""
-        path = self.path / VERDICT
-        try:
-            return read(path, VerdictDocument) if path.is_file() else None
-        except MachineError:
-            return None
+        with suppress(MachineError):
+            return read(self.path / VERDICT, VerdictDocument)
+        return None
 
     @property
     def gates(self) -> str:
@@ -356,13 +353,7 @@ class StoredRun:
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
         """Every scheduled execution, in order."""
-        return tuple(self._execution(name, label) for name, label in self.schedule())
-
-    def schedule(self) -> Iterator[tuple[str, str]]:
-        """Yield each scheduled execution, and its configuration. No log is read."""
-        labels = [each.label for each in sorted(self.configurations, key=lambda each: -len(each.label))]
-        for name in self._schedule:
-            yield name, next((each for each in labels if re.fullmatch(rf"\d+-{re.escape(each)}-r\d+", name)), "")
+        return tuple(self._execution(name, label) for name, label in self.schedule)
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
         """Return the judged logs of one configuration, in order; executions that never started have none."""
@@ -376,15 +367,6 @@ class StoredRun:
         return read(path, execution_counters.ExecutionCounters) if path.is_file() else None
 
     # -- inside
-
-    def _names(self) -> Iterator[str]:
-        """Yield the scheduled executions. A name that leads to another path is not an execution's."""
-        for name in self.document.schedule:
-            if _EXECUTION.fullmatch(name):
-                yield name
-            else:
-                wrong = one_line(repr(name))
-                self._damage.append(f"{REQUEST}: schedule has {wrong}, which is not an execution.")
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
         path = self.path / EXECUTIONS / name
@@ -425,7 +407,7 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
 def in_progress(path: Path) -> bool:
     """Return whether a run may be in progress: it has executions left, and was written to recently."""
     stored = StoredRun(path)
-    unfinished = any(not (path / EXECUTIONS / name / ENDED).is_file() for name, _ in stored.schedule())
+    unfinished = any(not (path / EXECUTIONS / name / ENDED).is_file() for name, _ in stored.schedule)
     unfinished = unfinished or (stored.sweep is not None and stored.verdict is None)
     files = (Path(folder, name) for folder, _, names in os.walk(path / EXECUTIONS) for name in names)
     return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S

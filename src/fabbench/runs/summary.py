@@ -197,7 +197,7 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         sweep = stored_sweep(run)
         outcomes.update(each.outcome for each in sweep.tests)
         damage = (*damage, *sweep.damage)
-    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule()]
+    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule]
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(

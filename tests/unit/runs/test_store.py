@@ -168,7 +168,7 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
         ('{"format": 1, "id": NaN}', "NaN is not a JSON number"),
         ('{"format": 1, "arms": [{"label": "a"}]}', r"missing required field `fabric` - at `\$\.arms\[0\]`"),
         ('{"format": 1, "arms": [null]}', r"Expected `object`, got `null` - at `\$\.arms\[0\]`"),
-        ('{"format": 1, "schedule": ["../../000-a-r1"]}', "is not an execution"),
+        ('{"format": 1, "schedule": ["../../000-a-r1"]}', r"matching regex .* - at `\$\.schedule\[0\]`"),
         ('{"format": 1, "hosts": 7}', r"Expected `array`, got `int` - at `\$\.hosts`"),
     ],
 )
