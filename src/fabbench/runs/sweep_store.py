@@ -23,14 +23,16 @@ from fabbench.runs.inputs import open_run
 from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
-_SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
-    Outcome.OK: SweepOutcome.OK,
-    Outcome.UNPROVEN: SweepOutcome.OK,
-    Outcome.TIMEOUT: SweepOutcome.HUNG,
-}
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
+
+
+def outcome_of_test(outcome: str) -> SweepOutcome:
+    """Return what the outcome of a log says of a test."""
+    if outcome in MEASURED:
+        return SweepOutcome.OK
+    return SweepOutcome.HUNG if outcome == Outcome.TIMEOUT else SweepOutcome.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class TestResult:
     @property
     def result(self) -> SweepResult:
         """Return the test as planners and the analysis need it."""
-        outcome = _SWEEP_OUTCOMES.get(self.outcome, SweepOutcome.FAILED)
+        outcome = outcome_of_test(self.outcome)
         reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
         return SweepResult(
             test=SweepTest(self.nodes, self.rail),
