@@ -1,5 +1,6 @@
 """What users name → logs: files, directories, archives, lists, and runs of a store. One grammar for all commands."""
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP_LOGS, run_folders, runs, store_here
+from fabbench.runs.folders import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 
@@ -95,13 +96,9 @@ def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) 
     known = run_folders(store) if known is None else known
     if ref == "last" and (newest := next(runs(store, known), None)):
         return StoredRun(newest)
-    named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
-    candidates = (
-        path
-        for path, name in named
-        if name and (name[0].startswith(ref) or name[0].endswith(ref) or name["id"].startswith(ref))
-    )
-    matches = list(runs(store, candidates))
+    part = re.escape(ref)
+    fits = re.compile(rf"(?:.*/)?(?:{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*)").fullmatch
+    matches = list(runs(store, filter(fits, known if ref else ())))
     exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
     if not matches:
         matches = [path for path in runs(store, known) if ref and StoredRun(path).name == ref]
