@@ -14,7 +14,7 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.inputs import open_run
-from fabbench.runs.store import RunWriter, in_progress
+from fabbench.runs.store import RunWriter, in_progress, write_verdict
 from tests.support.command_line import runner
 from tests.support.requests import request
 
@@ -29,7 +29,7 @@ def stored(store: Path, name: str = "", day: str = "") -> str:
     run = RunWriter(
         run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
     )
-    run.judged(Exit.BAD_ANSWER, ("Too slow.",))
+    write_verdict(run.path, Exit.BAD_ANSWER, ("Too slow.",))
     if day:
         run.path.rename(run.path.with_name(f"{day}T000000Z-pingpong-{run.id}"))
     return run.id

@@ -29,8 +29,6 @@ _HEADER = (
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
 _SPARE = ("FOLDER", "NODES", "TARGET", "SIZES", "BENCHMARK", "NAME", "GATE")  # Left out where there is no room
 
-_PATIENCE_S = 5.0  # How long missing summaries are made before the table is shown
-
 
 @click.group(invoke_without_command=True)
 @takes("store", *FILTERS, "since", "wide")
@@ -48,7 +46,7 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, *,
 
     if ctx.invoked_subcommand is not None:
         return
-    listed = list(islice(_chosen(store, **filters, seconds=_PATIENCE_S if form == "table" else None), limit))
+    listed = list(islice(_chosen(store, **filters), limit))
     columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
@@ -59,8 +57,6 @@ def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, *,
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")
-    if brief := sum(run.is_brief for run in listed):
-        terminal.say(f"{counted(brief, 'older run')} not read yet. fabbench runs goes on with them.")
 
 
 @with_verbosity
@@ -153,13 +149,11 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
             yield run
 
 
-def _chosen(
-    store: Path, *, since: timedelta | None = None, seconds: float | None = 0.0, **wanted: str | None
-) -> Iterator["Summary"]:
-    """Yield the runs of a store that match, newest first; `seconds`: see `summaries`."""
+def _chosen(store: Path, *, since: timedelta | None = None, **wanted: str | None) -> Iterator["Summary"]:
+    """Yield the runs of a store that match, newest first."""
     from fabbench.runs.summary import summaries
 
-    for run in summaries(store, terminal.files_progress, seconds=seconds):
+    for run in summaries(store, terminal.files_progress):
         known = {"benchmark": run.setup.benchmark, "target": run.setup.target, "name": run.name}
         named = all(value is None or value == known[name] for name, value in wanted.items())
         if named and (since is None or _age(run) <= since):

@@ -36,7 +36,6 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import load, load_job
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import is_sweep
 
     if job["login"] and not job["from_job"]:
         raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
@@ -49,7 +48,8 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
         _show_columns(load(named, store=store), form, metric, sizes)
     if form == "html":
         raise click.exceptions.Exit(write_page(runs, metric, sizes))
-    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric, sizes)
+    run = StoredRun(runs[0])
+    (_show_run if run.sweep is None else _show_sweep)(run, form, metric, sizes)
 
 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
@@ -107,7 +107,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
     for flag in (flag for flag, value in (("--metric", metric), ("--size", sizes)) if value is not None):
         raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")
-    sweep = stored_sweep(run.path)
+    sweep = stored_sweep(run)
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()

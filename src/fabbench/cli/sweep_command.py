@@ -30,8 +30,9 @@ from fabbench.model.options import Option, declared, option
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
+    from fabbench.runs.document import SweepDocument
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import StoredSweep, SweepDocument, TestResult
+    from fabbench.runs.sweep_store import StoredSweep, TestResult
 
 MODES = ("diagnose", "pairs", "single", "rails")
 

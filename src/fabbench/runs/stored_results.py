@@ -13,13 +13,15 @@ from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.hosts.check.devices import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.hosts import Host
 from fabbench.model.messages import counted, listed
+from fabbench.model.plan import Execution
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import StoredExecution, StoredHost, StoredPlan, StoredRun
+from fabbench.runs.store import PLAN, StoredExecution, StoredRun
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
@@ -148,7 +150,7 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
         yield Table(title="Versions, as the logs state them", header=header, rows=versions)
 
 
-def _node(host: StoredHost) -> tuple[str, ...]:
+def _node(host: Host) -> tuple[str, ...]:
     devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
     topology = "; ".join(f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology)))
@@ -164,7 +166,7 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        steps = read(execution.path / "plan.json", StoredPlan).steps
+        steps = read(execution.path / PLAN, Execution).steps
     except MachineError:
         return []  # reported in the run's damage
     lines = [
