@@ -5,8 +5,8 @@ that was reported stays. The last few runs are compared with those before them, 
 autocorrelation, as of an AR(1) process) counts: the runs in question teach nothing. Correlation is overstated by its
 uncertainty, and few runs count as Student's t does: what is not known well has to differ more.
 
-`_LIMIT` was chosen by trial, and checked by simulation (tests/performance/history.py): the chance that 200 runs without a
-change ever have one reported is at most 5 % where docs/honest-numbers.md promises it.
+`_LIMIT` was chosen by trial, and checked by simulation (tests/performance/history.py): the chance that 200 runs without
+a change ever have one reported is at most 5 % where docs/honest-numbers.md promises it.
 """
 
 import math
