@@ -358,7 +358,6 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
         nics=nics or None,
         fabric=fabric,
         is_stated=True,
-        bidirectional=False,
         facts={},
         findings=frozenset(),
     )
@@ -370,7 +369,9 @@ def _other_row(figure: Published, sources: list[tuple[str, str]]) -> tuple[str, 
     shown = f"{figure.value / 1e9:.4g} GB/s" if rate else f"{figure.value * 1e6:.4g} us"
     size = format_size(figure.size) if figure.size else "large"
     name = require_system(figure.system).name
-    return (name, figure.case, size, shown, *_origin([figure], sources))
+    program = figure.case.removesuffix("-b") or figure.benchmark
+    test = f"{program.strip()}, both ways" if figure.case.endswith("-b") else program
+    return (name, test, size, shown, *_origin([figure], sources))
 
 
 def _origin(figures: list[Published], sources: list[tuple[str, str]]) -> tuple[str, str]:
@@ -389,7 +390,7 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
     """Yield what the NICs of nodes with GPUs can carry; types that are alike share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in systems().values():
-        if each.gpus > 1 and each.rate and each.fabric:
+        if each.gpus > 1 and each.rate:
             most = [_ceiling(each, "all_reduce", nodes, each.fabric) for nodes in _NODES]
             most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric))
             row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
