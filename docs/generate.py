@@ -391,8 +391,8 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in systems().values():
         if each.gpus > 1 and each.rate:
-            most = [_ceiling(each, "all_reduce", nodes, each.fabric) for nodes in _NODES]
-            most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric))
+            most = [_ceiling(each, "all_reduce", nodes, each.fabric or "ib") for nodes in _NODES]
+            most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric or "ib"))
             row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
             alike.setdefault(row, []).append(each.name)
     for row, names in alike.items():
