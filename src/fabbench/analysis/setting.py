@@ -7,6 +7,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ComparisonSection
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published, System, system
+from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})  # benchmarks whose rows are of one NIC each
@@ -157,8 +158,7 @@ def _fabric(log: Log) -> str:
     transport = str(log.facts.get("transport", "unknown"))
     if transport in {"p2p", "mnnvl"}:
         return "nvlink"
-    benchmark = benchmark_named(log.benchmark)
-    if log.facts.get("link") in {"RoCE", "Ethernet"} and transport in benchmark.transports("roce"):
+    accepted, link = benchmark_named(log.benchmark).transports, str(log.facts.get("link", ""))
+    if not {"RoCE", "Ethernet"}.isdisjoint(link.split("+")) and transport in accepted("roce"):
         return "roce"
-    fabrics = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
-    return next((name for name in fabrics if transport in benchmark.transports(name)), "")
+    return next((name for name in (*RDMA, "tcp", "ofi-tcp", "shm") if transport in accepted(name)), "")

@@ -47,8 +47,8 @@ _NODES_OF_LOGS = (
     click.option(
         "--instance-type",
         metavar="TYPE",
-        help="Type of the nodes, such as p5.48xlarge, if the log does not state it. It tells whether figures "
-        "are normal; fewer EFA NICs than the type has are off-fabric.",
+        help="Type of the nodes, such as p5.48xlarge, or the link of one NIC, such as ib-ndr, if the log does not "
+        "state it. It tells whether figures are normal; fewer EFA NICs than the type has are off-fabric.",
     ),
     click.option(
         "--nodes", type=click.IntRange(1, 65536), metavar="N", help="Number of nodes, if the log does not state it."

@@ -84,7 +84,7 @@ def by_hand(figure: Published) -> Assessment:
         return Assessment.ABOVE
     if (figure.system, figure.case) in {("a4-highgpu-8g", "all_gather"), ("a4x-highgpu-4g", "all_gather")}:
         return Assessment.UNKNOWN  # a threshold, and nobody's measurement
-    low = {*(("p4d.24xlarge", 26e9), ("a3-megagpu-8g", 150e9), ("a3-ultragpu-8g", 250e9))}
+    low = {*(("h200-ib", 431e9), ("p4d.24xlarge", 26e9), ("a3-megagpu-8g", 150e9), ("a3-ultragpu-8g", 250e9))}
     if (figure.system, round(figure.value)) in low or figure.role in {Role.SUPERSEDED, Role.MISTUNED}:
         return Assessment.LOW
     return Assessment.NORMAL
