@@ -210,22 +210,21 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
 
 def _other_bound(it: Expectation) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting, ceiling, write = it.setting, it.ceiling, it.scale.quantity
-    nvlink, rate = NVLINK.get(setting.system.gpu_model), setting.nic_rate
+    setting, ceiling, write, rate = it.setting, it.ceiling, it.scale.quantity, it.setting.nic_rate
+    nvlink = NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
     if it.metric is not METRICS["busbw"] or ceiling is None:
         return ""
     if nvlink is not None and setting.gpus == 8 and nvlink < ceiling:
         return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
-    exceeds = rate is not None and max(it.measured.values()) > rate * SLACK
-    return (
-        f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate or 0)})." if exceeds else ""
-    )
+    if rate is None or max(it.measured.values()) <= rate * SLACK:
+        return ""
+    return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate)})."
 
 
 _NO_NODES = "The log does not state the nodes: pass --nodes."
-_NO_DIRECTION = "The log does not show whether it adds both directions (-b): the ceiling is that of both."
+_NO_DIRECTION = "The log does not show whether it adds both directions: the ceiling is that of both."
 _IMPOSSIBLE = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
 _SHARP = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
 _INSIDE = "No NIC carries that: the data stayed inside a node (shared memory, NVLink), or the type is wrong."
@@ -256,7 +255,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
 def _over_tcp(setting: Setting, value: float) -> str:
     """Return ``TCP``, with the published rates of TCP where the value is close to them."""
     tcp = replace(setting, fabric="tcp")
-    known = [each for each in published() if each.nodes == setting.nodes and tcp.fits(each, METRICS["busbw"])]
+    known = (each for each in published() if tcp.fits(each, METRICS["busbw"]))
     rates = sorted(each.value for each in deciding(known, setting.nodes))
     ends = " to ".join(dict.fromkeys(f"{end / 1e9:g}" for end in (*rates[:1], *rates[-1:])))
     return f"TCP, which gave {ends} GB/s" if rates and value <= rates[-1] * 1.25 else "TCP"

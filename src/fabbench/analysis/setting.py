@@ -11,6 +11,7 @@ from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})  # benchmarks whose rows are of one NIC each
+_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})  # both directions, without showing it
 _ON_NCCL = frozenset({"nccl", "torch"})  # benchmarks that measure NCCL's collectives in the same way
 
 
@@ -131,7 +132,7 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     requested = log.proof.fabric if log.proof else ""
     sized, case = any(point.size for point in log.points), log.case or ""
     stated = section.key.get("direction") or log.points[0].labels.get("direction")
-    direction = stated or ("bi" if "bibw" in case else "" if log.benchmark == "perftest" else "uni")
+    direction = stated or ("bi" if "bibw" in case else "" if log.benchmark in _MAY_ADD else "uni")
     return Setting(
         system=found,
         benchmark=log.benchmark or "",
