@@ -128,11 +128,11 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     log, found = known
     nodes = _count(log, "nodes") or _count(log, "hosts") or (log.proof.nodes if log.proof else None)
     ranks = _count(log, "ranks")
-    fabric = _fabric(log)
-    requested = log.proof.fabric if log.proof else ""
+    fabric, requested = _fabric(log), log.proof.fabric if log.proof else ""
     sized, case = any(point.size for point in log.points), log.case or ""
     stated = section.key.get("direction") or log.points[0].labels.get("direction")
-    direction = stated or ("bi" if "bibw" in case else "" if log.benchmark in _MAY_ADD else "uni")
+    unsure = log.benchmark in _MAY_ADD and "Ping" not in case
+    direction = stated or ("bi" if "bibw" in case else "" if unsure else "uni")
     return Setting(
         system=found,
         benchmark=log.benchmark or "",

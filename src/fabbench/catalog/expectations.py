@@ -18,11 +18,9 @@ NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
 
 _GBPS = 1e9 / 8
 SAME_CASE: Mapping[str, str] = {
-    "allreduce": "all_reduce",
-    "reduction": "all_reduce",
-    "allgather": "all_gather",
-    "fcollect": "all_gather",
-    "reducescatter": "reduce_scatter",
+    **dict.fromkeys(("allreduce", "reduction", "allr"), "all_reduce"),
+    **dict.fromkeys(("allgather", "fcollect", "allg"), "all_gather"),
+    **dict.fromkeys(("reducescatter", "redsct"), "reduce_scatter"),
 }
 """What other benchmarks call a collective → its name in nccl-tests."""
 
