@@ -163,7 +163,7 @@ def _judged(it: Expectation) -> Expectation:
     bad = [figure for figure in own if figure.role is Role.MISTUNED]
     if any(it.value <= figure.value / TOLERANCE for figure in bad):
         return replace(it, assessment=Assessment.LOW, figures=bad, remark="That figure was published as too low.")
-    if setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE and not HALF <= share < SMALLER:
+    if share and setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE and not HALF <= share < SMALLER:
         return replace(it, assessment=Assessment.LOW if share < HALF else Assessment.NORMAL)
     unstated = _NO_NODES if setting.collective and not setting.nodes else "" if setting.direction else _NO_DIRECTION
     return replace(it, remark=unstated)
