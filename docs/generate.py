@@ -500,7 +500,6 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
         nics=nics or None,
         fabric=fabric,
         is_stated=True,
-        bidirectional=False,
         facts={},
         findings=frozenset(),
     )
@@ -513,7 +512,9 @@ def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) ->
         several = [*alike]
         shown = ", ".join(_other(each, sources) for each in several)
         size_ = format_size(size) if size else "large"
-        yield (require_system(system).name, case, f"{size_}: {shown}", _origin(several, sources)[1])
+        program = case.removesuffix("-b").strip() or several[0].benchmark
+        test = f"{program}, both ways" if case.endswith("-b") else program
+        yield (require_system(system).name, test, f"{size_}: {shown}", _origin(several, sources)[1])
 
 
 def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
@@ -539,9 +540,9 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
     """Yield what the NICs of nodes with GPUs can carry; types that are alike share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in systems().values():
-        if each.gpus > 1 and each.rate and each.fabric:
-            most = [_ceiling(each, "all_reduce", nodes, each.fabric) for nodes in _NODES]
-            most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric))
+        if each.gpus > 1 and each.rate:
+            most = [_ceiling(each, "all_reduce", nodes, each.fabric or "ib") for nodes in _NODES]
+            most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric or "ib"))
             row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
             alike.setdefault(row, []).append(each.name)
     for row, names in alike.items():

@@ -172,6 +172,7 @@ def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
 def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
     # Labels are shared between points, so a log has few of them however many rows it has.
     keys: dict[int, Key | None] = {}
+    sized = any(point.size for point in log.points)  # DeepEP and summaries print no sizes
     for point in log.points:
         labels = point.labels
         if id(labels) not in keys:
@@ -181,7 +182,7 @@ def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, 
             counts = "stat" not in labels and row_placement in {None, placement}
             keys[id(labels)] = _key(log, labels) if counts else None
         if (key := keys[id(labels)]) is not None:
-            if point.size == 0 and "operation" not in labels:  # DeepEP prints no sizes
+            if point.size == 0 and sized:
                 reading.empty += 1
             else:
                 yield key, point

@@ -4,14 +4,14 @@ With reduction inside nodes first, all_reduce moves 2(k - 1)/k of the data over 
 may exceed their rate with few nodes. A low figure comes with the likeliest causes that its log does not exclude.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.setting import Setting, setting_of
-from fabbench.catalog.expectations import NVLINK, Published, Role, published
+from fabbench.catalog.expectations import NVLINK, Published, Role, deciding, published
+from fabbench.catalog.instances import rows_of
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import Scale, format_decimal, format_size
 
@@ -22,8 +22,14 @@ TOLERANCE = 0.9
 SMALLER = 0.75
 """The same at sizes that are smaller than the published one by up to a factor of `NEAR`."""
 NEAR = 4
+HALF = 0.5
+"""The same at large sizes that are smaller by more: a busbw that far below has other causes than the size."""
+FAR = 1.5
+"""More than this factor above all published rates is suspicious; the inverse for times."""
 _LARGE: Mapping[str, int] = {"busbw": 1 << 30, "bandwidth": 1 << 20}
 """The smallest size that counts as large, where a source states none."""
+_LINK_SIZE = 64 << 10
+"""From this size on, a test of bandwidth should come close to the rate of its NIC."""
 
 
 class Assessment(StrEnum):
@@ -34,6 +40,8 @@ class Assessment(StrEnum):
     """A rate that is too low, or a time that is too long."""
     ABOVE = "above-ceiling"
     """Impossible, if the nodes are as stated."""
+    HIGH = "suspiciously-high"
+    """A rate that is possible, and much higher than any published one, or a time that is much shorter."""
     UNKNOWN = "no-published-figure"
 
 
@@ -46,13 +54,28 @@ class Expectation:
     setting: Setting
     metric: Metric
     scale: Scale
+    measured: Mapping[int, float]
+    """Size → figure."""
     size: int
-    value: float
-    assessment: Assessment
-    ceiling: float | None = None
+    """That of the figure that was judged; until then, of the best one."""
+    assessment: Assessment = Assessment.UNKNOWN
     figures: Sequence[Published] = ()
-    causes: Sequence[str] = ()
     remark: str = ""
+
+    @property
+    def value(self) -> float:
+        """The figure that was judged."""
+        return self.measured[self.size]
+
+    @property
+    def ceiling(self) -> float | None:
+        """The most that the NICs carry; None: unknown."""
+        return self.setting.ceiling(self.metric)
+
+    @property
+    def causes(self) -> Sequence[str]:
+        """The likely causes of a low figure."""
+        return likely_causes(self.setting, self.metric, self.value) if self.assessment is Assessment.LOW else ()
 
     @property
     def share(self) -> float | None:
@@ -71,10 +94,10 @@ class Expectation:
         words = "above the ceiling" if self.assessment is Assessment.ABOVE else self.assessment.replace("-", " ")
         if self.assessment is Assessment.UNKNOWN:
             words += " to judge by" if self.figures else f" for {self.setting.words}"
-        text = f"{words}: {write(self.value)} at {format_size(self.size)}"
+        text = f"{words}: {write(self.value)}" + (f" at {format_size(self.size)}" if self.size else "")
         if self.ceiling and self.share:
-            text += f", {format_decimal(100 * self.share, 0)} % of the ceiling of the NICs"
-            text += f" ({write(self.ceiling)})"
+            of = "NIC" if self.setting.one_nic else "NICs"
+            text += f", {format_decimal(100 * self.share, 0)} % of the ceiling of the {of} ({write(self.ceiling)})"
         text += f". {self._published()}" if self.figures else "."
         if self.causes:
             text += f" Likely causes: {'; '.join(self.causes)}."
@@ -86,173 +109,153 @@ class Expectation:
         if len(ends) > 1:
             figures = f"{self.scale.text(min(ends))} to {figures}"
         sizes = {figure.size for figure in self.figures}
-        at = "".join(f" at {format_size(size)}" for size in sizes if size and sizes != {self.size})
-        return f"Published for {self.setting.words}: {figures}{at}."
+        at = " and ".join(format_size(size) for size in sorted(filter(None, sizes)) if sizes != {self.size})
+        nodes = sorted({figure.nodes or 0 for figure in self.figures})
+        words = self.setting.described(nodes, dict.fromkeys(figure.system for figure in self.figures))
+        return f"Published for {words}: {figures}{' at ' * bool(at)}{at}."
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     """Return an expectation for each configuration whose instance type is known."""
     found = []
     for section in comparison.sections:
-        metric, better = section.metric, min if section.metric.lower_is_better else max
+        better = min if section.metric.lower_is_better else max
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
             figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
             if setting is not None and any(figures.values()):
-                best, ceiling = better(figures, key=figures.__getitem__), setting.ceiling(metric)
-                judged = _judge(_Measured(setting, metric, section.scale, figures, best, ceiling))
-                value, low = figures[judged.size], judged.assessment is Assessment.LOW
-                expectation = Expectation(
+                measured = Expectation(
                     column=column.label,
                     key=section.key,
                     setting=setting,
-                    metric=metric,
+                    metric=section.metric,
                     scale=section.scale,
-                    value=value,
-                    ceiling=ceiling,
-                    causes=likely_causes(setting, metric, value) if low else (),
-                    **judged._asdict(),
+                    measured=figures,
+                    size=better(figures, key=figures.__getitem__),
                 )
-                found.append(expectation)
+                found.append(_likeliest([_judged(replace(measured, setting=each)) for each in setting.alternatives()]))
     return tuple(found)
 
 
-class _Measured(NamedTuple):
-    setting: Setting
-    metric: Metric
-    scale: Scale
-    figures: Mapping[int, float]
-    best: int
-    """The size of the best figure."""
-    ceiling: float | None
+def _likeliest(tried: Sequence[Expectation]) -> Expectation:
+    """Return the first that is normal of what a log may be, else the first that others have published."""
+    normal = (each for each in tried if each.assessment is Assessment.NORMAL)
+    chosen = next(normal, next((each for each in tried if each.figures), tried[-1]))
+    others = [figure.value for each in tried if each is not chosen for figure in each.figures]
+    if chosen.assessment is not Assessment.NORMAL or not others:
+        return chosen
+    faster = f"The log does not show the network: over NVLink, others have {chosen.scale.quantity(max(others))}."
+    return replace(chosen, remark=f"{chosen.remark} {faster}".strip())
 
 
-class _Judged(NamedTuple):
-    size: int
-    assessment: Assessment
-    figures: Sequence[Published] = ()
-    remark: str = ""
+def _judged(it: Expectation) -> Expectation:
+    setting, share = it.setting, it.share or 0.0
+    if share > SLACK:
+        if not setting.nodes and not setting.fabric:
+            return replace(it, remark=_INSIDE)
+        sharp = setting.collective and setting.fabric in {"ib", "roce"}
+        return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
+    fitting = [figure for figure in published() if setting.fits(figure, it.metric)]
+    own = [figure for figure in fitting if figure.nodes in {None, setting.nodes} and setting.is_own(figure)]
+    known = deciding(own, setting.nodes) or deciding(fitting, setting.nodes)
+    if known or it.metric.lower_is_better:
+        return _judged_time(it, known) if it.metric.lower_is_better else _judged_rate(it, known)
+    bad = [figure for figure in own if figure.role is Role.MISTUNED]
+    if any(it.value <= figure.value / TOLERANCE for figure in bad):
+        return replace(it, assessment=Assessment.LOW, figures=bad, remark="That figure was published as too low.")
+    if share and setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE and not HALF <= share < SMALLER:
+        return replace(it, assessment=Assessment.LOW if share < HALF else Assessment.NORMAL)
+    unstated = _NO_NODES if setting.collective and not setting.nodes else "" if setting.direction else _NO_DIRECTION
+    return replace(it, remark=unstated)
 
 
-def _judge(measured: _Measured) -> _Judged:
-    setting, best = measured.setting, measured.best
-    if measured.ceiling is not None and measured.figures[best] > measured.ceiling * SLACK:
-        remark = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
-        if setting.fabric in {"ib", "roce"}:
-            remark = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
-        return _Judged(best, Assessment.ABOVE, remark=remark)
-    known = [figure for figure in published() if setting.fits(figure, measured.metric)]
-    deciding = [figure for figure in known if figure.role in {Role.REFERENCE, Role.CONFLICT}]
-    if measured.metric.lower_is_better:  # by the smallest measured size that is also published
-        size = min((each.size for each in deciding if each.size and each.size in measured.figures), default=None)
-        if size is None:
-            return _Judged(best, Assessment.UNKNOWN)
-        figures = [figure for figure in deciding if figure.size == size]
-        slow = measured.figures[size] > max(figure.value for figure in figures) / TOLERANCE
-        return _Judged(size, Assessment.LOW if slow else Assessment.NORMAL, figures)
-    if deciding:
-        return _rate(measured, deciding)
-    bad = [figure for figure in known if figure.role is Role.MISTUNED]
-    if any(measured.figures[best] <= figure.value / TOLERANCE for figure in bad):
-        return _Judged(best, Assessment.LOW, bad, "That figure was published as too low.")
-    return _Judged(best, Assessment.UNKNOWN, (), "" if setting.nodes else _NO_NODES)
+def _judged_time(it: Expectation, known: Sequence[Published]) -> Expectation:
+    """Judge by the smallest measured size that is also published."""
+    size = min((each.size for each in known if each.size and each.size in it.measured), default=None)
+    if size is None:
+        return it
+    it = replace(it, size=size, figures=[figure for figure in known if figure.size == size])
+    least, most = it.range or (0.0, 0.0)
+    if it.value < least / FAR:
+        return replace(it, assessment=Assessment.HIGH, remark=_FAR_OFF)
+    return replace(it, assessment=Assessment.LOW if it.value > most / TOLERANCE else Assessment.NORMAL)
 
 
-def _rate(measured: _Measured, known: Sequence[Published]) -> _Judged:
-    """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
-    least, largest = _LARGE.get(measured.metric.name, 1 << 20), max(measured.figures)
-    sizes = {figure.size or least for figure in known}
-    reached = [size for size in sizes if size <= largest]
-    near = [size for size in sizes if size <= largest * NEAR]
-    chosen = max(reached, default=min(near or sizes))
-    figures = [figure for figure in known if (figure.size or least) == chosen]
-    above = [size for size in measured.figures if size >= chosen]
-    at = min(above) if above and any(figure.size for figure in figures) else measured.best
+def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
+    """Judge by the largest published size that was measured, of each number of nodes: rates do not fall with size."""
+    least = _LARGE.get(it.metric.name, 1 << 20)
+    largest = max(it.measured) or least  # 0: a size that is not stated is large
+    figures = list[Published]()
+    for nodes in dict.fromkeys(figure.nodes for figure in known):
+        sizes = {figure.size or least for figure in known if figure.nodes == nodes}
+        near = [size for size in sizes if size <= largest * NEAR]
+        chosen = max((size for size in sizes if size <= largest), default=min(near or sizes))
+        figures += [figure for figure in known if figure.nodes == nodes and (figure.size or least) == chosen]
+    if it.value > FAR * max(figure.value for figure in known):
+        return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
+    chosen = max(figure.size or least for figure in figures)
+    above = [size for size in it.measured if (size or largest) >= chosen]
+    at = min(above) if above and any(figure.size for figure in figures) else it.size
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
-    needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else SMALLER)
-    if measured.figures[at] >= needed:
-        return _Judged(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
-    unclear = contested or ("" if near else "The sweep ends too early to compare.")
-    return _Judged(at, Assessment.UNKNOWN if unclear else Assessment.LOW, figures, unclear)
+    far = chosen > largest * NEAR
+    needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else HALF if far else SMALLER)
+    it = replace(it, size=at, figures=figures)
+    low = it.value < needed
+    if (far and (largest < least or not low)) or (low and contested):
+        return replace(it, remark=contested or "The sweep ends too early to compare.")
+    remark = "" if low else contested or _other_bound(it)
+    return replace(it, assessment=Assessment.LOW if low else Assessment.NORMAL, remark=remark)
 
 
-def _other_bound(measured: _Measured) -> str:
+def _other_bound(it: Expectation) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting, write = measured.setting, measured.scale.quantity
-    nvlink, rate = NVLINK.get(setting.system.gpu_model), setting.nic_rate
+    setting, ceiling, write, rate = it.setting, it.ceiling, it.scale.quantity, it.setting.nic_rate
+    nvlink = NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
-    if measured.metric is not METRICS["busbw"] or measured.ceiling is None:
+    if it.metric is not METRICS["busbw"] or ceiling is None:
         return ""
-    if nvlink is not None and setting.gpus == 8 and nvlink < measured.ceiling:
+    if nvlink is not None and setting.gpus == 8 and nvlink < ceiling:
         return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
-    exceeds = rate is not None and measured.figures[measured.best] > rate * SLACK
-    return (
-        f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate or 0)})." if exceeds else ""
-    )
+    if rate is None or max(it.measured.values()) <= rate * SLACK:
+        return ""
+    return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate)})."
 
 
 _NO_NODES = "The log does not state the nodes: pass --nodes."
-_OF_SOCKETS = (
-    "each flow is limited to 5 Gb/s (10 Gb/s in a cluster placement group)",
-    "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)",
-    "another interface (NCCL_SOCKET_IFNAME)",
-)
-_OF_TIME = (
-    "the nodes are not in one placement group or zone",
-    "the figure includes connection set-up: measure with warm-up",
-    "CPU clocks, or other load",
-)
-_SHOWN = {
-    "nic-idle": "NICs of the fabric were idle",
-    "nic-wrong-network": "other NICs carried the data",
-    "nic-errors": "NICs counted drops, retransmissions or link errors",
-    "nic-imbalance-tx": "NICs sent unevenly",
-    "nic-imbalance-rx": "NICs received unevenly",
-    "gdr-disabled": "GPUDirect RDMA is off",
-    "write-emulated": "RDMA writes are emulated",
-    "nics-disagree": "ranks found different numbers of NICs",
-}
-"""Findings that explain a low figure."""
+_NO_DIRECTION = "The log does not show whether it adds both directions: the ceiling is that of both."
+_IMPOSSIBLE = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
+_SHARP = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
+_INSIDE = "No NIC carries that: the data stayed inside a node (shared memory, NVLink), or the type is wrong."
+_FAR_OFF = "Others have published nothing near it: check the type and the nodes, and that the data left the nodes."
 
 
 def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
-    """Return up to three causes: those that the log shows, then those that it does not exclude."""
-    shown = [words for code, words in _SHOWN.items() if code in setting.findings]
-    others = _OF_SOCKETS if setting.fabric == "tcp" else tuple(_of_rate(setting, value))
-    if metric.lower_is_better:
-        unstated = ("the data went over TCP: the log does not show the provider",)
-        others = (*(() if setting.is_stated else unstated), *_OF_TIME)
-    return tuple(dict.fromkeys([*shown, *others]))[:3]
-
-
-def _of_rate(setting: Setting, value: float) -> Iterator[str]:
-    gdr, protocol, nics = (setting.facts.get(name) for name in ("gdr", "protocol", "nics"))
-    usual, used = min(setting.system.nics, default=0), nics if isinstance(nics, int) else None
-    sendrecv = protocol == "SENDRECV" and not setting.system.name.startswith(("p4", "p3", "g5"))
-    causes = {
-        f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)": not setting.is_stated,
-        f"{nics} of {usual} NICs were used": used is not None and usual > used,
-        f"fewer than {usual} NICs": usual > 1 and used is None,
-        "GPUDirect RDMA was not used": gdr == "no",
-        "GPUDirect RDMA was used on some channels only": gdr == "partly",
-        "no GPUDirect RDMA": gdr is None and setting.system.gpus,
-        "the plugin used SENDRECV, not RDMA": sendrecv,
-        "an algorithm or protocol that NCCL_ALGO, NCCL_PROTO or a tuner chose": setting.collective,
-        "an older NCCL or network plugin": setting.collective,
-        "one slow node or GPU (measure pairs of nodes)": True,
-        "clocks of GPUs or CPUs": True,
+    """Return up to three causes (slow.csv): those that the log shows, then those that it does not exclude."""
+    usual, used, gdr = min(setting.system.nics, default=0), setting.nics, setting.facts.get("gdr")
+    kind = "sockets" if setting.fabric == "tcp" else "one NIC" if setting.one_nic else "rate"
+    sendrecv = setting.facts.get("protocol") == "SENDRECV"
+    conditions = {
+        "": True,
+        "unknown network": not setting.is_stated,
+        "NICs left out": used and usual > used,
+        "NICs not counted": usual > 1 and not used,
+        f"gdr {gdr or 'unknown'}": gdr or setting.system.gpus,
+        "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),
+        "collective": setting.collective,
     }
-    return (words for words, applies in causes.items() if applies)
+    kind = "time" if metric.lower_is_better else kind
+    holds = {*setting.findings, *(f"{kind} {name}".strip() for name, applies in conditions.items() if applies)}
+    words = {"nics": used, "usual": usual, "tcp": _over_tcp(setting, value)}
+    causes = (row["cause"].format(**words) for row in rows_of("slow.csv") if row["when"] in holds)
+    return tuple(dict.fromkeys(causes))[:3]
 
 
 def _over_tcp(setting: Setting, value: float) -> str:
     """Return ``TCP``, with the published rates of TCP where the value is close to them."""
-    published_for = (setting.system.name, setting.nodes, "tcp", setting.case)
-    rates = [each.value for each in published() if (each.system, each.nodes, each.fabric, each.case) == published_for]
-    if rates and value <= max(rates) * 1.25:
-        return (
-            f"TCP, which gave {' to '.join(dict.fromkeys(f'{end / 1e9:g}' for end in (min(rates), max(rates))))} GB/s"
-        )
-    return "TCP"
+    tcp = replace(setting, fabric="tcp")
+    known = (each for each in published() if tcp.fits(each, METRICS["busbw"]))
+    rates = sorted(each.value for each in deciding(known, setting.nodes))
+    ends = " to ".join(dict.fromkeys(f"{end / 1e9:g}" for end in (*rates[:1], *rates[-1:])))
+    return f"TCP, which gave {ends} GB/s" if rates and value <= rates[-1] * 1.25 else "TCP"

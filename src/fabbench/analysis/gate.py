@@ -6,8 +6,8 @@ note, and fails a strict check.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, Figure
 from fabbench.analysis.compare import (
@@ -27,9 +27,6 @@ from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
 from fabbench.plan.gates import RATIO, Gate, GateKind
 
-Ceiling: TypeAlias = Callable[[Column, ComparisonSection, int], float | None]
-"""Returns the ceiling of a column's figure at a size, in the metric's base unit; None: unknown."""
-
 
 class _Remark(NamedTuple):
     """The result of one row, or of a whole gate."""
@@ -40,16 +37,7 @@ class _Remark(NamedTuple):
     undecided: bool = False
 
 
-def _nic_ceiling(column: Column, section: ComparisonSection, _size: int) -> float | None:
-    from fabbench.analysis.setting import setting_of  # most gates need no ceiling
-
-    setting = setting_of(column, section)
-    return setting.ceiling(section.metric) if setting else None
-
-
-def check(
-    gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False, ceiling: Ceiling = _nic_ceiling
-) -> Verdict:
+def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False) -> Verdict:
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only the baseline has. A
@@ -71,7 +59,7 @@ def check(
             why = f"there is no {metric} in {' and '.join(lacking)}"
             remarks.append(_Remark(f"{gate.text} matched no data: {why}.", breach=True))
         else:
-            remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
+            remarks += _Check(gate, comparison, strict=strict).remarks()
         breaches = tuple(each.text for each in remarks if each.breach)
         notes = tuple(each.text for each in remarks if each.text and not each.breach)
         state = GateState.FAILED if breaches else GateState.UNTRUSTED if bad else GateState.PASSED
@@ -123,10 +111,9 @@ class _Tested(NamedTuple):
 
 
 class _Check:
-    def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool, ceiling: Ceiling) -> None:
+    def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool) -> None:
         self._gate = gate
         self._strict = strict
-        self._ceiling = ceiling
         self._column = comparison.inputs[0][0]
         self._ratio = gate.metric is RATIO
         self._sections = comparison.sections
@@ -259,7 +246,10 @@ class _Check:
     def _limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
         bound, share = self._gate.bound, ""
         if self._gate.needs_ceiling:
-            ceiling = self._ceiling(self._column, section, size)
+            from fabbench.analysis.setting import setting_of  # most gates need no ceiling
+
+            setting = setting_of(self._column, section)
+            ceiling = setting.ceiling(section.metric) if setting else None
             if ceiling is None:
                 raise RequestError(
                     f"The gate {self._gate.text} needs a ceiling, and none is known for "

@@ -1,36 +1,18 @@
 """What a configuration ran on, according to its log and the user: system, nodes, GPUs, NICs, fabric. Pure."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ComparisonSection
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.expectations import Published, System, system
+from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published, System, system
+from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})  # benchmarks whose rows are of one NIC each
+_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})  # both directions, without showing it
 _ON_NCCL = frozenset({"nccl", "torch"})  # benchmarks that measure NCCL's collectives in the same way
-_SAME_CASE: Mapping[str, str] = {
-    "allreduce": "all_reduce",
-    "reduction": "all_reduce",
-    "allgather": "all_gather",
-    "fcollect": "all_gather",
-    "reducescatter": "reduce_scatter",
-}
-
-
-def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
-    ranks = nodes * gpus
-    return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
-
-
-_CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
-    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical),
-    "alltoall": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
-    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), lambda rate, _nodes, _gpus: rate),
-}
-"""Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +31,10 @@ class Setting:
     """Empty: neither the log nor the user states it."""
     is_stated: bool
     """Whether the log shows the fabric."""
-    bidirectional: bool
-    """Whether rates are totals of both directions."""
+    one_nic: bool = False
+    """Whether a rate is that of one NIC, and not of a node."""
+    direction: str = "uni"
+    """`bi`: rates are totals of both directions. Empty: they may be."""
     facts: Facts
     findings: frozenset[str]
     """Codes of the logs' findings."""
@@ -58,16 +42,21 @@ class Setting:
     @property
     def words(self) -> str:
         """The setting in words: ``"2 x p4d.24xlarge, tcp"``."""
-        nodes = f"{self.nodes} x " if self.nodes and self.collective else ""
+        return self.described([self.nodes], [self.system.name])
+
+    def described(self, nodes: Iterable[int | None], systems: Iterable[str]) -> str:
+        """Return the setting in words, with the nodes and systems of figures that it is compared with."""
+        counts = " and ".join(str(each) for each in nodes if each and self.collective)
         fewer = f", {self.nics} of {min(self.system.nics)} NICs" if self._fewer else ""
-        return f"{nodes}{self.system.name}{f', {self.fabric}' if self.fabric else ''}{fewer}"
+        name = " and ".join(systems)
+        return f"{counts}{' x ' if counts else ''}{name}{f', {self.fabric}' if self.fabric else ''}{fewer}"
 
     @property
     def collective(self) -> str:
         """The collective, as nccl-tests call it; empty: it is not a collective."""
         name = self.case.removesuffix("_latency")
-        name = _SAME_CASE.get(name, name)
-        return name if name in _CEILINGS else ""
+        name = SAME_CASE.get(name, name)
+        return name if name in CEILINGS else ""
 
     @property
     def _fewer(self) -> bool:
@@ -79,7 +68,7 @@ class Setting:
         rate, nics = self.system.rate, self.system.nics
         if rate is None or not nics or self.fabric == "tcp":
             return rate
-        used = 1 if self.benchmark in _PER_NIC else self.nics
+        used = 1 if self.one_nic else self.nics
         return rate * min(used, *nics) / min(nics) if used else rate
 
     def ceiling(self, metric: Metric) -> float | None:
@@ -87,33 +76,46 @@ class Setting:
         rate = self.nic_rate
         if rate is None or metric.unit != "B/s" or self.fabric in {"nvlink", "shm"} or self.nodes == 1:
             return None
-        if not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem"):
+        unsure = not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem")
+        link = not self.system.gpus and not self.system.is_ec2  # one NIC, of a node of which nothing else is known
+        if unsure or (link and not self.one_nic):
             return None
         if metric.name == "bandwidth":
-            return rate * (2 if self.bidirectional else 1)
+            return rate * (1 if self.direction == "uni" else 2)
         if metric.name != "busbw" or not self.collective or not self.nodes or not self.gpus:
             return None
         if self.collective == "sendrecv":
             rate /= max(min(self.gpus, *self.system.nics), 1) if self.system.nics else 1
-        return _CEILINGS[self.collective](rate, self.nodes, self.gpus)
+        return CEILINGS[self.collective](rate, self.nodes, self.gpus)
+
+    def alternatives(self) -> Sequence["Setting"]:
+        """Return what it may be: the hosts of a rack may use NVLink or NICs, if the log does not show which."""
+        either = not self.fabric and self.system.nvlink_domain and self.nodes != 1
+        return (replace(self, fabric="nvlink"), self) if either else (self,)
+
+    @property
+    def is_bound_by_link(self) -> bool:
+        """Whether it is a test of bandwidth that comes close to the rate of its NIC, without published figures."""
+        return self.one_nic and "_bw" in self.case and bool(self.direction) and self.fabric != "tcp"
+
+    def is_own(self, figure: Published, *, alike: bool = False) -> bool:
+        """Return whether a figure is of this system, or of one with the same GPUs and NICs."""
+        other = system(figure.system)
+        return other == self.system or (alike and other is not None and other.kind == self.system.kind)
 
     def fits(self, figure: Published, metric: Metric) -> bool:
-        """Return whether a published figure applies to this setting."""
+        """Return whether a published figure applies to this setting, nodes aside."""
         if self.fabric:
             fabrics = {"", self.fabric}
         else:  # a log that shows no fabric is compared with the best
             fabrics = {"", figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"})
-        per_nic = self.benchmark in _PER_NIC
-        return all(
-            (
-                figure.system == self.system.like and figure.metric == metric.name,
-                figure.case == (self.collective or self.case),
-                figure.nodes in {None, self.nodes},
-                figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL,
-                not self.collective or self.gpus == self.system.gpus,
-                figure.fabric in fabrics,
-                per_nic or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None),
-            )
+        return (
+            (figure.metric, figure.case) == (metric.name, self.collective or self.case)
+            and (figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL)
+            and (not self.collective or self.gpus == self.system.gpus)
+            and figure.fabric in fabrics
+            and (self.one_nic or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None))
+            and self.is_own(figure, alike=not self.one_nic)
         )
 
 
@@ -126,18 +128,22 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     log, found = known
     nodes = _count(log, "nodes") or _count(log, "hosts") or (log.proof.nodes if log.proof else None)
     ranks = _count(log, "ranks")
-    fabric = _fabric(log)
-    requested = log.proof.fabric if log.proof else ""
+    fabric, requested = _fabric(log), log.proof.fabric if log.proof else ""
+    sized, case = any(point.size for point in log.points), log.case or ""
+    stated = section.key.get("direction") or log.points[0].labels.get("direction")
+    unsure = log.benchmark in _MAY_ADD and "Ping" not in case
+    direction = stated or ("bi" if "bibw" in case else "" if unsure else "uni")
     return Setting(
         system=found,
         benchmark=log.benchmark or "",
-        case=log.case or "",
+        case=f"{case} -b".strip() if stated == "bi" else case,
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else found.gpus,
         nics=_count(log, "nics"),
         fabric=fabric or ("nvlink" if requested == "p2p" else requested),
         is_stated=bool(fabric),
-        bidirectional="bi" in {section.key.get("direction"), log.points[0].labels.get("direction")},
+        one_nic=log.benchmark in _PER_NIC and (sized or log.benchmark == "perftest"),
+        direction=direction,
         facts=log.facts,
         findings=frozenset(finding.code for each in column.logs for finding in each.findings),
     )
@@ -153,8 +159,7 @@ def _fabric(log: Log) -> str:
     transport = str(log.facts.get("transport", "unknown"))
     if transport in {"p2p", "mnnvl"}:
         return "nvlink"
-    if "RoCE" in str(log.facts.get("link", "")):
+    accepted, link = benchmark_named(log.benchmark).transports, str(log.facts.get("link", ""))
+    if not {"RoCE", "Ethernet"}.isdisjoint(link.split("+")) and transport in accepted("roce"):
         return "roce"
-    benchmark = benchmark_named(log.benchmark)
-    fabrics = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
-    return next((name for name in fabrics if transport in benchmark.transports(name)), "")
+    return next((name for name in (*RDMA, "tcp", "ofi-tcp", "shm") if transport in accepted(name)), "")

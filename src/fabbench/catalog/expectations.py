@@ -3,7 +3,8 @@
 Both files document their columns and the sources of their figures. Conflicting figures are kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,6 +17,25 @@ NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
 """Approximate maximum busbw observed with the NVLink of a node of 8 such GPUs (with in-switch reduction)."""
 
 _GBPS = 1e9 / 8
+SAME_CASE: Mapping[str, str] = {
+    **dict.fromkeys(("allreduce", "reduction", "allr"), "all_reduce"),
+    **dict.fromkeys(("allgather", "fcollect", "allg"), "all_gather"),
+    **dict.fromkeys(("reducescatter", "redsct"), "reduce_scatter"),
+}
+"""What other benchmarks call a collective → its name in nccl-tests."""
+
+
+def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
+    ranks = nodes * gpus
+    return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
+
+
+CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
+    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical),
+    "alltoall": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
+    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), lambda rate, _nodes, _gpus: rate),
+}
+"""Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
 
 
 class Role(StrEnum):
@@ -69,14 +89,28 @@ class System:
     fabric: str = ""
     """The link of its NICs, if files can be rendered for it: efa, ib, roce."""
     is_ec2: bool = False
-    like: str
-    """The system with these GPUs and NICs whose published figures count."""
+
+    @property
+    def kind(self) -> str | tuple[object, ...]:
+        """What it has in common with systems of the same GPUs and NICs, whose published figures count."""
+        known = self.gpus and self.rate and self.fabric
+        return (self.gpus, NVLINK.get(self.gpu_model, self.gpu_model), self.rate, self.fabric) if known else self.name
 
 
 @cache
 def published() -> Sequence[Published]:
     """Return every published figure."""
     return tuple(records(Published, map(_in_base_units, rows_of("expectations.csv"))))
+
+
+def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]:
+    """Return the measured figures of a number of nodes; without any, of the nearest below and above, if both."""
+    measured = [figure for figure in figures if figure.role in {Role.REFERENCE, Role.CONFLICT}]
+    exact = [figure for figure in measured if figure.nodes in {None, nodes}]
+    counts = sorted({figure.nodes for figure in measured if figure.nodes})
+    at = bisect(counts, nodes or 0)
+    around = counts[at - 1 : at + 1] if 0 < at < len(counts) else ()
+    return exact or [figure for figure in measured if figure.nodes in around]
 
 
 @cache
@@ -118,7 +152,6 @@ def _instances() -> Iterator[System]:
             nvlink_domain=connects_hosts(entry.gpu_model),
             fabric="efa",
             is_ec2=True,
-            like=name,
         )
 
 
@@ -131,5 +164,4 @@ def _system(row: Mapping[str, str]) -> System:
         rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
         nvlink_domain=connects_hosts(row["gpu_model"]),
         fabric=row["fabric"],
-        like=row["like"] or row["name"],
     )

@@ -1,4 +1,4 @@
-"""Images (images.csv, cuda.csv), and where images and hosts have programs that are not on every PATH. Pure."""
+"""Images (images.csv, cuda.csv), and where they and hosts have programs that are not on every PATH (folders.csv)."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -72,50 +72,14 @@ def require_fit(image: str, hosts: Iterable[Host]) -> None:
             raise MachineError(f"{host.name}: {why}", hint=f"Nothing was started. {advice}")
 
 
-_NVSHMEM = ("host/pt-to-pt", "host/coll*", "device/pt-to-pt", "device/coll*")
-PROGRAM_FOLDERS = (
-    # EFA installer (Open MPI 4 in openmpi, 5 in openmpi5).
-    "/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin", "/opt/amazon/openmpi5/bin",
-    # Images of nccl-tests, and AWS's Deep Learning AMIs.
-    "/opt/nccl-tests/build", "/usr/local/cuda/efa/test-cuda-*", "/usr/local/cuda-*/efa/test-cuda-*",
-    "/usr/local/nccl-tests/build", "~/nccl-tests/build",
-    # perftest and fabtests.
-    "/opt/perftest/bin", "/opt/amazon/efa/libexec/fabtests", "/usr/local/libexec/fabtests",
-    # NVSHMEM: the directory is coll in one release and collective in another.
-    *(f"/opt/nvshmem/{below}/{side}" for below in ("bin/perftest", "*/perftest") for side in _NVSHMEM),
-    # HPC-X, and what sshd's PATH for commands leaves out.
-    "/opt/hpcx/ompi/bin", "/usr/local/mpi/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin",
-    "/sbin",
-)  # fmt: skip
-"""Directories searched on a host after its PATH, in this order; shell patterns."""
+def _folders(kind: str) -> tuple[str, ...]:
+    return tuple(row["folder"] for row in rows_of("folders.csv") if row["kind"] == kind)
 
-BELOW_PREFIX = (
-    "",
-    "bin",
-    "build",
-    *(
-        f"{folder}perftest/{side}/{kind}"
-        for folder in ("bin/", "")
-        for side in ("device", "host")
-        for kind in ("coll", "collective", "pt-to-pt")
-    ),
-    "libexec/fabtests",
-)
-"""Where programs are below an install prefix, in this order."""
 
-LIBRARIES_BELOW_PREFIX = ("lib", "lib64", "")
-"""Where libraries are below an install prefix, in this order."""
-
-LIBRARY_FOLDERS = (
-    # The plugin aws-ofi-nccl: since EFA installer 1.48, before it, and in images of 2024 and older.
-    "/opt/amazon/ofi-nccl/lib",
-    "/opt/amazon/ofi-nccl/lib/*-linux-gnu",
-    "/opt/aws-ofi-nccl/install/lib",
-    "/opt/aws-ofi-nccl/lib",
-    "/opt/nccl/build/lib", "/usr/local/cuda/lib64", "/usr/local/lib", "/opt/nvshmem/lib",
-    "/opt/hpcx/nccl_rdma_sharp_plugin/lib",
-)  # fmt: skip
-"""Where NCCL, its plugins and NVSHMEM are looked for, besides LD_LIBRARY_PATH and the linker's cache."""
+PROGRAM_FOLDERS, BELOW_PREFIX = _folders("programs"), _folders("program")
+"""Directories searched for programs on a host after its PATH (shell patterns), and below an install prefix."""
+LIBRARY_FOLDERS, LIBRARIES_BELOW_PREFIX = _folders("libraries"), _folders("library")
+"""The same for NCCL, its plugins and NVSHMEM."""
 
 
 def program_folders(paths: Sequence[str]) -> tuple[str, ...]:

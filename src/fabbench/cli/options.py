@@ -127,8 +127,8 @@ class PastOptions:
     )
     instance_type: str | None = option(
         Text("an instance type", "TYPE"),
-        "Type of the nodes, such as p5.48xlarge, if the log does not state it. It tells whether figures "
-        "are normal; fewer EFA NICs than the type has are off-fabric.",
+        "Type of the nodes, such as p5.48xlarge, or the link of one NIC, such as ib-ndr, if the log does not state "
+        "it. It tells whether figures are normal; fewer EFA NICs than the type has are off-fabric.",
     )
     nodes: int | None = option(Whole(1, 65536), "Number of nodes, if the log does not state it.")
     nics: int | None = option(Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type.")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
 
-_PUBLISHED = ("value", "size", "role", "conditions", "source", "date")
+_PUBLISHED = ("system", "nodes", "value", "size", "role", "conditions", "source", "date")
 
 
 def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:

@@ -183,7 +183,7 @@ _TONES = {
     **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
     **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling"), "bad"),
     **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
-    **dict.fromkeys(("truncated", "unproven", "undecided"), "doubt"),
+    **dict.fromkeys(("truncated", "unproven", "undecided", "suspiciously-high"), "doubt"),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)
