@@ -21,7 +21,7 @@ from fabbench.model.units import format_size, format_sizes
 _TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 _ROWS_TO_SETTLE = 64
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
-_NUMBER = lazy(r"(\d+(?:\.(\d+))?)(?:[eE]([+-]?\d+))?", re.ASCII)
+_NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _NAME = lazy(r"[A-Za-z_]{3}")
 _CELL = lazy(r"\S+")
 
@@ -55,16 +55,22 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
     `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise ValueError for
     anything that is not a number.
     """
-    if (match := _NUMBER.fullmatch(token)) is not None:
-        power = int(match[3] or 0) + exponent
-        value = float(f"{match[1]}e{power}")
-        half = _halves(power - (len(match[2] or "") if decimals is None else decimals)) + value * 1e-12
-        return Printed(value, value - half if value > half else 0.0, value + half)
+    if _NUMBER.fullmatch(token):
+        return printed_number(token, exponent, decimals)
     if token.endswith("inf"):
         return _HUGE
     if token.endswith("nan"):
         return ANYTHING
     raise ValueError(f"{token!r} is not a number")
+
+
+def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
+    """Return the same for what is known to be a number."""
+    digits, _, power = token.lower().partition("e")
+    exponent += int(power or 0)
+    value = float(f"{digits}e{exponent}")
+    half = _halves(exponent - (len(digits.partition(".")[2]) if decimals is None else decimals)) + value * 1e-12
+    return tuple.__new__(Printed, (value, value - half if value > half else 0.0, value + half))
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:

@@ -77,8 +77,7 @@ _UNSAFE = lazy(
     "\U000e0000-\U000e007f"  # tags
     "]"
 )
-
-
+_PLAIN = bytes((*b"\t\n", *range(32, 127)))
 _COMMAND = lazy(r"(?m)(^[^\S\n]*:(?=:[A-Za-z]|:\Z)|##\w*(?=\[))(.)")
 """The start of a command, and the character that completes it. IPv6 addresses (``::1``) are none."""
 _UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
@@ -86,9 +85,10 @@ _UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
 
 def printable(text: str) -> str:
     """Return `text` with anything but plain text written as escapes. Idempotent."""
-    if not text.replace("\n", "").replace("\t", "").isprintable():  # nothing in _UNSAFE is printable
+    others = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)  # of megabytes, a few characters or none
+    if not others.decode("utf-8", "surrogatepass").isprintable():  # nothing in _UNSAFE is printable
         text = _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
-    if "##" in text or "::" in text:
+    if ("#" in text and "##" in text) or (":" in text and "::" in text):
         text = _COMMAND.sub(_escaped, text)
     return text
 

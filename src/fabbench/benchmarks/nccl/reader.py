@@ -69,16 +69,11 @@ _STATEMENTS = [
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
-_MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the programs in one log are the same
 
 
+@lru_cache(maxsize=512)  # most banners of the programs in one log are the same
 def read_statement(text: str) -> Statement | None:
     """Parse a line other than a row; None if it does not come from nccl-tests."""
-    return (_parse_statement if len(text) <= _MAX_CACHED_LINE else _parse_statement.__wrapped__)(text)
-
-
-@lru_cache(maxsize=1024)
-def _parse_statement(text: str) -> Statement | None:
     if "algbw" in text:
         layout = read_header(text)
         return Statement("header", HEADER, text, (), layout) if layout else None
@@ -145,11 +140,11 @@ class NcclExecution:
         self._doubled = self._doubled or int(size) == before
         return int(size) < before
 
-    def shortcut(self, rank: str) -> Shortcut | None:
+    def shortcut(self) -> Shortcut | None:
         """Return a fast path for more rows of one table; None if the next row may be special."""
-        seen = self._seen[rank]
-        usual = self.table is not None and rank == self._printer and "header" in seen and "bounds" not in seen
-        return self.table.shortcut() if self.table is not None and usual else None
+        seen, table = self._seen[""], None if self._printer else self.table
+        usual = "header" in seen and "bounds" not in seen
+        return table.shortcut() if table is not None and usual else None
 
     def context(self) -> tuple[str | None, int | None]:
         """Return case and ranks, as far as they are stated. With groups, the ranks of a single group count."""
@@ -174,7 +169,12 @@ class NcclExecution:
         seen, record = self._seen[rank], self._record
         seen.add(kind)
         self._said[kind] = statement
-        if layout is not None and self.table is not None:
+        if kind == "device":
+            number, place = int(words[0]), (words[3], words[2])
+            self.copies = self.copies or self._devices.get(number, place) != place
+            self._devices[number] = place
+            self._groups.add(words[1] or "0")
+        elif layout is not None and self.table is not None:
             self.copies = True
         elif layout is not None:
             if layout.sides == 1 and "in_place" in seen:  # the line above names the only side
@@ -182,11 +182,6 @@ class NcclExecution:
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
             record.case = words[0].rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf") or None
-        elif kind == "device":
-            number, place = int(words[0]), (words[3], words[2])
-            self.copies = self.copies or self._devices.get(number, place) != place
-            self._devices[number] = place
-            self._groups.add(words[1] or "0")
         elif kind == "bounds":
             self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
         elif kind == "average" and words[1] == "FAILED":
@@ -275,8 +270,8 @@ def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> 
         advice = "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
         yield warning("range-reduced", meaning, advice, line=reduced.text)
     # The factor of collectives is 0 for one rank.
-    rates = [point.values[1:3] for point in record.points if point.metrics[1:3] == ("algbw", "busbw")]
-    alone = max(rates, default=(0.0, 0.0))[0] >= 1e9 and not any(bus for _, bus in rates)
+    rates = [values[1:3] for _, _, metrics, values in record.points if metrics[1:3] == ("algbw", "busbw")]
+    alone = not any(bus for _, bus in rates) and max(rates, default=(0.0, 0.0))[0] >= 1e9
     if record.points and (record.facts.get("ranks") == 1 or alone):
         meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
         advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
@@ -287,7 +282,7 @@ def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> 
     if record.finished and record.points and "config" in said:
         yield from _missing(record, said)
     if "average" in said:
-        yield from _average(record, said["average"], exact=exact)
+        yield from _average([bus / 1e9 for _, bus in rates], said["average"], exact=exact)
 
 
 def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]:
@@ -309,18 +304,17 @@ def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]
         yield warning(MISSING, meaning, "Check whether a pipe, a terminal or an editor dropped lines.")
 
 
-def _average(record: Record, average: Statement, *, exact: bool) -> Iterator[Finding]:
+def _average(known: Sequence[float], average: Statement, *, exact: bool) -> Iterator[Finding]:
     """Compare the printed average with the mean of both busbw columns, as far as their rounding allows."""
     try:
         stated = float(average.words[0])
     except ValueError:
         return
-    known = [point.values[2] / 1e9 for point in record.points if point.metrics[2:3] == ("busbw",)]
     if not known or not math.isfinite(stated):
         return
     mean = math.fsum(known) / len(known)
     # Half of the last digit: two decimals as long as they fit, then four or five digits, and two from 1e6 on.
-    halves = (0.005 if rate < 999.995 else rate * (5e-5 if rate < 1e6 else 0.05) for rate in known)
+    halves = [0.005 if rate < 999.995 else rate * (5e-5 if rate < 1e6 else 0.05) for rate in known]
     slack = 0.5e-6 if exact else math.fsum(halves) / len(known)
     # The average has six digits (%g), without trailing zeros.
     digits = 0.5e-6 if exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
@@ -374,7 +368,7 @@ class NcclReader(Reader):
         return [*before, *points, *(readings or ())] if before or points else readings
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
-        statement, current, out = read_statement(line.text), self._current, list[Reading]()
+        statement = read_statement(line.text)
         if statement is None:
             command = _PROGRAM.search(line.text) if "_perf" in line.text else None
             self._hint = command[1] if command is not None else self._hint
@@ -382,16 +376,16 @@ class NcclReader(Reader):
         self._foreign = statement.kind == "foreign" if statement.stage == BANNER else self._foreign
         if self._foreign:
             return self._end() or None
-        if current is not None and current.ended_by(line, statement):
-            out += self._end()
+        ended = self._current is not None and self._current.ended_by(line, statement)
+        out = self._end() if ended else ()
         if self._current is None:
             self._current, self._hint = NcclExecution(self._hint), None
         self._current.state(statement, line.stream.rank)
         return out
 
     @override
-    def shortcut(self, rank: str) -> Shortcut | None:
-        return self._current.shortcut(rank) if self._current is not None else None
+    def shortcut(self) -> Shortcut | None:
+        return self._current.shortcut() if self._current is not None else None
 
     @override
     def close(self) -> Sequence[Reading]:

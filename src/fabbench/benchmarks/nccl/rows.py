@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
-from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, ratios
+from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, printed_number, ratios
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -31,17 +31,15 @@ _WORD, _INTEGER, _DTYPE = lazy(r"[a-z][a-z_0-9]*"), lazy(r"-?\d{1,4}", re.ASCII)
 _CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
 _CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
 
-V = TypeVar("V")
 
-
-class _Kind(dict[str, V], Generic[V]):
+class _Kind(dict[str, Any]):
     """Cell of a column → what it says; KeyError for any other text."""
 
-    def __init__(self, pattern: str, read: Callable[[str], V]) -> None:
+    def __init__(self, pattern: str, read: Callable[[str], Any]) -> None:
         super().__init__()
         self.pattern, self._read = lazy(pattern, re.ASCII), read
 
-    def __missing__(self, cell: str) -> V:
+    def __missing__(self, cell: str) -> Any:
         if not self.pattern.fullmatch(cell):
             raise KeyError(cell)
         if len(self) >= _CACHE:
@@ -50,12 +48,14 @@ class _Kind(dict[str, V], Generic[V]):
         return value
 
 
-def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind[Printed]:
+def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind:
     """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
 
     def read(cell: str) -> Printed:
-        number = printed(cell, exponent, decimals=decimals)
-        if number.high == math.inf and cell[-1] not in "nf":
+        if cell[-1] in "nf":
+            return printed(cell)
+        number = printed_number(cell, exponent, decimals)
+        if number.high == math.inf:
             raise KeyError(cell)
         return number
 
@@ -78,7 +78,7 @@ _TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e
 _MILLISECONDS, _STATISTICS = _figures(_NUMBER, -3), _figures(_NUMBER, -6)
 _EXACT_TIMES, _EXACT_RATES = _figures(_NUMBER, -6, 6), _figures(_NUMBER, 9, 6)
 _CHECK_NAMES = {"#wrong": "wrong", "error": "error", "res": "error"}
-_CHECKS: Mapping[str, _Kind[float]] = {
+_CHECKS: Mapping[str, _Kind] = {
     "wrong": _Kind(rf"{_COUNT}|N/A", _count),
     "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
     "unknown": _Kind(rf"{_ERROR}|{_COUNT}|N/A", _error),
@@ -173,8 +173,8 @@ class RowReader:
         self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
         time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
         rate = _EXACT_RATES if exact else _RATES
-        side: list[_Kind[Any]] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
-        self._kinds: tuple[_Kind[Any], ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
+        side: list[_Kind] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
+        self._kinds: tuple[_Kind, ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
         # Those of the cells of a complete row.
         self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))

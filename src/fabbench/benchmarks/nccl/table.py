@@ -99,15 +99,14 @@ class Table:
         if not rows:
             return
         case, ranks = self._context()
-        counts = Counter(row.multiple for _, _, row, _ in rows)
+        self._multiple = None if case == "alltoallv" else rows[0][2].multiple
+        for self.formula in (shape.of(ranks) for shape in shapes(case) if ranks is not None and self._multiple != 0):
+            if all(self._fits(row) for _, _, row, _ in rows):
+                return  # as nearly always
+        counts = Counter(row.multiple for _, _, row, _ in rows if row.multiple > 0)
         if case != "alltoallv":
-            self._multiple = max((each for each in counts if each > 0), key=lambda each: counts[each], default=0)
-        stated = (shape.of(ranks) for shape in shapes(case) if ranks is not None)
-        of_all = (each for each in stated if all(each.agrees(row.size, row.sides) for _, _, row, _ in rows))
-        self.formula = next(of_all, None)
-        if self.formula is not None and len(counts) == 1 and -1 not in counts:
-            return  # they all fit
-        self.formula = self.formula or consistency.choose_formula(  # which is slower
+            self._multiple = max(counts, key=lambda each: counts[each], default=0)
+        self.formula = consistency.choose_formula(
             [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes(case), ranks
         )
         for number, text, row, at in reversed(rows):
