@@ -510,11 +510,14 @@ def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) ->
     """Yield a row for each type, test and size."""
     for (system, case, size), alike in groupby(figures, lambda each: (each.system, each.case, each.size)):
         several = [*alike]
-        shown = ", ".join(_other(each, sources) for each in several)
-        size_ = format_size(size) if size else "large"
         program = case.removesuffix("-b").strip() or several[0].benchmark
         test = f"{program}, both ways" if case.endswith("-b") else program
-        yield (require_system(system).name, test, f"{size_}: {shown}", _origin(several, sources)[1])
+        # Figures with long conditions have a row each.
+        short = sum(len(each.conditions or "") for each in several) < 60
+        for part in [several] if short else [[each] for each in several]:
+            shown = ", ".join(_other(each, sources) for each in part)
+            size_ = format_size(size) if size else "large"
+            yield (require_system(system).name, test, f"{size_}: {shown}", _origin(part, sources)[1])
 
 
 def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
