@@ -69,8 +69,10 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     left_out = [(source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE]
     results = [each for _, each in read if each.test.nodes]
     results += [result for sweep in sweeps for result in sweep.results]
+    at = (replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs)
+    slow = [(log.source, each.meaning) for log in slow_nics([*at]) for each in log.findings if each.code == "slow-nic"]
     if not any(result.figure for result in results):
-        why = f" {left_out[0][1]}" if len(left_out) == 1 else ""
+        why = "".join(f" {meaning}" for _, meaning in (*slow, *(left_out if len(left_out) == 1 else ())))
         raise MachineError(
             f"Nothing in {', '.join(names)} is a {chosen.name} of nodes that can be identified.{why}",
             hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
@@ -80,8 +82,6 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
     groups = groups if groups.keys() >= {*nodes} else {}
     left = "; ".join(filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())))
-    at = (replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs)
-    slow = [(log.source, each.meaning) for log in slow_nics([*at]) for each in log.findings if each.code == "slow-nic"]
     return SweepLogs(
         results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left, slow_nics=slow
     )
