@@ -169,10 +169,22 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     assert "fabbench show" in fabbench("compare", "last").stderr
 
 
-def test_the_nics_of_a_loop_are_columns_and_no_repeats() -> None:
-    done = fabbench("compare", str(CORPUS / "perftest/a-loop-over-devices.txt"), "--format", "json")
-    labels = [each["label"] for each in json.loads(done.stdout)["columns"]]
-    assert labels == ["a-loop-over-devices mlx5_2", "a-loop-over-devices mlx5_3"]
+@pytest.mark.parametrize(
+    ("loop", "changed"),
+    [
+        ("perftest/a-loop-over-devices", "mlx5_2 mlx5_3"),
+        ("osu/two-settings-of-mpi", "mtl_ofi_provider_include=sm2 mtl_ofi_provider_include=shm"),
+    ],
+)
+def test_what_a_loop_changes_makes_columns_and_no_repeats(loop: str, changed: str) -> None:
+    done = fabbench("compare", str(CORPUS / f"{loop}.txt"), "--format", "json")
+    labels = [each["label"].rpartition(" ") for each in json.loads(done.stdout)["columns"]]
+    assert labels == [(Path(loop).name, " ", each) for each in changed.split()]
+
+
+def test_a_tool_that_is_not_read_is_named_by_every_command(tmp_path: Path) -> None:
+    (log := tmp_path / "a.log").write_text("# Initializing MSCCL++\n")
+    assert all("mscclpp-test" in fabbench(command, str(log)).stderr for command in READERS)
 
 
 def codes(*words: str) -> list[list[str]]:

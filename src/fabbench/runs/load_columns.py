@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import KEYS, RAIL, Column, column_rows, row_groups
 from fabbench.benchmarks.consistency import warning
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Metric, Outcome, Proof
 from fabbench.model.messages import counted
@@ -23,8 +24,8 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import require_logs, sources_of
-from fabbench.runs.log_files import Source, listed, stem
-from fabbench.runs.parse_file import parse_configurations, within
+from fabbench.runs.log_files import Source, expand, listed, stem
+from fabbench.runs.parse_file import parse_configurations, parse_source, within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -109,19 +110,23 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
     if not any(found.values()):
         raise _unrecognized(argument)
     return [
-        Column(label=f"{configuration or _name(argument)} {device}".rstrip(), logs=tuple(logs), source=argument)
+        Column(label=f"{configuration or _name(argument)} {what}".rstrip(), logs=tuple(logs), source=argument)
         for configuration, each in found.items()
-        for device, logs in _by_device(each).items()
+        for what, logs in _apart(each).items()
         if logs
     ]
 
 
-def _by_device(logs: Sequence[Log]) -> dict[str, list[Log]]:
-    """Return the logs of each NIC, where all are of one: a loop over NICs has no repeats."""
-    devices: dict[str, list[Log]] = {}
-    for log in logs:
-        devices.setdefault(_nic(log), []).append(log)
-    return devices if len(devices) > 1 and "" not in devices else {"": [*logs]}
+def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
+    """Return the logs of each NIC, or of each setting of MPI, where all state theirs: a loop has no repeats."""
+    for told in (_nic, lambda log: str(log.facts.get("settings", ""))):
+        groups: dict[str, list[Log]] = {}
+        for log in logs:
+            groups.setdefault(told(log), []).append(log)
+        if len(groups) > 1 and "" not in groups:
+            common = set.intersection(*({*words.split()} for words in groups))
+            return {" ".join(word for word in words.split() if word not in common): groups[words] for words in groups}
+    return {"": [*logs]}
 
 
 def _nic(log: Log) -> str:
@@ -131,16 +136,15 @@ def _nic(log: Log) -> str:
 
 def slow_nics(logs: Sequence[Log]) -> list[Log]:
     """Return logs: where three NICs of the same nodes ran one test, one below 80 % of the median is a finding."""
-    nics, tests = dict[str, set[str]](), dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
-    for log in logs:
-        nics.setdefault(log.source, set()).add(_nic(log))
+    loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
+    tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
     for at, log in enumerate(logs):
         one = Column(label="", logs=(log,), source=log.source)
         for group in row_groups([column_rows(one, placement="out-of-place")], KEYS) if _nic(log) else ():
             nic = group.key[RAIL] or _nic(log)
             before, found, after = log.source.rpartition(nic)
             # A file of one NIC is named after it, or belongs with the others of its directory.
-            place = before + after if found or len(nics[log.source]) > 1 else str(Path(log.source).parent)
+            place = before + after if found or loops[log.source] > 1 else str(Path(log.source).parent)
             test = (log.hosts, place, *map(log.facts.get, ("qps", "link")), *({**group.key, RAIL: ""}).values())
             for size, figure in [each for each in group.cells[0].items() if each[1].value][-1:]:
                 tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append((at, figure.value))
@@ -159,8 +163,10 @@ def slow_nics(logs: Sequence[Log]) -> list[Log]:
 
 
 def _unrecognized(name: str) -> MachineError:
+    reasons = [each.reason for source in expand([name]) for each in parse_source(source) if isinstance(each, Unread)]
     hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
-    return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
+    known = next((f"{name}: {reason}" for reason in reasons if reason != NO_KNOWN_OUTPUT), "")
+    return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:

@@ -336,7 +336,6 @@ class _Member(tarfile.TarInfo):
 
 
 def _tar(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
-    """Yield the files of an archive, with their names and why one cannot be read."""
     del source
     with tarfile.open(fileobj=file, mode="r|", tarinfo=_Member, bufsize=_BLOCK) as archive:
         for member in archive:

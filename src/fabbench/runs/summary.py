@@ -215,7 +215,6 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
 
 
 def _span(logs: Iterable[Log]) -> str:
-    """Return the sizes of logs: ``8 B - 2 GB``."""
     sizes = sorted({point.size for log in logs for point in log.points if point.size})
     return " - ".join(dict.fromkeys(map(format_size, (*sizes[:1], *sizes[-1:]))))
 
