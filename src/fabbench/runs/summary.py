@@ -138,7 +138,6 @@ def summaries(
 
 
 def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
-    """Return a summary that can be used."""
     try:
         found = decoder.decode(Path(file).read_bytes())
     except (OSError, *DAMAGE):
@@ -220,7 +219,6 @@ def _span(logs: Iterable[Log]) -> str:
 
 
 def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
-    """Return the best value of a configuration's usual metric: ``77.35 GB/s``."""
     from fabbench.benchmarks import benchmark_named
 
     if not measured:
