@@ -169,20 +169,71 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     assert "fabbench show" in fabbench("compare", "last").stderr
 
 
-def test_the_nics_of_a_loop_are_columns_and_no_repeats() -> None:
-    done = fabbench("compare", str(CORPUS / "perftest/a-loop-over-devices.txt"), "--format", "json")
-    labels = [each["label"] for each in json.loads(done.stdout)["columns"]]
-    assert labels == ["a-loop-over-devices mlx5_2", "a-loop-over-devices mlx5_3"]
+@pytest.mark.parametrize(
+    ("loop", "changed"),
+    [
+        ("perftest/a-loop-over-devices", "mlx5_2 mlx5_3"),
+        ("osu/two-settings-of-mpi", "mtl_ofi_provider_include=sm2 mtl_ofi_provider_include=shm"),
+    ],
+)
+def test_what_a_loop_changes_makes_columns_and_no_repeats(loop: str, changed: str) -> None:
+    done = fabbench("compare", str(CORPUS / f"{loop}.txt"), "--format", "json")
+    labels = [each["label"].rpartition(" ") for each in json.loads(done.stdout)["columns"]]
+    assert labels == [(Path(loop).name, " ", each) for each in changed.split()]
+
+
+def test_a_tool_that_is_not_read_is_named_by_every_command(tmp_path: Path) -> None:
+    (log := tmp_path / "a.log").write_text("# Initializing MSCCL++\n")
+    assert all("mscclpp-test" in fabbench(command, str(log)).stderr for command in READERS)
+
+
+def codes(*words: str) -> list[list[str]]:
+    """Return the codes of the findings of each log that `explain` diagnoses, or column of `compare`."""
+    document = json.loads(fabbench(*words, "--format", "json").stdout)
+    return [[each["code"] for each in found["findings"]] for found in document.get("logs") or document["columns"]]
 
 
 def test_a_slow_nic_of_a_loop_is_named(tmp_path: Path) -> None:
-    one, _, _ = (CORPUS / "perftest/a-loop-over-devices.txt").read_text().partition("+ ib_write_bw -d mlx5_3")
     log = tmp_path / "node-01_node-02.log"
-    slow = one.replace("mlx5_2", "mlx5_9").replace("389.30", "195.10").replace("388.70", "194.40")
-    log.write_text(one + one.replace("mlx5_2", "mlx5_1") + slow.replace("0.741386", "0.370789"))
-    codes = [
-        [each["code"] for each in found["findings"]]
-        for found in json.loads(fabbench("explain", str(log), "--format", "json").stdout)["logs"]
-    ]
-    assert codes == [[], [], ["slow-nic"]]
+    log.write_text("".join(of_nic(number) for number in (0, 1, 9)))
+    assert codes("explain", str(log)) == [[], [], ["slow-nic"]]
     assert "mlx5_9 is at 50%" in fabbench("sweep", "--from", str(log)).stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "compare"])
+@pytest.mark.parametrize("name", ["NIC.log", "bw-NIC.txt", "slurm-NUMBER.out", "NIC/bw.log"])
+def test_a_slow_nic_of_several_files_is_named(tmp_path: Path, command: str, name: str) -> None:
+    files = [tmp_path / name.replace("NIC", f"mlx5_{each}").replace("NUMBER", str(each)) for each in range(8, 12)]
+    for number, file in enumerate(files, 8):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(of_nic(number))
+    assert codes(command, *map(str, files)) == [[], ["slow-nic"], [], []]
+    assert sorted(codes(command, str(tmp_path))) == [[], [], [], ["slow-nic"]]
+
+
+def test_a_slow_nic_of_a_pair_is_named_among_those_of_its_nodes(tmp_path: Path) -> None:
+    for pair, slow in (("node-01_node-02", 9), ("node-03_node-04", 2), ("node-05_node-06", -1)):
+        for number in (1, 2, 9):
+            (tmp_path / f"{pair}-mlx5_{number}.log").write_text(of_nic(number, slow))
+    said = fabbench("sweep", "--from", str(tmp_path)).stderr
+    assert [line.partition(" is at")[0][-26:] for line in said.splitlines() if "Slow NIC" in line] == [
+        "node-02-mlx5_9.log: mlx5_9",
+        "node-04-mlx5_2.log: mlx5_2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("same", "other"), [("Write", "Read"), ("Write BW", "Write Bidirectional BW"), (": 1 ", ": 4 ")]
+)
+def test_nics_of_different_tests_are_not_compared(tmp_path: Path, same: str, other: str) -> None:
+    for number in range(7, 10):
+        text = of_nic(number)
+        (tmp_path / f"mlx5_{number}.log").write_text(text.replace(same, other) if number == 9 else text)
+    assert not any("slow-nic" in each for each in codes("explain", str(tmp_path)))
+
+
+def of_nic(number: int, slow: int = 9) -> str:
+    """Return the output of one NIC; the slow one has half the bandwidth."""
+    one, _, _ = (CORPUS / "perftest/a-loop-over-devices.txt").read_text().partition("+ ib_write_bw -d mlx5_3")
+    halved = one.replace("389.30", "195.10").replace("388.70", "194.40").replace("0.741386", "0.370789")
+    return (halved if number == slow else one).replace("mlx5_2", f"mlx5_{number}")

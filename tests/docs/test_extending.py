@@ -202,6 +202,12 @@ def test_its_own_tests_pass(added: Path, tmp_path: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_benchmark_is_short_and_reads_one_table() -> None:
+    text = BENCHMARK["iperf3.py"]
+    code = [line for line in text.splitlines() if line.strip() and not re.fullmatch(r'\s*""".*"""', line)]
+    assert (len(code) <= 80, text.count("engine.Table(")) == (True, 1), len(code)
+
+
 @pytest.mark.parametrize("page", [BENCHMARK, LAUNCHER], ids=["benchmark", "launcher"])
 def test_the_code_is_as_fabbench_wants_its_own(page: dict[str, str], tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src/fabbench", tmp_path / "src/fabbench", ignore=shutil.ignore_patterns("__pycache__"))

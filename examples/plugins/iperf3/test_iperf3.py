@@ -29,7 +29,7 @@ def test_a_cut_log_is_truncated() -> None:
 def test_a_run_is_kept_and_judged(tmp_path: Path) -> None:
     request = RunRequest(
         benchmark="iperf3",
-        work=Iperf3Work(sizes=(131072,)),
+        work=Iperf3Work(size=131072),
         target=Target(name="replay", launcher="replay"),
         fabrics=("tcp",),
         repeats=2,

@@ -128,8 +128,11 @@ class Benchmark(ABC):
     """The metric by which a sweep compares nodes; empty: the first of the case."""
     summary: str = ""
     """Its description in the list of `fabbench run`: one sentence."""
-    help: str = ""
-    """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
+
+    @property
+    def help(self) -> str:
+        """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
+        return ""
 
     def work_type(self) -> type[Any] | None:
         """Return the dataclass of what it measures (`fabbench.plan.request.Work`); None: it is not run.

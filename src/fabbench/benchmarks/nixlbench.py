@@ -42,7 +42,6 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 
 
 def _six_digits(cell: str, factor: float) -> Printed:
-    """Read a number of six significant digits, whose trailing zeros are omitted."""
     exponent = int(f"{float(cell):.5e}".partition("e")[2])
     return printed(cell, decimals=5 - exponent).times(factor) if "e" not in cell else printed(cell).times(factor)
 

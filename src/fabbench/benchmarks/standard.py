@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from fabbench.benchmarks import Benchmark, Reader
@@ -26,6 +27,11 @@ class ReadBenchmark(Benchmark):
 
 class RunBenchmark(ReadBenchmark):
     """One that can be run: the package's module `plan` has its work, which is named after it, too."""
+
+    @property
+    @override
+    def help(self) -> str:
+        return (files(type(self).__module__) / "help.txt").read_text("utf-8")
 
     @override
     def work_type(self) -> type[Any] | None:

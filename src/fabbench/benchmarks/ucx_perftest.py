@@ -93,7 +93,6 @@ def _fits(row: engine.Row) -> bool:
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    """Return the result of each test: its final row, or the last one."""
     record, last = execution.record, dict[str, engine.Row]()
     for row in execution.rows:
         name = row.labels.get("operation", "")

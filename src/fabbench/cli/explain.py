@@ -1,7 +1,7 @@
 """``fabbench explain``: what carried the data, what is wrong, and what to do about it."""
 
 from collections.abc import Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,16 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
         return Exit.FINE if all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs) else Exit.UNTRUSTED
 
     jobs: dict[str, list[str]] = {}
-    for source in sources_of(inputs, store, proof):
-        for name, entries in groupby(read_source(source, proof=proof), key=lambda entry: entry.source):
-            found = list(entries)
-            logs = slow_nics([entry for entry in found if isinstance(entry, Log)])
-            unread = [entry for entry in found if not isinstance(entry, Log)]
-            if not unread and not source.run and (job := _job(name, logs)):
-                jobs.setdefault(job, []).append(name)
-            else:
-                status = worst(status, write(logs), terminal.say_unread(unread))
+    read = [(each.run, entry) for each in sources_of(inputs, store, proof) for entry in read_source(each, proof=proof)]
+    judged = iter(slow_nics([entry for _, entry in read if isinstance(entry, Log)]))
+    for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
+        found = [entry for _, entry in entries]
+        unread = [entry for entry in found if not isinstance(entry, Log)]
+        logs = list(islice(judged, len(found) - len(unread)))
+        if not unread and not of_run and (job := _job(name, logs)):
+            jobs.setdefault(job, []).append(name)
+        else:
+            status = worst(status, write(logs), terminal.say_unread(unread))
     for names in jobs.values():
         status = worst(status, write(parse_together(names, proof=proof)))
     predicted = list(predictions(measured, targets))

@@ -190,7 +190,6 @@ def short_help(ctx: click.Context) -> str:
 
 
 def _lines(records: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield a line for each option: its flags, and the beginning of what it means."""
     split = [flag.partition(" [") for flag, _ in records]  # its value may be one of many words
     flags = [f"{name} NAME" if len(words) > 20 else name + bracket + words for name, bracket, words in split]
     column = max(map(len, flags))

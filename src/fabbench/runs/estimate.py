@@ -45,7 +45,6 @@ def _comparable(options: Mapping[str, Any]) -> Any:
 
 
 def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
-    """Yield configuration and seconds of each execution that was ok."""
     for name, label in run.schedule:
         with suppress(MachineError):
             document = read(run.path / "exec" / name / ENDED, ExecutionDocument)

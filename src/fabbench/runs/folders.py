@@ -53,7 +53,6 @@ def store_here(store: Path | None) -> Path:
 
 
 def _entries(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names of runs in a folder, and the other folders in it."""
     runs, others = [], []
     try:
         with os.scandir(folder) as entries:

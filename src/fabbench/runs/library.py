@@ -131,7 +131,6 @@ def _converted(name: str, value: Any, kind: type) -> Any:
 
 
 def _texts(value: Any, option: Option) -> Any:
-    """Return a value as the option's type reads it: as texts."""
     if isinstance(value, Mapping):
         return [f"{name}={text}" for name, text in value.items()]
     if option.many:

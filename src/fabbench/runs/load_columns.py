@@ -9,22 +9,23 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from fabbench.analysis.aggregate import Column
-from fabbench.benchmarks import benchmark_named
+from fabbench.analysis.aggregate import KEYS, RAIL, Column, column_rows, row_groups
 from fabbench.benchmarks.consistency import warning
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import METRICS, MPI_DEBUG, Log, Outcome, Proof
+from fabbench.model.log import MPI_DEBUG, Log, Metric, Outcome, Proof
 from fabbench.model.messages import counted
+from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
 from fabbench.runs.inputs import require_logs, sources_of
-from fabbench.runs.log_files import Source, listed, stem
-from fabbench.runs.parse_file import parse_configurations, within
+from fabbench.runs.log_files import Source, expand, listed, stem
+from fabbench.runs.parse_file import parse_configurations, parse_source, within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
 """Values of `--fabric` for an input that is not judged."""
+_NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 
 def load(
@@ -61,7 +63,8 @@ def load(
         for (argument, sources), fabric in zip(found, fabrics or (None,) * len(inputs), strict=True)
         for column in _columns(argument, sources, fabric, known)
     ]
-    return with_labels(loaded, labels)
+    judged = iter(slow_nics([log for column in loaded for log in column.logs]))
+    return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
 
 
 def load_job(job: str, login: str | None) -> tuple[str, list[Column]]:
@@ -107,50 +110,63 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
     if not any(found.values()):
         raise _unrecognized(argument)
     return [
-        Column(label=f"{configuration or _name(argument)} {device}".rstrip(), logs=tuple(logs), source=argument)
+        Column(label=f"{configuration or _name(argument)} {what}".rstrip(), logs=tuple(logs), source=argument)
         for configuration, each in found.items()
-        for device, logs in _by_device(each).items()
+        for what, logs in _apart(each).items()
         if logs
     ]
 
 
-def _by_device(logs: Sequence[Log]) -> dict[str, list[Log]]:
-    """Return the logs of each NIC, where every log names the one that it measured: a loop over NICs has no repeats."""
-    devices: dict[str, list[Log]] = {}
-    for log in logs:
-        devices.setdefault(str(log.facts.get("device", "")), []).append(log)
-    return devices if len(devices) > 1 and "" not in devices else {"": [*logs]}
+def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
+    """Return the logs of each NIC, or of each setting of MPI, where all state theirs: a loop has no repeats."""
+    for told in (_nic, lambda log: str(log.facts.get("settings", ""))):
+        groups: dict[str, list[Log]] = {}
+        for log in logs:
+            groups.setdefault(told(log), []).append(log)
+        if len(groups) > 1 and "" not in groups:
+            common = set.intersection(*({*words.split()} for words in groups))
+            return {" ".join(word for word in words.split() if word not in common): groups[words] for words in groups}
+    return {"": [*logs]}
+
+
+def _nic(log: Log) -> str:
+    stated = str(log.facts.get(RAIL) or log.facts.get("domain", ""))
+    return stated or next(iter(_NIC.findall(Path(log.source).name)), "")
 
 
 def slow_nics(logs: Sequence[Log]) -> list[Log]:
-    """Return the logs of a file: in a loop over NICs, one below 80 % of the median is a finding of its log."""
-    found, figures = list(logs), dict[tuple[str | None, int, str], dict[str, tuple[int, float]]]()
-    loop = len(_by_device(logs)) > 2
+    """Return logs: where three NICs of the same nodes ran one test, one below 80 % of the median is a finding."""
+    loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
+    tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
     for at, log in enumerate(logs):
-        main = [point for point in log.points if "stat" not in point.labels]
-        for point in [max(main, key=lambda each: each.size)] if loop and main else ():
-            of = dict(zip(point.metrics, point.values, strict=True))
-            metrics = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-            for name in [name for name in metrics if of.get(name)][:1]:
-                figures.setdefault((log.case, point.size, name), {})[str(log.facts["device"])] = (at, of[name])
-    for (_, size, name), nics in figures.items():
-        middle = median(value for _, value in nics.values())
-        for device, (at, value) in nics.items():
-            share = middle / value if METRICS[name].lower_is_better else value / middle
+        one = Column(label="", logs=(log,), source=log.source)
+        for group in row_groups([column_rows(one, placement="out-of-place")], KEYS) if _nic(log) else ():
+            nic = group.key[RAIL] or _nic(log)
+            before, found, after = log.source.rpartition(nic)
+            # A file of one NIC is named after it, or belongs with the others of its directory.
+            place = before + after if found or loops[log.source] > 1 else str(Path(log.source).parent)
+            test = (log.hosts, place, *map(log.facts.get, ("qps", "link")), *({**group.key, RAIL: ""}).values())
+            for size, figure in [each for each in group.cells[0].items() if each[1].value][-1:]:
+                tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append((at, figure.value))
+    judged = [*logs]
+    for (metric, size, _), figures in tests.items():
+        of = {nic: median(value for _, value in each) for nic, each in figures.items()}
+        middle = median(of.values())
+        for nic, value in of.items() if len(of) > 2 else ():
+            share = middle / value if metric.lower_is_better else value / middle
             if share < 0.8:
-                meaning = (
-                    f"{device} is at {share:.0%} of the median of {len(nics)} NICs ({name} at {format_size(size)})."
-                )
-                seen = warning(
-                    "slow-nic", meaning, "Compare its link, firmware and PCIe slot with those of the others."
-                )
-                found[at] = replace(found[at], findings=(*found[at].findings, seen))
-    return found
+                what = f"{share:.0%} of the median of {len(of)} NICs ({metric.name} at {format_size(size)})."
+                advice, at = "Compare its link, firmware and PCIe slot with those of the others.", figures[nic][0][0]
+                seen = warning("slow-nic", f"{nic} is at {what}", advice)
+                judged[at] = replace(judged[at], findings=(*judged[at].findings, seen))
+    return judged
 
 
 def _unrecognized(name: str) -> MachineError:
+    reasons = [each.reason for source in expand([name]) for each in parse_source(source) if isinstance(each, Unread)]
     hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
-    return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
+    known = next((f"{name}: {reason}" for reason in reasons if reason != NO_KNOWN_OUTPUT), "")
+    return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:

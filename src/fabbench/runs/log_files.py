@@ -224,7 +224,6 @@ def stem(name: str) -> str:
 
 
 def _split(name: str) -> tuple[Path, str]:
-    """Return the file, and the requested member if it is an archive."""
     path, sign, member = name.partition(MEMBER_SIGN)
     while sign and not Path(path).is_file():
         more, sign, member = member.partition(MEMBER_SIGN)
@@ -289,7 +288,6 @@ class _Stream:
 
 
 def _opened(file: Bytes, name: str, source: _File, *, inside: bool = False) -> Iterator[LogStream]:
-    """Yield the log in a stream, or those of an archive."""
     try:
         stream = _unpacked(file, source)
     except _DAMAGE as error:
@@ -320,7 +318,6 @@ def _unpacked(file: Bytes, source: _File) -> _Stream:
 
 
 def _refused(name: str, error: Exception) -> LogStream:
-    """Return a log whose reading raises an error."""
     return LogStream(name, io.BytesIO(), _unreadable(name, error))
 
 
@@ -339,7 +336,6 @@ class _Member(tarfile.TarInfo):
 
 
 def _tar(file: Any, name: str, source: _File) -> Iterator[tuple[str, Bytes, Exception | None]]:
-    """Yield the files of an archive, with their names and why one cannot be read."""
     del source
     with tarfile.open(fileobj=file, mode="r|", tarinfo=_Member, bufsize=_BLOCK) as archive:
         for member in archive:

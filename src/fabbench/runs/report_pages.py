@@ -43,7 +43,6 @@ def sweep_page(run: StoredRun) -> RunPage:
 
 
 def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
-    """Return the result of a sweep; None if no test has a figure."""
     document, results = sweep.document, sweep.results
     if not any(each.figure for each in results):
         return None

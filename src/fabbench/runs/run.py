@@ -212,7 +212,6 @@ def _configurations(request: RunRequest, writer: RunWriter, logs: Mapping[str, S
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
-    """Return the names of the hosts, and the images that run there."""
     hosts = ", ".join(host.name for host in inventory.hosts)
     variants = (variant.image or inventory.image for variant in request.variants)
     images = ", ".join(filter(None, dict.fromkeys(variants if request.variants else (inventory.image,))))

@@ -286,7 +286,6 @@ class StoredRun:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read a run's request."""
         self.path = path
         self._damage: list[str] = []
         try:

@@ -159,7 +159,6 @@ def _node(host: Host) -> tuple[str, ...]:
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
-    """Return the programs that each configuration's first execution started."""
     first = {execution.configuration: execution for execution in reversed(run.executions) if execution.begun}
     return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
 

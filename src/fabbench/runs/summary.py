@@ -138,7 +138,6 @@ def summaries(
 
 
 def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
-    """Return a summary that can be used."""
     try:
         found = decoder.decode(Path(file).read_bytes())
     except (OSError, *DAMAGE):
@@ -215,13 +214,11 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
 
 
 def _span(logs: Iterable[Log]) -> str:
-    """Return the sizes of logs: ``8 B - 2 GB``."""
     sizes = sorted({point.size for log in logs for point in log.points if point.size})
     return " - ".join(dict.fromkeys(map(format_size, (*sizes[:1], *sizes[-1:]))))
 
 
 def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
-    """Return the best value of a configuration's usual metric: ``77.35 GB/s``."""
     from fabbench.benchmarks import benchmark_named
 
     if not measured:

@@ -157,7 +157,6 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
 
 
 def _options(request: SweepRequest, run: RunRequest) -> dict[str, Any]:
-    """Return the options of a sweep that it keeps when it is resumed."""
     own = {name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")}
     return {**own, "benchmark": run.benchmark, "metric": metric_of(run)}
 
@@ -319,7 +318,6 @@ class _Rounds:
                 return
 
     def _tests(self, planned: Round) -> list[PlannedTest]:
-        """Return the tests of a round, with numbers and hosts."""
         first, self._number = self._number, self._number + len(planned.tests)
         return [
             PlannedTest(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class SweepLogs:
     """Node → its group, as sweeps know it."""
     unfinished: str
     slow_nics: Sequence[tuple[str, str]]
-    """Files with a loop over NICs, and a NIC far below the others."""
+    """Files, and a NIC far below the others of its nodes."""
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
@@ -69,8 +69,10 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     left_out = [(source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE]
     results = [each for _, each in read if each.test.nodes]
     results += [result for sweep in sweeps for result in sweep.results]
+    at = (replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs)
+    slow = [(log.source, each.meaning) for log in slow_nics([*at]) for each in log.findings if each.code == "slow-nic"]
     if not any(result.figure for result in results):
-        why = f" {left_out[0][1]}" if len(left_out) == 1 else ""
+        why = "".join(f" {meaning}" for _, meaning in (*slow, *(left_out if len(left_out) == 1 else ())))
         raise MachineError(
             f"Nothing in {', '.join(names)} is a {chosen.name} of nodes that can be identified.{why}",
             hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
@@ -80,8 +82,6 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
     groups = groups if groups.keys() >= {*nodes} else {}
     left = "; ".join(filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file())))
-    files = (slow_nics([*each]) for _, each in groupby(logs, key=lambda log: log.source))
-    slow = [(log.source, each.meaning) for log in chain(*files) for each in log.findings if each.code == "slow-nic"]
     return SweepLogs(
         results=results, nodes=nodes, metric=chosen, left_out=left_out, group_of=groups, unfinished=left, slow_nics=slow
     )

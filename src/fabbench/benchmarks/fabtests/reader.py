@@ -6,18 +6,7 @@ in 2014-10. Machine-readable rows (``-m``) have all digits: ``- { xfer_size: 64,
 From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 """
 
-from fabbench.benchmarks.engine import (
-    COUNT,
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
-    Statement,
-    Table,
-    is_left,
-    read_columns,
-)
+from fabbench.benchmarks import engine
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
 from fabbench.model.patterns import lazy
@@ -60,69 +49,69 @@ _MACHINE_ROW = lazy(
     rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "
     rf"usec/xfer: ({_FIGURE})(?:(?:, )?Mxfers/sec: ({_FIGURE}))? \}}\s*"
 )
-_WHOLE = tuple(Column(name, cell=COUNT) for name in ("bytes", "count", "total"))
+_WHOLE = tuple(engine.Column(name, cell=engine.COUNT) for name in ("bytes", "count", "total"))
 _MACHINE = tuple(
-    (*_WHOLE, *(Column(name, cell=_FIGURE) for name in ("elapsed", rate, "us", *more)), Column(cell=unit))
+    (*_WHOLE, *(engine.Column(name, cell=_FIGURE) for name in ("elapsed", rate, "us", *more)), engine.Column(cell=unit))
     for unit, rate in (("MB", "megabytes"), ("Gb", "gigabits"))
     for more in (("rate",), ())
 )
 _ROW_END = lazy(r".*\s\d+\.\d\ds\s*\d+\.\d\d\s*\d+\.\d\d(?:\s*\d+\.\d\d)?\s*|.*usec/xfer: [^{}]*\}\s*")
 
 
-def _cells(text: str) -> Cells:
+def _cells(text: str) -> engine.Cells:
     if "xfer_size" not in text or (match := _MACHINE_ROW.fullmatch(text)) is None:
         return libfabric.cells(text)
     size, count, total, elapsed, unit, *figures = match.groups("")
-    return Cells(" ".join((size, count, total, elapsed, *filter(None, figures), unit)))
+    return engine.Cells(" ".join((size, count, total, elapsed, *filter(None, figures), unit)))
 
 
-def _remains(text: str, layout: Layout) -> bool:
+def _remains(text: str, layout: engine.Layout) -> bool:
     # A name alone could be any word: the size identifies a row.
     words, named = text.split(), layout[0].metric == "name"
-    rest = layout not in _MACHINE and (not named or len(words) > 1) and is_left(text, layout)
+    rest = layout not in _MACHINE and (not named or len(words) > 1) and engine.is_left(text, layout)
     return rest or "xfer_size:" in text or _ROW_END.fullmatch(text) is not None
 
 
-def _fits(row: Row) -> bool:
+def _fits(row: engine.Row) -> bool:
     """Return whether a name fills its column: the rest of a torn row may look like a row with a shorter name."""
     name, size = row.cell("name"), row.cell("bytes")
     return not name or row.line.text.lstrip().startswith((f"{name:<50}{size}", f"{name:<10}{size}"))
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
+def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     machine = "{ xfer_size:" in text and not (execution is not None and execution.layouts)
     if machine or ("usec/xfer" in text and _HEADER.fullmatch(text)):
-        return Statement(layouts=_MACHINE if machine else (read_columns(text.split(), COLUMNS),), row=machine)
+        return engine.Statement(
+            layouts=_MACHINE if machine else (engine.read_columns(text.split(), COLUMNS),), row=machine
+        )
     if isinstance(execution, Process) and text.startswith("libfabric:"):
         provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
-        return Statement(facts=dict(libfabric.logged_facts(text, provider)))
+        return engine.Statement(facts=dict(libfabric.logged_facts(text, provider)))
     if execution is not None and _WRONG.fullmatch(text):
-        return Statement(wrong=1)
+        return engine.Statement(wrong=1)
     if (match := _PROVIDER.fullmatch(text)) is not None:
-        return Statement(above=True, facts={"provider": match[1]})
+        return engine.Statement(above=True, facts={"provider": match[1]})
     return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None
 
 
-def _program(text: str) -> Statement | None:
-    """Read a line that names a program, or a result or a total of runfabtests.sh."""
+def _program(text: str) -> engine.Statement | None:
     if _ERROR.fullmatch(text.strip()):
-        return Statement(failure=text)
+        return engine.Statement(failure=text)
     if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
         return libfabric.read_arguments(match["program"], match["words"].split(), _OPTIONS)
     if match := _TOTAL.fullmatch(text):
         count, failed = int(match[2]), match[1] == "Fail"
         facts = {f"tests_{_OUTCOMES[match[1]]}": count} | ({"report": _RUNFABTESTS} if failed else {})
-        return Statement(case=_RUNFABTESTS, facts=facts, failure=text if failed and count else "")
+        return engine.Statement(case=_RUNFABTESTS, facts=facts, failure=text if failed and count else "")
     if _TEST.match(text):
-        return Statement(ends=True)
+        return engine.Statement(ends=True)
     if match := _RESULT.fullmatch(text):
-        return Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "")
+        return engine.Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "")
     return libfabric.read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
 
 
-_TABLE = Table(
+_TABLE = engine.Table(
     benchmark="fabtests",
-    program="",
     statement=_statement,
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
@@ -130,11 +119,10 @@ _TABLE = Table(
     cells=_cells,
     remains=_remains,
 )
-_NEWEST = read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS)
+_NEWEST = engine.read_columns(["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS)
 
 
 class FabtestsReader(PairReader):
     """Reads one stream group."""
 
-    def __init__(self) -> None:
-        super().__init__(_TABLE, _NEWEST)
+    table, newest = _TABLE, _NEWEST

@@ -200,5 +200,4 @@ def pair_step(
 
 
 def _device(domain: str) -> str:
-    """Return the device of an EFA domain: ``rdmap0s6-rdm`` is on rdmap0s6."""
     return domain.removesuffix("-rdm").removesuffix("-dgrm")

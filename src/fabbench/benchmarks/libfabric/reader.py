@@ -303,9 +303,11 @@ class Pair:
 class PairReader(TableReader):
     """Reads the executions of one program or a family of programs."""
 
-    def __init__(self, table: Table, newest: Layout) -> None:
-        super().__init__(table)
-        self._newest = newest
+    table: Table
+    newest: Layout
+
+    def __init__(self) -> None:
+        super().__init__(self.table)
         self._pair = Pair(self._new({}).record)
         self._line = Line(0, "")
         self._heading = self._line, Statement()  # what a line above the next table states
@@ -326,14 +328,13 @@ class PairReader(TableReader):
         if readings is None and process is not None and not process.layouts:
             # A row without a header; or its damaged tag does not identify the stream, and it may belong to any table.
             tables = [each.layouts[0] for each in self._pair.processes if each.layouts and each.step == process.step]
-            if any(self._table.remains(text, layout) for layout in tables or [self._newest]):
+            if any(self._table.remains(text, layout) for layout in tables or [self.newest]):
                 process.damage(line)
                 return ()
         return readings
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        # All steps of an execution form one record.
         ours = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
         another = marker.kind == "begin" and not (ours and self._pair.name == marker.execution)
         before = self.close() if another else ()

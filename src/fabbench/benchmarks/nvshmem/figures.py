@@ -110,7 +110,6 @@ class _Said:
 
 
 def _only(values: Iterable[str]) -> str:
-    """Return the only value; empty: there is none."""
     found = {*values}
     return found.pop() if len(found) == 1 else _AMBIGUOUS if found else ""
 

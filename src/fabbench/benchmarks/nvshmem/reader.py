@@ -170,7 +170,6 @@ _KINDS = dict.fromkeys(["sum", "prod", "and", "or", "xor", "min", "max"], "redop
 
 
 def _sub_job(text: str) -> dict[str, str]:
-    """Return the labels in a subtitle such as ``32-bit-block`` or ``int32-sum-t``."""
     words = re.findall(r"\d+-bit|[^-\s]+", text)
     return {_KINDS.get(word.lower(), "dtype"): word for word in reversed(words)}
 

@@ -104,6 +104,8 @@ _PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
 _SIZES = lazy(r"(?:^| )-(?:m|-message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
 _DEVICE = lazy(r"(?:^| )-(?:d|-accelerator)[ =]?([a-z]+)(?: |$)")
 _SIDES = lazy(r"(?:^| )([HDM]) ([HDM])(?: |$)")
+_LAUNCHER = lazy(r"\s*(?:\S*/)?(?:mpirun|mpiexec|srun)\s")
+_SETTING = lazy(r" --?(?:g?mca +|genv +|x +)((?:btl|mtl|pml|FI_|UCX_|I_MPI_)\w*)[ =]+\"?([^\s\"]+)")
 _MEMORIES = {"H": "host", "D": "device", "M": "managed"}
 
 
@@ -113,10 +115,11 @@ def _command(text: str) -> engine.Statement | None:
     Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and collectives up to 1 MB
     as long as their memory suffices.
     """
-    command = engine.read_words(text, _PROGRAM)
+    command, settings = engine.read_words(text, _PROGRAM), " ".join(sorted(map("=".join, _SETTING.findall(text))))
+    facts: dict[str, str | int] = {"settings": settings} if settings else {}
     if command is None:
-        return None
-    words, facts, ranks = " ".join(command[1]), dict[str, str | int](), _RANKS.search(text)
+        return engine.Statement(above=True, facts=facts) if settings and _LAUNCHER.match(text) else None
+    words, ranks = " ".join(command[1]), _RANKS.search(text)
     if (device := _DEVICE.search(words)) is not None:
         facts["gpu"] = device[1]
     if (sides := _SIDES.search(words)) is not None:

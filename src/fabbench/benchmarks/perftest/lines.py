@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.resources import files
 
 from fabbench.benchmarks.consistency import note, printed, product, warning
 from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns, read_words
@@ -182,6 +183,7 @@ _IN_ORDER = ("command banner json", "title", "setup address waiting", "header su
 STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
+_, _FAILURE, _ERROR = (files(__package__) / "errors.txt").read_text("utf-8").strip().replace("\n", "|").split("||")
 _ANYWHERE = (
     r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
     r"(?P<both>Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(?P<figure>BW|Latency)[ _]+(?:forwarding[ _]+)?"
@@ -191,34 +193,15 @@ _ANYWHERE = (
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
     r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+)"
-    r"|Completion with (?:error|wc_flags mismatch) at (?:client|server)"
-    r"|Did not detect devices|IB device \S+ not found|No IB devices found|Invalid Connection type\. Please .*"
-    r"|Unable to (?:find the Infiniband/RoCE device|init the socket connection|create RDMA_CM resources"
-    r"|Connect the HCA's through the link|perform rdma_(?:client|server) function)|Couldn't get context for the device"
-    r"|Failed to (?:complete run_iter_\w+ function successfully|exchange data between server and clients)"
-    r"|ethernet_read_keys: Couldn't read remote address|Unexpected CM event bl blka -?\d+"
-    r"|Event: RDMA_CM_EVENT_[A-Z_]+; error: -?\d+\.?"
-    r"|Parser function exited with Error(?:: .*)?|Error: (?:BW result|Msg rate) +is below \w+ limit"
-    r"|(?:--data_validation|Duration mode|Perftest|(?:Receive p|P)ost list|Raw Ethernet tests|run_infinitely"
-    r"|Dual-port mode|(?:UC|UD|XRC|DC|SRD)(?: connection)?) (?:(?:mode|is|only|currently|still) )*(?:supported |not "
-    r"|supports |requires |exists |possible |incompatible |do(?:es)?(?:n't| not) (?!supports)).*"
-    r"|you must (?:choose test side|enter \w+ mac by) .*"
-    rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:error while loading"
-    r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)"
+    rf"|{_FAILURE})"
 )  # lines that nothing else prints
-# Too common to begin an execution. A failure to release resources is not a failed measurement.
+# Too common to begin an execution.
 _INSIDE = (
     r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
-    r"|(?P<error>(?:Couldn't (?!destroy|close|Unregister)|Unable to (?!destroy)|Failed to (?:modify|create|exchange"
-    r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: "
-    r"|Error (?:occurred|opening)|Poll (?:send|Receive) CQ |poll CQ |accept\(\) failed|Can't produce a report"
-    r"|Bad wc status|unexpected CM event|Problem in resolving basic address and port"
-    r"|rdma_\w+ failed|Function (?:ibv|rdma)_\w+ failed|Unsupported |Invalid "
-    r"|Did not get Message for \d+ Seconds|ODP is not |The device does not support|Received \d+ times ADDR_ERROR"
-    r"|Link layer on port|bad event waiting|Data validation: cannot|Found Incompatibility issue).*)"
+    rf"|(?P<error>{_ERROR})"
 )
 ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution: its kind is the name of the last group."""

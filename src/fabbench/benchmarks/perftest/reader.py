@@ -332,7 +332,6 @@ class PerftestReader(Reader):
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        # All steps of an execution form one record.
         if marker.kind != "begin":
             return ()
         ours = marker.facts.get("benchmark") == "perftest"

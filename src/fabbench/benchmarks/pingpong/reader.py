@@ -76,8 +76,7 @@ _TABLE = Table(
 class PingpongReader(PairReader):
     """Reads one stream group."""
 
-    def __init__(self) -> None:
-        super().__init__(_TABLE, _LAYOUT)
+    table, newest = _TABLE, _LAYOUT
 
     @override
     def judge(self, pair: Pair) -> None:
