@@ -5,7 +5,7 @@ is an `error`: the result is not bad, it is missing. Only elements that Jenkins 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 from fabbench.analysis.compare import Comparison
@@ -27,9 +27,27 @@ def to_junit(
     if verdict is not None:
         _suite(root, "gates", list(map(_gate, verdict.results)))
     if problem:
-        case = ET.Element("testcase", classname="fabbench.command", name=_text(name))
-        _because(case, "error", "error", [problem])
-        _suite(root, "command", [case])
+        _suite(root, "command", [test_case("fabbench.command", name, "error", [problem])])
+    return _written(root)
+
+
+def document_of(suites: Mapping[str, Sequence[ET.Element]], *, name: str) -> str:
+    """Write a document of suites of `test_case`. Ends with a newline."""
+    root = ET.Element("testsuites", name=_text(name))
+    for suite, cases in suites.items():
+        _suite(root, suite, list(cases))
+    return _written(root)
+
+
+def test_case(classname: str, name: str, tag: str, sentences: Sequence[str]) -> ET.Element:
+    """Return a test case; `tag` is `failure`, `error` or `skipped`, with sentences on why; empty: it passed."""
+    case = ET.Element("testcase", classname=classname, name=_text(name))
+    if tag:
+        _because(case, tag, tag, sentences)
+    return case
+
+
+def _written(root: ET.Element) -> str:
     for attribute, number in _counts(list(root.iter("testcase"))).items():
         root.set(attribute, number)
     ET.indent(root, " ")
