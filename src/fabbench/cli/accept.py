@@ -16,7 +16,7 @@ from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
 from fabbench.cli.sweep_answer import AnswerOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import FABRIC, Choice, File, Seconds, Text
+from fabbench.model.option_types import FABRIC, Choice, File, Flag, Seconds, Text
 from fabbench.model.options import declared, option
 from fabbench.runs.ladder import LEVELS, PROFILES
 
@@ -36,7 +36,8 @@ class AcceptOptions:
 
     level: str = option(
         Choice(LEVELS),
-        "How much to test. quick: GPUs, pairs and one collective; full: every rung, repeated; soak: and then load.",
+        "How much to test. quick: checks, GPUs, pairs, one collective; full: each NIC and more collectives, repeated; "
+        "soak: then load.",
         default=LEVELS[0],
     )
     profile: str = option(Choice(PROFILES), "Which collectives all nodes run together.", default=PROFILES[0])
@@ -47,6 +48,8 @@ class AcceptOptions:
         many=tuple,
     )
     max_time: float | None = option(Seconds(), "Start no rung after this time. What is left counts as not tested.")
+    soak: float | None = option(Seconds(), "How long --level soak keeps all nodes loaded. Default: 3600.")
+    background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
     thresholds: Path | None = option(File("a file"), "Limits to judge by, as --write-thresholds wrote them.")
     write_thresholds: Path | None = option(
         File("a file"), "If nothing is bad, write limits that are 10% worse than these figures."
@@ -138,6 +141,8 @@ def _request(ctx: click.Context, how: AcceptOptions, store: Path) -> "AcceptRequ
     from fabbench.runs.acceptance import AcceptRequest, read_thresholds
 
     target, reason = chosen_target(ctx)
+    if how.soak is not None and how.level != "soak":
+        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
     limits = {"limits": read_thresholds(how.thresholds)} if how.thresholds else {}
     return AcceptRequest(
         target=target,
@@ -149,6 +154,8 @@ def _request(ctx: click.Context, how: AcceptOptions, store: Path) -> "AcceptRequ
         tolerance=ctx.params["tolerance"],
         confidence=ctx.params["confidence"],
         max_time=how.max_time,
+        soak=(how.soak or 3600.0) if how.level == "soak" else None,
+        background=how.background,
         env=target.env,
         store=store,
         command=command_line(ctx),

@@ -7,33 +7,36 @@ run or a sweep of the store.
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import yaml
 
-from fabbench.analysis.compare import Comparison
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.expectations import Assessment, expectations
-from fabbench.analysis.headline import headline_row
+from fabbench.analysis.gate import check
+from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.causes import causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
 from fabbench.launchers import Allocation, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.launchers.pod_options import with_image
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Target
-from fabbench.model.log import METRICS, Ending, Log, Outcome
+from fabbench.model.log import METRICS, Ending, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution
 from fabbench.model.units import format_duration, format_size, scale
+from fabbench.plan.build import plan
 from fabbench.plan.gates import GateKind, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import Certificate, FigureResult, NodeRecord, RungResult, State
 from fabbench.runs.document import read, read_value, write, writing
-from fabbench.runs.ladder import CHECK, LEVELS, Rung, needs, planned
+from fabbench.runs.ladder import ALL, CHECK, INTERFERENCE, LEVELS, SOAK, Rung, needs, planned
 from fabbench.runs.report_pages import sweep_report
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun, runs
@@ -49,6 +52,8 @@ _NEWEST = 20
 """So many of the newest runs may be a rung that was interrupted."""
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
 """Outcomes of runs that say nothing about the nodes."""
+_REPEATS = 5
+"""Of each of the two states that the rung of interference compares."""
 _OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
 CERTIFICATES = "certificates"
 """The directory of a store that holds the certificates."""
@@ -87,6 +92,10 @@ class AcceptRequest:
     tolerance: float
     confidence: float
     max_time: float | None = None
+    soak: float | None = None
+    """For how many seconds all nodes stay loaded after the other rungs."""
+    background: bool = False
+    """Whether to measure half of the nodes while the others are loaded."""
     env: Mapping[str, str] = field(default_factory=dict)
     store: Path
     command: tuple[str, ...] = ()
@@ -204,39 +213,50 @@ class _Climb:
         for name, why in without.items():
             if self._state(name) is None:
                 self._ended(RungResult(name=name, what=name, state=State.NOT_APPLICABLE, why=why))
-        for number, rung in enumerate(rungs, 1):
+        more = [each for each, asked in ((SOAK, self._request.soak), (INTERFERENCE, self._request.background)) if asked]
+        for number, rung in enumerate((*rungs, *more), 1):
             if self._state(rung.name) is None:
-                self._watched.notify(f"[{number}/{len(rungs)}] {rung.what}{self._left_text()}")
+                left = self._left()
+                until = "" if left is None else f", {format_duration(max(left, 0))} left"
+                self._watched.notify(f"[{number}/{len(rungs) + len(more)}] {rung.what}{until}")
                 started = time.monotonic()
-                result = self._rung(rung, allocation)
+                result = self._rung(rung, allocation, [each for each in rungs if each.name.startswith(ALL)])
                 self._ended(replace(result, seconds=round(time.monotonic() - started, 1)))
-
-    def _left_text(self) -> str:
-        left = self._left()
-        return "" if left is None else f", {format_duration(max(left, 0))} left"
 
     def _left(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
 
-    def _rung(self, rung: Rung, allocation: DivisibleAllocation) -> RungResult:
+    def _rung(self, rung: Rung, allocation: DivisibleAllocation, together: Sequence[Rung]) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
         bad = {name for each in self.certificate.rungs for name in each.nodes}
         chosen = [index for index, host in enumerate(allocation.inventory.hosts) if host.name not in bad]
-        blank = RungResult(name=rung.name, what=rung.what, state=State.INCOMPLETE)
-        before = next((each for each in self.certificate.rungs if each.name == rung.after), None)
-        if before is not None and before.state is State.FAILED and not before.nodes:
-            return replace(blank, why=f"Not tested, because of {rung.after}: {before.why}")
-        if len(chosen) < (1 if rung.alone else 2):
-            return replace(blank, why=f"Not tested: {counted(len(chosen), 'node')} left of {len(chosen) + len(bad)}.")
-        if (left := self._left()) is not None and left < _LEAST_S:
-            return replace(blank, why="Not tested: the time is up.")
-        held = _Part(allocation, tuple(chosen))
+        held, blank = (
+            _Part(allocation, tuple(chosen)),
+            RungResult(name=rung.name, what=rung.what, state=State.INCOMPLETE),
+        )
+        if why := self._hindrance(rung, held):
+            return replace(blank, why=f"Not tested: {why}")
         try:
-            if lacking := _lacking(rung, held.inventory.hosts):
-                return replace(blank, why=lacking)
-            return self._sweep(rung, held, blank) if rung.mode else self._run(rung, held, blank)
+            if rung is SOAK:
+                return self._soak(together, held, blank)
+            if rung is INTERFERENCE:
+                return self._interference(together[0], held, blank)
+            if rung.mode:
+                return self._sweep(rung, held, blank)
+            return _ran(self._run(self._request_of(rung), held), blank, self._request.limits.source)
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint}".rstrip())
+
+    def _hindrance(self, rung: Rung, held: "_Part") -> str:
+        """Return what keeps a rung from being tested, as a sentence; empty: nothing does."""
+        before = next((each for each in self.certificate.rungs if each.name == rung.after), None)
+        if before is not None and before.state is State.FAILED and not before.nodes:
+            return f"{rung.after} failed."
+        if (count := len(held.chosen)) < (1 if rung.alone else 2):
+            return f"{counted(count, 'node')} left of {len(held.whole.inventory.hosts)}."
+        if (left := self._left()) is not None and left < _LEAST_S:
+            return "the time is up."
+        return _lacking(rung, held.inventory.hosts) if rung.benchmark else ""
 
     def _request_of(self, rung: Rung) -> RunRequest:
         request = self._request
@@ -264,7 +284,7 @@ class _Climb:
                 max_time=self._left(),
                 resume=_begun(wanted),
             ),
-            notify=lambda sentence: None,  # noqa: ARG005 - what rungs say is enough
+            notify=_nothing,
             watching=self._watched.sweep,
             held=held,
         )
@@ -275,13 +295,63 @@ class _Climb:
             raise KeyboardInterrupt
         return result
 
-    def _run(self, rung: Rung, held: "_Part", blank: RungResult) -> RungResult:
-        wanted = self._request_of(rung)
-        every = held.part(range(len(held.inventory.hosts)), Event())
-        ended = run(wanted, notify=lambda sentence: None, held=every, **self._watched.run)  # noqa: ARG005
+    def _run(self, wanted: RunRequest, held: "_Part") -> RunResult:
+        before = _begun(wanted) if wanted.name else None
+        before = None if before is None or all(each.is_ok for each in before.executions) else before
+        ended = run(wanted, notify=_nothing, resume=before, held=held.whole_part(), **self._watched.run)
         if ended.interrupted:
             raise KeyboardInterrupt
-        return _ran(ended, blank, self._request.limits.source)
+        return ended
+
+    def _soak(self, rungs: Sequence[Rung], held: "_Part", blank: RungResult) -> RungResult:
+        """Repeat what all nodes run together, one after the other, until the time is up or something fails."""
+        end, number, warned = time.monotonic() + (self._request.soak or 0), 0, dict[str, int]()
+        logs: dict[str, list[Log]] = {each.name: [] for each in rungs}
+        while time.monotonic() < end:
+            rung, number = rungs[number % len(rungs)], number + 1
+            ended = self._run(replace(self._request_of(rung), repeats=1, name=""), held)
+            result = _ran(ended, blank, self._request.limits.source)
+            if result.state is not State.PASSED:
+                return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
+            logs[rung.name] += [log for each in ended.columns for log in each.logs]
+            for log in logs[rung.name][-1:]:
+                for finding in log.findings:
+                    if finding.severity is Severity.WARNING:
+                        warned[finding.meaning] = warned.get(finding.meaning, 0) + 1
+        said = [f"{counted(times, 'run')} of {number}: {meaning}" for meaning, times in warned.items()]
+        figures, drifted = list[FigureResult](), list[str]()
+        for name, known in logs.items():
+            third = max(1, len(known) // 3)
+            parts = {"end": known[-third:], "beginning": known[:third]}
+            comparison = compare([Column(label=each, logs=tuple(part), source=name) for each, part in parts.items()])
+            figures += _figures(comparison, "its beginning")
+            gates = {f"{each.metric.name}:{100 * self._request.tolerance:g}%" for each in comparison.sections}
+            drifted += check(parse_gates(tuple(gates)), comparison).breaches if len(known) > 1 else ()
+        why = " ".join((*drifted, *said)) or f"{counted(number, 'run')}."
+        state = State.FAILED if drifted else State.PASSED
+        return replace(blank, state=state, why=why, figures=tuple(figures), bad={"all nodes": why} if drifted else {})
+
+    def _interference(self, rung: Rung, held: "_Part", blank: RungResult) -> RungResult:
+        """Measure half of the nodes while the others are quiet, and while they run the same."""
+        count = len(held.chosen) // 2
+        if count < 2 or not held.concurrent:
+            return replace(blank, why="Not tested: it takes four nodes that can be used at the same time.")
+        measured, others = (replace(held, chosen=each) for each in (held.chosen[:count], held.chosen[count:]))
+        wanted = replace(self._request_of(rung), repeats=1, name="", gates=())
+        endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
+        logs: dict[str, list[Log]] = {"loaded": [], "quiet": []}
+        for repeat in range(_REPEATS):
+            for name in sorted(logs, reverse=bool(repeat % 2)):
+                with _load(others, endless) if name == "loaded" else nullcontext():
+                    ended = self._run(wanted, measured)
+                if (result := _ran(ended, blank, "")).state is State.FAILED:
+                    return replace(result, why=f"{name}: {result.why}")
+                logs[name] += [log for each in ended.columns for log in each.logs]
+        comparison = compare([Column(label=name, logs=tuple(each), source=name) for name, each in logs.items()])
+        why = " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
+        missed = check(parse_gates(self._request.limits.of(INTERFERENCE.name)), comparison).breaches
+        state, bad = (State.FAILED, {"interference": why}) if missed else (State.PASSED, {})
+        return replace(blank, state=state, why=why, bad=bad, figures=tuple(_figures(comparison, "quiet nodes")))
 
     def end(self) -> Certificate:
         """Write that the ladder has ended, and return the certificate."""
@@ -311,11 +381,44 @@ class _Part:
     def part(self, hosts: Sequence[int], ended: Event) -> Allocation:
         return self.whole.part([self.chosen[index] for index in hosts], ended)
 
+    def whole_part(self) -> Allocation:
+        """Return all of them together."""
+        return self.part(range(len(self.chosen)), Event())
+
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        return self.part(range(len(self.chosen)), Event()).execute(execution)
+        return self.whole_part().execute(execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        return self.part(range(len(self.chosen)), Event()).counters()
+        return self.whole_part().counters()
+
+
+@contextmanager
+def _load(held: _Part, request: RunRequest) -> Iterator[None]:
+    """Keep machines busy with an execution, again and again. Its output is not kept."""
+    ended, began = Event(), Event()
+    part = held.part(range(len(held.chosen)), ended)
+    execution = plan(request, part.inventory).executions[0]
+
+    def work() -> None:
+        with suppress(KeyboardInterrupt, MachineError):
+            while not ended.is_set():
+                for line in part.execute(execution):
+                    if not line.startswith("@fabbench"):
+                        began.set()
+        began.set()
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        began.wait()
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _nothing(sentence: str) -> None:
+    """Ignore what runs and sweeps say at their start: rungs say enough."""
 
 
 def _record(host: Host) -> NodeRecord:
@@ -334,7 +437,7 @@ def _lacking(rung: Rung, hosts: Sequence[Host]) -> str:
     wanted = rung.work.needs
     for host in hosts:
         if missing := [each for each in wanted.programs if each not in host.programs and each not in host.searched]:
-            return f"Not tested: {listed(missing)} not found on {host.name}. Install it: {wanted.install}."
+            return f"{listed(missing)} not found on {host.name}. Install it: {wanted.install}."
     return ""
 
 

@@ -12,6 +12,8 @@ LEVELS = ("quick", "full", "soak")
 PROFILES = ("training", "inference", "hpc")
 CHECK = "check"
 """The first rung, which needs no benchmark."""
+ALL = "all:"
+"""How the names of rungs on all nodes together begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,10 @@ class Rung:
         return work
 
 
+SOAK = Rung(name="soak", what="All nodes under load", benchmark="", after="pairs")
+INTERFERENCE = Rung(
+    name="interference", what="Half of the nodes beside load on the others", benchmark="", after="pairs"
+)
 _LARGE = {"min_bytes": "64M", "max_bytes": "1G", "factor": "4"}
 _NCCL = {
     "training": ("all_reduce", "all_gather", "reduce_scatter"),
@@ -90,7 +96,7 @@ def ladder(inventory: Inventory, profile: str) -> Iterator[Rung | tuple[str, str
     name, options = ("collectives", _LARGE) if gpus else ("tests", {"min_bytes": "1M", "max_bytes": "1M"})
     for number, case in enumerate(cases):
         yield Rung(
-            name=f"all:{case.removeprefix('osu_')}",
+            name=f"{ALL}{case.removeprefix('osu_')}",
             what=f"{case} of all nodes",
             benchmark="nccl" if gpus else "osu",
             options={**options, name: (case,)},
