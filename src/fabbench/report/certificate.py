@@ -1,6 +1,6 @@
 """The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -78,6 +78,8 @@ class RungResult:
     """What carried the data, as proven."""
     run: str = ""
     """The run of the store that has everything."""
+    together: bool = False
+    """Whether its figures are of all nodes, which no comparison of nodes judges."""
     seconds: float = 0.0
 
 
@@ -109,6 +111,8 @@ class Certificate:
     """None while it is in progress."""
     nodes: tuple[NodeRecord, ...] = ()
     rungs: tuple[RungResult, ...] = ()
+    limits: str = ""
+    """Where limits come from that are not published."""
 
     @property
     def bad(self) -> Mapping[str, str]:
@@ -125,10 +129,11 @@ class Certificate:
         open_ends = {each.name: each.why for each in self.rungs if each.state is State.INCOMPLETE}
         if self.ended is None:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
-        elif not any(figure.limit for each in self.rungs for figure in each.figures):
+        unjudged = [each.name for each in self.rungs if each.together and not all(one.limit for one in each.figures)]
+        if unjudged:
             open_ends["limits"] = (
-                "Nodes were compared with each other only: no figure is published for them. On nodes known to be good, "
-                "write limits with --write-thresholds FILE, and pass them with --thresholds FILE."
+                f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
+                "--write-thresholds FILE, and pass them with --thresholds FILE."
             )
         return open_ends
 
@@ -170,7 +175,8 @@ def headline(certificate: Certificate) -> str:
 
 def tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
-    yield Table(header=_SHOWN, rows=list(map(_row, certificate.rungs)), headline=headline(certificate), align="llllll")
+    rows, notes = list(map(_row, certificate.rungs)), [f"Limits: {certificate.limits}."] if certificate.limits else []
+    yield Table(header=_SHOWN, rows=rows, headline=headline(certificate), notes=notes)
     if bad := certificate.bad:
         yield Table(title="Bad", header=("what", "why"), rows=list(bad.items()))
     if open_ends := certificate.untested:
@@ -261,9 +267,19 @@ _WORDS = {
 """State → its word in CTRF, and its element in JUnit."""
 
 
+def _cases(certificate: Certificate) -> Sequence[RungResult]:
+    """Return the rungs, and what keeps the verdict open besides them."""
+    names = {each.name for each in certificate.rungs}
+    more = {name: why for name, why in certificate.untested.items() if name not in names}
+    return (
+        *certificate.rungs,
+        *(RungResult(name=name, what=name, state=State.INCOMPLETE, why=why) for name, why in more.items()),
+    )
+
+
 def junit(certificate: Certificate) -> str:
     """Write each rung as a test case: failed rungs are failures, incomplete ones errors."""
-    cases = [test_case("fabbench.accept", each.name, _WORDS[each.state][1], [each.why]) for each in certificate.rungs]
+    cases = [test_case("fabbench.accept", each.name, _WORDS[each.state][1], [each.why]) for each in _cases(certificate)]
     return document_of({"accept": cases}, name=f"fabbench accept {certificate.id}")
 
 
@@ -271,7 +287,7 @@ def ctrf(certificate: Certificate) -> dict[str, Any]:
     """Return the rungs in the Common Test Report Format."""
     tests = [
         {"name": each.name, "status": _WORDS[each.state][0], "duration": round(1e3 * each.seconds), "message": each.why}
-        for each in certificate.rungs
+        for each in _cases(certificate)
     ]
     counts = {word: sum(test["status"] == word for test in tests) for word, _ in _WORDS.values()}
     start, stop = (round(1e3 * moment) for moment in (certificate.started, certificate.ended or certificate.started))
@@ -294,7 +310,7 @@ def page(certificate: Certificate) -> dict[str, Any]:
         (
             each.name,
             each.instance_type or "-",
-            f"{each.gpus} × {each.gpu_model}" if each.gpus else "-",
+            " × ".join(filter(None, (str(each.gpus), each.gpu_model))),
             ", ".join(each.nics) or "-",
             ", ".join(f"{name} {value}" for name, value in each.versions.items()),
             certificate.bad.get(each.name, "") and "bad",

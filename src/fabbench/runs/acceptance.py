@@ -57,6 +57,9 @@ _REPEATS = 5
 _OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
 CERTIFICATES = "certificates"
 """The directory of a store that holds the certificates."""
+_ALL = "all nodes"
+FLOOR = 0.5
+"""The fraction of the ceiling of its NICs that a configuration without a published figure must reach."""
 MARGIN = 0.1
 """How much worse than a good run nodes may be, where its figures become thresholds."""
 
@@ -160,6 +163,7 @@ class _Climb:
             target=request.target.name,
             command=request.command,
             started=now,
+            limits=request.limits.source,
         )
         # What is certain stays; what was not tested is tested now.
         kept = [each for each in self.certificate.rungs if each.state is not State.INCOMPLETE]
@@ -243,7 +247,7 @@ class _Climb:
                 return self._interference(together[0], held, blank)
             if rung.mode:
                 return self._sweep(rung, held, blank)
-            return _ran(self._run(self._request_of(rung), held), blank, self._request.limits.source)
+            return replace(_ran(self._run(self._request_of(rung), held), blank), together=True)
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint}".rstrip())
 
@@ -288,7 +292,7 @@ class _Climb:
             watching=self._watched.sweep,
             held=held,
         )
-        result = _swept(ended, blank, request.limits.of(rung.name), request.limits.source)
+        result = _swept(ended, blank, request.limits.of(rung.name))
         if ended.whole:
             end_sweep(ended.sweep, _EXITS[result.state])
         if ended.interrupted:
@@ -310,7 +314,7 @@ class _Climb:
         while time.monotonic() < end:
             rung, number = rungs[number % len(rungs)], number + 1
             ended = self._run(replace(self._request_of(rung), repeats=1, name=""), held)
-            result = _ran(ended, blank, self._request.limits.source)
+            result = _ran(ended, blank)
             if result.state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
             logs[rung.name] += [log for each in ended.columns for log in each.logs]
@@ -329,7 +333,7 @@ class _Climb:
             drifted += check(parse_gates(tuple(gates)), comparison).breaches if len(known) > 1 else ()
         why = " ".join((*drifted, *said)) or f"{counted(number, 'run')}."
         state = State.FAILED if drifted else State.PASSED
-        return replace(blank, state=state, why=why, figures=tuple(figures), bad={"all nodes": why} if drifted else {})
+        return replace(blank, state=state, why=why, figures=tuple(figures), bad={_ALL: why} if drifted else {})
 
     def _interference(self, rung: Rung, held: "_Part", blank: RungResult) -> RungResult:
         """Measure half of the nodes while the others are quiet, and while they run the same."""
@@ -344,7 +348,7 @@ class _Climb:
             for name in sorted(logs, reverse=bool(repeat % 2)):
                 with _load(others, endless) if name == "loaded" else nullcontext():
                     ended = self._run(wanted, measured)
-                if (result := _ran(ended, blank, "")).state is State.FAILED:
+                if (result := _ran(ended, blank)).state is State.FAILED:
                     return replace(result, why=f"{name}: {result.why}")
                 logs[name] += [log for each in ended.columns for log in each.logs]
         comparison = compare([Column(label=name, logs=tuple(each), source=name) for name, each in logs.items()])
@@ -449,7 +453,7 @@ def _begun(request: RunRequest) -> StoredRun | None:
     return next((each for each in known if each.name == request.name), None)
 
 
-def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[str], source: str) -> RungResult:
+def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[str]) -> RungResult:
     """Return what a sweep says about its nodes."""
     stored, document = ended.sweep, ended.sweep.document
     outcomes = {each.outcome for each in stored.tests}
@@ -457,21 +461,20 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[str], source: str
     blank = replace(blank, run=stored.path.name, fabric=fabric)
     if not any(each.result.figure for each in stored.tests):
         failure = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
-        if ended.failure or not stored.tests:
-            return replace(blank, why=f"No test succeeded. {failure}".rstrip())
-        return replace(
-            blank, state=State.FAILED, why=f"No test succeeded. {failure}".rstrip(), bad={"all nodes": failure}
-        )
+        why = f"No test succeeded. {failure}".rstrip()
+        certain = stored.tests and not ended.failure
+        state = State.FAILED if certain else State.INCOMPLETE
+        return replace(blank, state=state, why=why, bad={_ALL: failure} if certain else {})
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
     how = {"tolerance": document.tolerance, "confidence": document.confidence}
     found = sweep_report(readings, stored.results, rows=1, **how).diagnosis
     typical = found.typicals.values()
     lower = METRICS[document.metric].lower_is_better
     figure = (max if lower else min)(typical) if typical else None
-    figures = [FigureResult(document.metric, None, figure, found.tests, _limit(gates, source))] if figure else []
+    figures = [FigureResult(document.metric, None, figure, found.tests, ", ".join(gates))] if figure else []
     bad = {each.name: each.evidence for each in found.suspects}
     if missed := " ".join(_missed(gates, document.metric, figure)):
-        bad["all nodes"] = missed
+        bad[_ALL] = missed
     nodes = {each.nodes[0]: each.evidence for each in found.suspects if each.kind in _OF_ONE_NODE}
     done = replace(blank, bad=bad, nodes=nodes, figures=tuple(figures))
     if bad:
@@ -487,30 +490,32 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[str], source: str
     return replace(done, state=State.INCOMPLETE if any(doubt) else State.PASSED, why=" ".join(filter(None, doubt)))
 
 
-def _ran(ended: RunResult, blank: RungResult, source: str) -> RungResult:
+def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     """Return what a run on all nodes says about them."""
     blank, logs = replace(blank, run=ended.path.name), [log for each in ended.columns for log in each.logs]
     wrong = [log for log in logs if log.outcome is not Outcome.OK]
     if error := ended.failure or ended.release_failure:
         lost = isinstance(error, MachineError)
-        bad = {"all nodes": str(error)} if lost else {}
+        bad = {_ALL: str(error)} if lost else {}
         return replace(blank, state=State.FAILED if lost else State.INCOMPLETE, why=str(error), bad=bad)
     if wrong or ended.comparison is None:
         why = _reason(wrong[0]) if wrong else "Nothing was measured."
         doubtful = not wrong or all(log.outcome in _DOUBTFUL for log in wrong)
         state = State.INCOMPLETE if doubtful else State.FAILED
-        return replace(blank, state=state, why=why, bad={} if doubtful else {"all nodes": why})
+        return replace(blank, state=state, why=why, bad={} if doubtful else {_ALL: why})
     comparison = ended.comparison
-    judged = [each for each in expectations(comparison) if each.assessment is not Assessment.UNKNOWN]
     gates = [each.gate for each in ended.verdict.results] if ended.verdict else []
-    by = _limit(gates, source) or next((f"published for {each.setting.words}" for each in judged), "")
+    missed, impossible, by = list(ended.verdict.breaches) if ended.verdict else [], list[str](), ", ".join(gates)
+    for each in () if gates else expectations(comparison):
+        if each.assessment is Assessment.ABOVE:
+            impossible.append(each.sentence())
+        elif each.assessment is Assessment.LOW or (each.figures == () and (each.share or FLOOR) < FLOOR):
+            missed.append(each.sentence())
+        by = f"published for {each.setting.words}" if each.figures else f"{100 * FLOOR:g} % of the ceiling of its NICs"
     done = replace(blank, fabric=ended.columns[0].label, figures=tuple(_figures(comparison, by)))
-    low = [each.sentence() for each in judged if each.assessment is Assessment.LOW and not gates]
-    if missed := (*(ended.verdict.breaches if ended.verdict else ()), *low):
-        why = " ".join(missed)
-        return replace(done, state=State.FAILED, why=why, bad={"all nodes": why})
-    impossible = " ".join(each.sentence() for each in judged if each.assessment is Assessment.ABOVE)
-    return replace(done, state=State.INCOMPLETE if impossible else State.PASSED, why=impossible)
+    if missed:
+        return replace(done, state=State.FAILED, why=" ".join(missed), bad={_ALL: " ".join(missed)})
+    return replace(done, state=State.INCOMPLETE if impossible else State.PASSED, why=" ".join(impossible))
 
 
 def _reason(log: Log) -> str:
@@ -526,10 +531,6 @@ def _figures(comparison: Comparison, by: str) -> Iterator[FigureResult]:
         row = headline_row(section)
         if row is not None and (figure := row.figures[0]) is not None:
             yield FigureResult(section.metric.name, row.size, figure.value, figure.n, by)
-
-
-def _limit(gates: Sequence[str], source: str) -> str:
-    return f"{', '.join(gates)} ({source})" if gates else ""
 
 
 def _missed(gates: Sequence[str], metric: str, figure: float | None) -> Iterator[str]:
