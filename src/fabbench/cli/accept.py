@@ -62,9 +62,7 @@ class _Accept(TargetCommand):
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
         own = click_options(declared(AcceptOptions).values())
-        how = click_options(
-            each for name, each in declared(AnswerOptions).items() if name in {"tolerance", "confidence"}
-        )
+        how = click_options(declared(AnswerOptions)[name] for name in ("tolerance", "confidence", "print_cordon"))
         super().__init__(name, params=[*own, *how, *params, *result_options(FORMATS, "Output format.")], **more)
 
     @override
@@ -105,6 +103,7 @@ def command(ctx: click.Context, /, compared: tuple[str, str] | None, store: Path
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
     from fabbench.report.certificate import EXITS, render_certificate, render_changes
+    from fabbench.report.sweep_report import cordon_command
     from fabbench.runs.acceptance import accept, open_certificate, write_thresholds
 
     if compared:
@@ -122,7 +121,11 @@ def command(ctx: click.Context, /, compared: tuple[str, str] | None, store: Path
         certificate = accept(request, watched)
     if how.write_thresholds:
         write_thresholds(how.write_thresholds, certificate)
-    terminal.write_drawn(terminal.drawn(render_certificate, certificate, form))
+    if program := ctx.params["print_cordon"]:
+        text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
+    else:
+        text = terminal.drawn(render_certificate, certificate, form)
+    terminal.write_drawn(text)
     terminal.notify(f"Certificate: {certificate.id}")
     ctx.exit(EXITS[certificate.verdict])
 

@@ -15,6 +15,7 @@ from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_ratio, format_size, scale
 from fabbench.report.json_contract import to_json
 from fabbench.report.junit import document_of, test_case
+from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, to_csv, write_result
 from fabbench.report.templates import rendered
 
@@ -124,11 +125,18 @@ class Certificate:
         return found
 
     @property
+    def bad_nodes(self) -> Mapping[str, str]:
+        """Nodes that are bad, or have a bad NIC → why."""
+        return {name: why for rung in reversed(self.rungs) for name, why in rung.nodes.items()}
+
+    @property
     def untested(self) -> Mapping[str, str]:
         """Rung that says nothing for certain → why."""
         open_ends = {each.name: each.why for each in self.rungs if each.state is State.INCOMPLETE}
         if self.ended is None:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
+        elif not any(each.figures for each in self.rungs):
+            open_ends.setdefault("measurements", "Nothing was measured.")
         unjudged = [each.name for each in self.rungs if each.together and not all(one.limit for one in each.figures)]
         if unjudged:
             open_ends["limits"] = (
@@ -181,6 +189,9 @@ def tables(certificate: Certificate) -> Iterator[Table]:
         yield Table(title="Bad", header=("what", "why"), rows=list(bad.items()))
     if open_ends := certificate.untested:
         yield Table(title="Not tested, or not certain", header=("what", "why"), rows=list(open_ends.items()))
+    if nodes := certificate.bad_nodes:
+        rows = [(cordon_command(each, name, why),) for each in CORDON for name, why in nodes.items()]
+        yield Table(title="To take them out of service", header=("command",), rows=rows)
     without = {each.name: each.why for each in certificate.rungs if each.state is State.NOT_APPLICABLE}
     if without:
         yield Table(title="Does not apply", header=("what", "why"), rows=list(without.items()))

@@ -21,6 +21,7 @@ from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
+from fabbench.benchmarks import DEFAULT
 from fabbench.evidence.causes import causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
 from fabbench.launchers import Allocation, DivisibleAllocation, Launcher, launcher_named, require_support
@@ -247,7 +248,7 @@ class _Climb:
                 return self._interference(together[0], held, blank)
             if rung.mode:
                 return self._sweep(rung, held, blank)
-            return replace(_ran(self._run(self._request_of(rung), held), blank), together=True)
+            return replace(_ran(self._run(self._request_of(rung), held), blank), together=not rung.alone)
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint}".rstrip())
 
@@ -268,7 +269,7 @@ class _Climb:
             benchmark=rung.benchmark,
             work=rung.work,
             target=with_image(request.target, rung.benchmark, request.fabrics),
-            fabrics=() if rung.alone else request.fabrics,
+            fabrics=() if rung.alone and rung.benchmark == DEFAULT else request.fabrics,
             repeats=3 if request.level != LEVELS[0] and not rung.mode else 1,
             env=request.env,
             gates=() if rung.mode else request.limits.of(rung.name),

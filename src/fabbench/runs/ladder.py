@@ -33,7 +33,7 @@ class Rung:
     after: str = CHECK
     """The rung whose failure stops it."""
     alone: bool = False
-    """Whether nodes are tested by themselves, so that no fabric applies."""
+    """Whether nodes are tested by themselves."""
 
     @property
     def work(self) -> Work:
@@ -41,9 +41,9 @@ class Rung:
         benchmark = runnable(self.benchmark)
         kind = benchmark.work_type()
         assert kind is not None  # noqa: S101 - it is runnable
-        given = {**(benchmark.sweep_defaults if self.mode else {}), **self.options}
+        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
         work: Work = kind(**{name: parsed(declared(kind)[name], value) for name, value in given.items()})
-        return work
+        return benchmark.each_nic(work) if self.alone else work
 
 
 SOAK = Rung(name="soak", what="All nodes under load", benchmark="", after="pairs")
@@ -67,13 +67,14 @@ def ladder(inventory: Inventory, profile: str) -> Iterator[Rung | tuple[str, str
     """Yield the rungs for machines like these, in order; for one that does not apply, its name and why."""
     hosts = inventory.hosts
     gpus, nics = all(host.gpus for host in hosts), all(set(host.devices.values()) - {"unknown"} for host in hosts)
-    few = "There is one node."
+    few, single = "There is one node.", "single" if len(hosts) > 1 else ""
     if all(host.gpus > 1 for host in hosts):
-        yield Rung(name="gpus", what="GPUs and NVLink of each node", benchmark="nccl", mode="single", alone=True)
+        yield Rung(name="gpus", what="GPUs and NVLink of each node", benchmark="nccl", mode=single, alone=True)
     else:
         yield "gpus", "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
     if nics:
-        yield Rung(name="nics", what="Each NIC of each node", benchmark="pingpong", mode="single", level="full")
+        what = "Each NIC of each node"
+        yield Rung(name="nics", what=what, benchmark="pingpong", mode=single, level="full", alone=True)
     else:
         yield "nics", "The nodes have no RDMA NICs."
     if len(hosts) < 2:
