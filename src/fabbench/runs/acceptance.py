@@ -146,9 +146,15 @@ def accept(request: AcceptRequest, watched: Watched) -> Certificate:
     climb = _Climb(request, watched)
     climb.check(launcher)
     wanted = replace(needs(request.profile), fabrics=request.fabrics, held_s=request.max_time)
-    with launcher.open(request.target, wanted) as allocation:
-        assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
-        climb.up(allocation)
+    target, bad = request.target, climb.certificate.bad
+    if target.hosts:
+        target = replace(
+            target, hosts=tuple(each for each in target.hosts[: target.nodes] if each not in bad), nodes=None
+        )
+    if target.hosts or not request.target.hosts:
+        with launcher.open(target, wanted) as allocation:
+            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
+            climb.up(allocation)
     return climb.end()
 
 
@@ -196,7 +202,13 @@ class _Climb:
         if examined.probes or examined.relations.unreachable:
             requirements = Requirements(fabric=next(iter(request.fabrics), ""))
             checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
-        failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
+        failed: dict[str, str] = {}
+        for each in checks:
+            if each.status is Status.FAIL:
+                failed.setdefault(each.host, f"{each.name}: {each.seen}")
+        silent = examined.relations.unreachable
+        if silent and not examined.probes:
+            raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
         why = f"{listed(list(failed))} failed checks." if failed else ""
         self._ended(
             RungResult(

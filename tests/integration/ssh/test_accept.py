@@ -73,3 +73,22 @@ def test_what_is_bad_is_named(lab: Labs, case: str) -> None:
     status, found = answer(site)
     assert (status, found["verdict"]) == (1, "rejected"), found
     assert set(found["bad"]) == bad, found
+
+
+def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
+    site = lab(4)
+    status, found = answer(site, "--level", "soak", "--soak", "5", "--background", "--tolerance", "80%")
+    rungs = {each["name"]: each for each in found["rungs"]}
+    assert (status, rungs["soak"]["state"], rungs["interference"]["state"]) == (4, "passed", "passed"), found
+    assert rungs["interference"]["why"].count("loaded") == 1
+
+
+def test_a_host_that_goes_is_named_and_the_others_go_on(lab: Labs) -> None:
+    site = fresh(lab(4))
+    with running(site, accept(site)) as program:
+        assert processes.eventually(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
+        site[2].end()
+        out, _ = program.communicate(timeout=500)
+    found = json.loads(out)
+    assert (program.returncode, found["verdict"]) == (1, "rejected"), found
+    assert "node2" in found["bad"], found
