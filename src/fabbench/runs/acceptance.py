@@ -151,10 +151,17 @@ def accept(request: AcceptRequest, watched: Watched) -> Certificate:
         target = replace(
             target, hosts=tuple(each for each in target.hosts[: target.nodes] if each not in bad), nodes=None
         )
-    if target.hosts or not request.target.hosts:
-        with launcher.open(target, wanted) as allocation:
-            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
-            climb.up(allocation)
+    at_top = False
+    try:
+        if target.hosts or not request.target.hosts:
+            with launcher.open(target, wanted) as allocation:
+                assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
+                climb.up(allocation)
+                at_top = True
+    except MachineError as error:
+        if not at_top:
+            raise
+        watched.notify(f"{error} {error.hint}")  # a node that is gone cannot be cleaned up
     return climb.end()
 
 
@@ -237,13 +244,13 @@ class _Climb:
                 until = "" if left is None else f", {format_duration(max(left, 0))} left"
                 self._watched.notify(f"[{number}/{len(rungs) + len(more)}] {rung.what}{until}")
                 started = time.monotonic()
-                result = self._rung(rung, allocation, [each for each in rungs if each.name.startswith(ALL)])
+                result = self._rung(rung, allocation, rungs)
                 self._ended(replace(result, seconds=round(time.monotonic() - started, 1)))
 
     def _left(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
 
-    def _rung(self, rung: Rung, allocation: DivisibleAllocation, together: Sequence[Rung]) -> RungResult:
+    def _rung(self, rung: Rung, allocation: DivisibleAllocation, rungs: Sequence[Rung]) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
         bad = {name for each in self.certificate.rungs for name in each.nodes}
         chosen = [index for index, host in enumerate(allocation.inventory.hosts) if host.name not in bad]
@@ -254,10 +261,11 @@ class _Climb:
         if why := self._hindrance(rung, held):
             return replace(blank, why=f"Not tested: {why}")
         try:
-            if rung is SOAK:
-                return self._soak(together, held, blank)
-            if rung is INTERFERENCE:
-                return self._interference(together[0], held, blank)
+            if not rung.benchmark:
+                fine = [each for each in rungs if each.name.startswith(ALL) and self._state(each.name) is State.PASSED]
+                if not fine:
+                    return replace(blank, why="Not tested: nothing runs on all nodes.")
+                return self._soak(fine, held, blank) if rung is SOAK else self._interference(fine[0], held, blank)
             if rung.mode:
                 return self._sweep(rung, held, blank)
             return replace(_ran(self._run(self._request_of(rung), held), blank), together=not rung.alone)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.host_fixtures import OSU, Labs
 from tests.support.hosts import Lab
+from tests.support.ssh_faults import running
 from tests.support.ssh_runs import STORE, argv, hosts, nothing_left
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -86,9 +87,9 @@ def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
 def test_a_host_that_goes_is_named_and_the_others_go_on(lab: Labs) -> None:
     site = fresh(lab(4))
     with running(site, accept(site)) as program:
-        assert processes.eventually(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
-        site[2].end()
-        out, _ = program.communicate(timeout=500)
-    found = json.loads(out)
-    assert (program.returncode, found["verdict"]) == (1, "rejected"), found
+        program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
+        site[2].kill()
+        assert program.ends(500) == 1, program.err
+    found = json.loads(program.out)
+    assert found["verdict"] == "rejected", found
     assert "node2" in found["bad"], found
