@@ -40,7 +40,7 @@ def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
     bad = fabbench(tmp_path / "bad", *LADDER, "--thresholds", str(limits))
     assert (bad.returncode, set(json.loads(bad.stdout)["bad"])) == (1, {"all nodes"}), bad.stderr
     changed = fabbench(tmp_path / "bad", "accept", "--compare", "last", "last")
-    assert "all:all_reduce | failed | failed" in re.sub(" +", " ", changed.stdout)
+    assert "| all:all_reduce | result | failed | failed |" in re.sub(" +", " ", changed.stdout)
 
 
 def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:

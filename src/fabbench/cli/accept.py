@@ -1,60 +1,35 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from fabbench.benchmarks import DEFAULT
 from fabbench.cli import options, terminal
 from fabbench.cli.click_options import click_options, values_of
 from fabbench.cli.help_sections import WORDS
 from fabbench.cli.host_options import command_line, rerun_words
 from fabbench.cli.output import require_writable, result_options
-from fabbench.cli.run_command import TargetCommand, chosen_target, interruptible
+from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible
 from fabbench.cli.sweep_answer import AnswerOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import FABRIC, Choice, File, Flag, Seconds, Text
-from fabbench.model.options import declared, option
-from fabbench.runs.ladder import LEVELS, PROFILES
+from fabbench.model.options import declared
+from fabbench.runs.ladder import LEVELS, AcceptOptions
 
 if TYPE_CHECKING:
     from fabbench.report.certificate import Certificate
     from fabbench.runs.acceptance import AcceptRequest, Watched
 
 _RESUMED = "fabbench.resumed_certificate"
+_WRITTEN = frozenset({"store", "form", "output", "json", "verbose", "quiet"})
+"""Options that work with --compare."""
 
 FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
 """`fabbench.report.certificate.FORMATS`, which --help need not import."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptOptions:
-    """Options of the ladder."""
-
-    level: str = option(
-        Choice(LEVELS),
-        "How much to test. quick: checks, GPUs, pairs, one collective; full: each NIC and more collectives, repeated; "
-        "soak: then load.",
-        default=LEVELS[0],
-    )
-    profile: str = option(Choice(PROFILES), "Which collectives all nodes run together.", default=PROFILES[0])
-    fabrics: tuple[str, ...] = option(
-        FABRIC,
-        "Fabric that every rung between nodes must use and prove. Default: the best one available.",
-        "--fabric",
-        many=tuple,
-    )
-    max_time: float | None = option(Seconds(), "Start no rung after this time. What is left counts as not tested.")
-    soak: float | None = option(Seconds(), "How long --level soak keeps all nodes loaded. Default: 3600.")
-    background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
-    thresholds: Path | None = option(File("a file"), "Limits to judge by, as --write-thresholds wrote them.")
-    write_thresholds: Path | None = option(
-        File("a file"), "If nothing is bad, write limits that are 10% worse than these figures."
-    )
-    resume: str | None = option(Text("a certificate", "ID"), "Go on with a ladder that was interrupted.")
 
 
 class _Accept(TargetCommand):
@@ -78,6 +53,9 @@ class _Accept(TargetCommand):
     short_help="Test new nodes rung by rung, and answer: accepted or not.",
 )
 @click.option(
+    "--resume", "resumed", metavar="ID", help="Go on with a ladder that was interrupted: the same command line."
+)
+@click.option(
     "--compare",
     "compared",
     nargs=2,
@@ -86,7 +64,9 @@ class _Accept(TargetCommand):
 )
 @options.store
 @click.pass_context
-def command(ctx: click.Context, /, compared: tuple[str, str] | None, store: Path, form: str, **_: Any) -> None:
+def command(
+    ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
+) -> None:
     """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
 
     Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A node that
@@ -102,32 +82,42 @@ def command(ctx: click.Context, /, compared: tuple[str, str] | None, store: Path
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
-    from fabbench.report.certificate import EXITS, render_certificate, render_changes
+    from fabbench.report.certificate import WORDS as STATES
+    from fabbench.report.certificate import render_certificate, render_changes
     from fabbench.report.sweep_report import cordon_command
     from fabbench.runs.acceptance import accept, open_certificate, write_thresholds
 
     if compared:
+        _require_alone(ctx, "compared", _WRITTEN)
         old, new = (open_certificate(each, store) for each in compared)
         terminal.write_drawn(terminal.drawn(render_changes, old, new, form))
         return
-    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
-    if how.resume is not None:
-        _resume(ctx, open_certificate(how.resume, store), store)
+    if resumed is not None:
+        _require_alone(ctx, "resumed", {"store", "verbose", "quiet"})
+        _resume(ctx, open_certificate(resumed, store), store)
         return
-    if how.write_thresholds:
-        require_writable(how.write_thresholds, "--write-thresholds")
-    request, watched = _request(ctx, how, store), _watched()
+    request, watched = _request(ctx, store), _watched()
     with interruptible():
         certificate = accept(request, watched)
-    if how.write_thresholds:
-        write_thresholds(how.write_thresholds, certificate)
+    if request.how.write_thresholds:
+        write_thresholds(request.how.write_thresholds, certificate)
     if program := ctx.params["print_cordon"]:
         text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
     else:
         text = terminal.drawn(render_certificate, certificate, form)
     terminal.write_drawn(text)
     terminal.notify(f"Certificate: {certificate.id}")
-    ctx.exit(EXITS[certificate.verdict])
+    ctx.exit(STATES[certificate.state].exit)
+
+
+def _require_alone(ctx: click.Context, name: str, others: "frozenset[str] | set[str]") -> None:
+    """Raise RequestError for options that have no effect with the option `name`: all but `others`."""
+    typed = [
+        each for each in ctx.command.params if ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+    ]
+    (flag,) = (each.opts[0] for each in typed if each.name == name)
+    if idle := [each.opts[0] for each in typed if each.name not in {name, *others}]:
+        raise RequestError(f"{idle[0]} has no effect with {flag}.", hint="Leave it out.")
 
 
 def _resume(ctx: click.Context, certificate: "Certificate", store: Path) -> None:
@@ -140,30 +130,30 @@ def _resume(ctx: click.Context, certificate: "Certificate", store: Path) -> None
         command.invoke(inner)
 
 
-def _request(ctx: click.Context, how: AcceptOptions, store: Path) -> "AcceptRequest":
-    from fabbench.runs.acceptance import AcceptRequest, read_thresholds
+def _request(ctx: click.Context, store: Path) -> "AcceptRequest":
+    from fabbench.launchers.pod_options import with_image
+    from fabbench.plan.request import RunRequest
+    from fabbench.runs.acceptance import AcceptRequest
 
-    target, reason = chosen_target(ctx)
-    if how.soak is not None and how.level != "soak":
+    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
+    if how.soak is not None and how.level != LEVELS[-1]:
         raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
-    limits = {"limits": read_thresholds(how.thresholds)} if how.thresholds else {}
-    return AcceptRequest(
-        target=target,
+    if how.write_thresholds:
+        require_writable(how.write_thresholds, "--write-thresholds")
+    target, reason = chosen_target(ctx)
+    fabrics = (how.fabric,) if how.fabric else ()
+    run = RunRequest(
+        benchmark=DEFAULT,
+        work=default_work(DEFAULT, None),
+        target=with_image(target, DEFAULT, fabrics),
         target_reason=reason,
-        level=how.level,
-        profile=how.profile,
-        fabrics=how.fabrics,
-        **limits,
-        tolerance=ctx.params["tolerance"],
-        confidence=ctx.params["confidence"],
-        max_time=how.max_time,
-        soak=(how.soak or 3600.0) if how.level == "soak" else None,
-        background=how.background,
+        fabrics=fabrics,
         env=target.env,
         store=store,
         command=command_line(ctx),
-        resume=ctx.meta.get(_RESUMED),
     )
+    answer = values_of(ctx, ("tolerance", "confidence"))
+    return AcceptRequest(run=run, how=how, resume=ctx.meta.get(_RESUMED), **answer)
 
 
 def _watched() -> "Watched":
@@ -173,6 +163,5 @@ def _watched() -> "Watched":
     from fabbench.runs.acceptance import Watched
 
     run = {} if terminal.is_quiet() else {"watching": watching}
-    return Watched(
-        notify=terminal.notify, run=run, sweep=partial(watching_sweep, suspects), examine=terminal.hosts_progress
-    )
+    sweep = partial(watching_sweep, suspects)
+    return Watched(notify=terminal.notify, run=run, sweep=sweep, examine=terminal.hosts_progress)

@@ -105,6 +105,18 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredHost:
+    """What is read of a host of a run."""
+
+    name: str = "unknown"
+    instance_type: str = ""
+    gpus: int = 0
+    gpu_model: str = ""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """What a target has."""
 

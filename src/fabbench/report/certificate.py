@@ -1,15 +1,15 @@
 """The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from fabbench import __version__
 from fabbench.model.errors import Exit
+from fabbench.model.hosts import StoredHost
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_ratio, format_size, scale
@@ -20,10 +20,12 @@ from fabbench.report.table import Table, to_csv, write_result
 from fabbench.report.templates import rendered
 
 FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
+ALL = "all:"
+"""How the names of rungs on all nodes together begin: only limits judge these, no comparison of nodes does."""
 
 
 class State(StrEnum):
-    """The result of one rung."""
+    """The result of a rung, and of all of them."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -33,23 +35,25 @@ class State(StrEnum):
     """The nodes do not have what it tests."""
 
 
-class Answer(StrEnum):
-    """The answer."""
+class Words(NamedTuple):
+    """What a state is elsewhere."""
 
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    INCOMPLETE = "incomplete"
+    verdict: str
+    exit: Exit
+    ctrf: str
+    junit: str
 
 
-EXITS: Mapping[Answer, Exit] = {
-    Answer.ACCEPTED: Exit.FINE,
-    Answer.REJECTED: Exit.BAD_ANSWER,
-    Answer.INCOMPLETE: Exit.UNTRUSTED,
+WORDS: Mapping[State, Words] = {
+    State.PASSED: Words("accepted", Exit.FINE, "passed", ""),
+    State.FAILED: Words("rejected", Exit.BAD_ANSWER, "failed", "failure"),
+    State.INCOMPLETE: Words("incomplete", Exit.UNTRUSTED, "other", "error"),
+    State.NOT_APPLICABLE: Words("", Exit.FINE, "skipped", "skipped"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class FigureResult:
+class RungFigure:
     """One figure of a rung, in the metric's base unit."""
 
     metric: str
@@ -59,6 +63,15 @@ class FigureResult:
     repeats: int = 1
     limit: str = ""
     """What it was judged by, with its source; empty: by nothing."""
+
+    @property
+    def what(self) -> str:
+        """Return the metric and the size."""
+        return self.metric if self.size is None else f"{self.metric} at {format_size(self.size)}"
+
+    def __str__(self) -> str:
+        """Return the value with its unit."""
+        return scale(METRICS[self.metric].unit, self.value).quantity(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,26 +87,18 @@ class RungResult:
     """Node, NIC, link or group → why it is bad."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Of these, the nodes that later rungs leave out → why."""
-    figures: tuple[FigureResult, ...] = ()
+    figures: tuple[RungFigure, ...] = ()
     fabric: str = ""
     """What carried the data, as proven."""
     run: str = ""
     """The run of the store that has everything."""
-    together: bool = False
-    """Whether its figures are of all nodes, which no comparison of nodes judges."""
     seconds: float = 0.0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord:
-    """What is known of a node."""
-
-    name: str
-    instance_type: str = ""
-    gpus: int = 0
-    gpu_model: str = ""
-    nics: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    @property
+    def unjudged(self) -> bool:
+        """Whether it passed only because nothing says what is normal."""
+        together = self.state is State.PASSED and self.name.startswith(ALL)
+        return together and not any(each.limit for each in self.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +115,7 @@ class Certificate:
     started: float
     ended: float | None = None
     """None while it is in progress."""
-    nodes: tuple[NodeRecord, ...] = ()
+    nodes: tuple[StoredHost, ...] = ()
     rungs: tuple[RungResult, ...] = ()
     limits: str = ""
     """Where limits come from that are not published."""
@@ -118,11 +123,7 @@ class Certificate:
     @property
     def bad(self) -> Mapping[str, str]:
         """What is bad → why, each with the first reason."""
-        found: dict[str, str] = {}
-        for rung in self.rungs:
-            for name, why in rung.bad.items():
-                found.setdefault(name, why)
-        return found
+        return {name: why for rung in reversed(self.rungs) for name, why in rung.bad.items()}
 
     @property
     def bad_nodes(self) -> Mapping[str, str]:
@@ -137,8 +138,7 @@ class Certificate:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
-        unjudged = [each.name for each in self.rungs if each.together and not all(one.limit for one in each.figures)]
-        if unjudged:
+        if unjudged := [each.name for each in self.rungs if each.unjudged]:
             open_ends["limits"] = (
                 f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
                 "--write-thresholds FILE, and pass them with --thresholds FILE."
@@ -146,71 +146,93 @@ class Certificate:
         return open_ends
 
     @property
-    def verdict(self) -> Answer:
+    def state(self) -> State:
         """The answer: nothing that was not tested is accepted."""
         if any(each.state is State.FAILED for each in self.rungs):
-            return Answer.REJECTED
-        return Answer.INCOMPLETE if self.untested else Answer.ACCEPTED
+            return State.FAILED
+        return State.INCOMPLETE if self.untested else State.PASSED
+
+    @property
+    def verdict(self) -> str:
+        """The answer, in the word for nodes."""
+        return WORDS[self.state].verdict
+
+    @property
+    def headline(self) -> str:
+        """The answer and its main reason in one line."""
+        nodes = counted(len(self.nodes), "node")
+        if self.state is State.FAILED:
+            return f"Rejected: {', '.join(self.bad) or 'see the rungs'}, of {nodes}."
+        if self.state is State.INCOMPLETE:
+            return f"Incomplete: {', '.join(self.untested)} not settled on {nodes}."
+        return f"Accepted: {nodes}, level {self.level}, profile {self.profile}."
 
 
 # ---------------------------------------------------------------- how it is written
 
-_SHOWN = ("rung", "result", "carried by", "figure", "judged by", "time")
-
 
 def render_certificate(certificate: Certificate, form: str, *, color: bool = False, width: int | None = None) -> str:
     """Write a certificate in one of `FORMATS`. Ends with a newline."""
+    shown = [*_tables(certificate)]
     if form == "html":
-        return rendered("certificate.html", **page(certificate))
+        tables, version = [*shown, *_details(certificate)], certificate.fabbench
+        title, verdict = certificate.headline.rstrip("."), certificate.verdict
+        return rendered("certificate.html", title=title, verdict=verdict, tables=tables, version=version)
     if form == "junit":
-        return junit(certificate)
+        cases = _cases(certificate)
+        made = [test_case("fabbench.accept", each.name, WORDS[each.state].junit, [each.why]) for each in cases]
+        return document_of({"accept": made}, name=f"fabbench accept {certificate.id}")
     if form == "ctrf":
-        return to_json(ctrf(certificate))
-    shown, document = list(tables(certificate)), partial(certificate_document, certificate)
-    return write_result(form, lambda: shown, document, partial(to_csv, shown[0]), color=color, width=width)
+        return to_json(_ctrf(certificate))
+    document, csv = partial(certificate_document, certificate), partial(to_csv, shown[0])
+    return write_result(form, lambda: shown, document, csv, color=color, width=width)
 
 
-def headline(certificate: Certificate) -> str:
-    """Return the verdict and its main reason in one line."""
-    verdict = certificate.verdict
-    nodes = counted(len(certificate.nodes), "node")
-    if verdict is Answer.REJECTED:
-        return f"Rejected: {', '.join(certificate.bad) or 'see the rungs'}, of {nodes}."
-    if verdict is Answer.INCOMPLETE:
-        return f"Incomplete: {', '.join(certificate.untested)} not settled on {nodes}."
-    return f"Accepted: {nodes}, level {certificate.level}, profile {certificate.profile}."
-
-
-def tables(certificate: Certificate) -> Iterator[Table]:
+def _tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
     rows, notes = list(map(_row, certificate.rungs)), [f"Limits: {certificate.limits}."] if certificate.limits else []
-    yield Table(header=_SHOWN, rows=rows, headline=headline(certificate), notes=notes)
-    if bad := certificate.bad:
-        yield Table(title="Bad", header=("what", "why"), rows=list(bad.items()))
-    if open_ends := certificate.untested:
-        yield Table(title="Not tested, or not certain", header=("what", "why"), rows=list(open_ends.items()))
-    if nodes := certificate.bad_nodes:
-        rows = [(cordon_command(each, name, why),) for each in CORDON for name, why in nodes.items()]
-        yield Table(title="To take them out of service", header=("command",), rows=rows)
-    without = {each.name: each.why for each in certificate.rungs if each.state is State.NOT_APPLICABLE}
-    if without:
-        yield Table(title="Does not apply", header=("what", "why"), rows=list(without.items()))
+    header = ("rung", "result", "carried by", "figure", "judged by", "time")
+    yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
+    absent = [(each.name, each.why) for each in certificate.rungs if each.state is State.NOT_APPLICABLE]
+    cordons = [(node, cordon_command(by, node, why)) for by in CORDON for node, why in certificate.bad_nodes.items()]
+    for title, name, told in (
+        ("Bad", "why", certificate.bad.items()),
+        ("Not tested, or not certain", "why", certificate.untested.items()),
+        ("To take them out of service", "command", cordons),
+        ("Does not apply", "why", absent),
+    ):
+        if told:
+            yield Table(title=title, header=("what", name), rows=list(told))
 
 
 def _row(rung: RungResult) -> tuple[str, ...]:
     limits = dict.fromkeys(figure.limit for figure in rung.figures if figure.limit)
-    figures = "; ".join(map(_figure, rung.figures))
+    figures = "; ".join(f"{each.what}: {each}" for each in rung.figures)
     took = format_duration(rung.seconds) if rung.seconds else ""
-    return (rung.name, str(rung.state), rung.fabric, figures, "; ".join(limits), took)
+    return (rung.name, rung.state.value, rung.fabric, figures, "; ".join(limits), took)
 
 
-def _figure(figure: FigureResult) -> str:
-    at = "" if figure.size is None else f" at {format_size(figure.size)}"
-    return f"{figure.metric} {_quantity(figure)}{at}"
+def _details(certificate: Certificate) -> Iterator[Table]:
+    """Yield what only the page shows: the nodes, and how they were tested."""
+    rows = [(each.name, *_facts_of(each).values()) for each in certificate.nodes]
+    yield Table(title="Nodes", header=("node", "type", "GPUs", "NICs", "versions"), rows=rows)
+    facts = {
+        "target": certificate.target,
+        "level": f"{certificate.level}, profile {certificate.profile}",
+        "started": f"{datetime.fromtimestamp(certificate.started, UTC):%Y-%m-%d %H:%M} UTC",
+        "took": format_duration((certificate.ended or certificate.started) - certificate.started),
+        "command": " ".join(certificate.command),
+    }
+    yield Table(title="How they were tested", header=("what", "value"), rows=list(facts.items()))
 
 
-def _quantity(figure: FigureResult) -> str:
-    return scale(METRICS[figure.metric].unit, figure.value).quantity(figure.value)
+def _facts_of(node: StoredHost) -> Mapping[str, str]:
+    return {
+        "type": node.instance_type or "-",
+        "GPUs": " × ".join(filter(None, (str(node.gpus), node.gpu_model))),
+        "NICs": ", ".join(node.devices) or "-",
+        "versions": ", ".join(f"{name} {value}" for name, value in node.versions.items()),
+    }
 
 
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
@@ -218,121 +240,76 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
-    answer = {"verdict": str(certificate.verdict), "bad": certificate.bad, "untested": certificate.untested}
+    answer = {"verdict": certificate.verdict, "bad": certificate.bad, "untested": certificate.untested}
     return {"format": plain.pop("format"), **answer, **plain}
-
-
-def render_changes(
-    old: Certificate, new: Certificate, form: str, *, color: bool = False, width: int | None = None
-) -> str:
-    """Write what changed between two certificates: nodes, results of rungs, figures. Ends with a newline."""
-    table = _changes(old, new)
-    document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
-    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), color=color, width=width)
-
-
-def _changes(old: Certificate, new: Certificate) -> Table:
-    rungs = [{each.name: each for each in one.rungs} for one in (old, new)]
-    rows = []
-    for name in dict.fromkeys(chain(*rungs)):
-        pair = [one.get(name) for one in rungs]
-        states = [str(each.state) if each else "-" for each in pair]
-        figures = [{(figure.metric, figure.size): figure for figure in each.figures} if each else {} for each in pair]
-        for key in dict.fromkeys(chain(*figures)) or (("", None),):
-            before, after = (known.get(key) for known in figures)
-            shown = [_figure(each) if each else "-" for each in (before, after)]
-            rows.append((name, *states, *shown, _ratio(before, after)))
-    nodes = [{each.name: each for each in one.nodes} for one in (old, new)]
-    gone, come = (", ".join(sorted(one.keys() - other.keys())) for one, other in (nodes, nodes[::-1]))
-    notes = [f"{word}: {names}." for word, names in (("Gone", gone), ("New", come)) if names]
-    for name in sorted(nodes[0].keys() & nodes[1].keys()):
-        known, now = (one[name].versions for one in nodes)
-        different = [
-            f"{key} {known.get(key, '-')} → {now.get(key, '-')}"
-            for key in {**known, **now}
-            if known.get(key) != now.get(key)
-        ]
-        notes += [f"{name}: {', '.join(different)}."] if different else []
-    return Table(
-        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
-        header=("rung", "result", "now", "figure", "now", "ratio"),
-        rows=rows,
-        align="lllllr",
-        notes=notes,
-    )
-
-
-def _ratio(old: FigureResult | None, new: FigureResult | None) -> str:
-    if old is None or new is None or not old.value or not new.value:
-        return "-"
-    lower = METRICS[old.metric].lower_is_better
-    return format_ratio(old.value / new.value if lower else new.value / old.value)
-
-
-_WORDS = {
-    State.PASSED: ("passed", ""),
-    State.FAILED: ("failed", "failure"),
-    State.NOT_APPLICABLE: ("skipped", "skipped"),
-    State.INCOMPLETE: ("other", "error"),
-}
-"""State → its word in CTRF, and its element in JUnit."""
 
 
 def _cases(certificate: Certificate) -> Sequence[RungResult]:
     """Return the rungs, and what keeps the verdict open besides them."""
-    names = {each.name for each in certificate.rungs}
-    more = {name: why for name, why in certificate.untested.items() if name not in names}
+    known = {each.name for each in certificate.rungs}
+    blank, more = RungResult(name="", what="", state=State.INCOMPLETE), certificate.untested
     return (
         *certificate.rungs,
-        *(RungResult(name=name, what=name, state=State.INCOMPLETE, why=why) for name, why in more.items()),
+        *(replace(blank, name=name, why=why) for name, why in more.items() if name not in known),
     )
 
 
-def junit(certificate: Certificate) -> str:
-    """Write each rung as a test case: failed rungs are failures, incomplete ones errors."""
-    cases = [test_case("fabbench.accept", each.name, _WORDS[each.state][1], [each.why]) for each in _cases(certificate)]
-    return document_of({"accept": cases}, name=f"fabbench accept {certificate.id}")
-
-
-def ctrf(certificate: Certificate) -> dict[str, Any]:
+def _ctrf(certificate: Certificate) -> Mapping[str, Any]:
     """Return the rungs in the Common Test Report Format."""
     tests = [
-        {"name": each.name, "status": _WORDS[each.state][0], "duration": round(1e3 * each.seconds), "message": each.why}
+        {
+            "name": each.name,
+            "status": WORDS[each.state].ctrf,
+            "duration": round(1e3 * each.seconds),
+            "message": each.why,
+        }
         for each in _cases(certificate)
     ]
-    counts = {word: sum(test["status"] == word for test in tests) for word, _ in _WORDS.values()}
+    counts = {words.ctrf: sum(test["status"] == words.ctrf for test in tests) for words in WORDS.values()}
     start, stop = (round(1e3 * moment) for moment in (certificate.started, certificate.ended or certificate.started))
     summary = {"tests": len(tests), "pending": 0, **counts, "start": start, "stop": stop}
     tool = {"name": "fabbench", "version": certificate.fabbench}
     return {"results": {"tool": tool, "summary": summary, "tests": tests}}
 
 
-def page(certificate: Certificate) -> dict[str, Any]:
-    """Return the values of the page."""
-    moment = datetime.fromtimestamp(certificate.started, UTC)
-    facts = {
-        "Target": certificate.target,
-        "Level": f"{certificate.level}, profile {certificate.profile}",
-        "Started": f"{moment:%Y-%m-%d %H:%M} UTC",
-        "Took": format_duration((certificate.ended or certificate.started) - certificate.started),
-        "Command": " ".join(certificate.command),
-    }
-    nodes = [
-        (
-            each.name,
-            each.instance_type or "-",
-            " × ".join(filter(None, (str(each.gpus), each.gpu_model))),
-            ", ".join(each.nics) or "-",
-            ", ".join(f"{name} {value}" for name, value in each.versions.items()),
-            certificate.bad.get(each.name, "") and "bad",
-        )
-        for each in certificate.nodes
-    ]
-    return {
-        "title": headline(certificate).rstrip("."),
-        "verdict": str(certificate.verdict),
-        "facts": facts,
-        "tables": list(tables(certificate)),
-        "nodes": nodes,
-        "version": certificate.fabbench,
-    }
+# ---------------------------------------------------------------- what changed between two
+
+
+def render_changes(
+    old: Certificate, new: Certificate, form: str, *, color: bool = False, width: int | None = None
+) -> str:
+    """Write every figure and result of two certificates, and of their nodes what changed. Ends with a newline."""
+    before, after = _compared(old), _compared(new)
+    rows = []
+    for key in {**before, **after}:
+        was, now = before.get(key, "-"), after.get(key, "-")
+        if was != now or key[1] == "result" or isinstance(now, RungFigure):
+            rows.append((*key, str(was), str(now), _ratio(was, now)))
+    table = Table(
+        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
+        header=("of", "what", "old", "new", "ratio"),
+        rows=rows,
+        align="llllr",
+    )
+    document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
+    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), color=color, width=width)
+
+
+def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
+    """Return all that may change: rung or node, and what of it → its value."""
+    found: dict[tuple[str, str], str | RungFigure] = {}
+    for rung in certificate.rungs:
+        found[rung.name, "result"] = rung.state.value
+        found |= {(rung.name, figure.what): figure for figure in rung.figures}
+    for node in certificate.nodes:
+        facts = {**_facts_of(node), **node.versions}
+        found |= {(node.name, name): value for name, value in facts.items() if name != "versions"}
+    return found
+
+
+def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
+    """Return how many times better a figure is now; "-" where that is not known."""
+    if isinstance(old, str) or isinstance(new, str) or not old.value or not new.value:
+        return "-"
+    lower = METRICS[old.metric].lower_is_better
+    return format_ratio(old.value / new.value if lower else new.value / old.value)

@@ -21,22 +21,25 @@ def to_junit(
     comparison: Comparison | None, verdict: Verdict | None = None, *, name: str = "fabbench", problem: str = ""
 ) -> str:
     """Write a document; `problem` is what ended the command early. Ends with a newline."""
-    root = ET.Element("testsuites", name=_text(name))
+    suites = {}
     if comparison is not None:
-        _suite(root, "configurations", [_configuration(comparison, index) for index in range(len(comparison.columns))])
+        suites["configurations"] = [_configuration(comparison, index) for index in range(len(comparison.columns))]
     if verdict is not None:
-        _suite(root, "gates", list(map(_gate, verdict.results)))
+        suites["gates"] = list(map(_gate, verdict.results))
     if problem:
-        _suite(root, "command", [test_case("fabbench.command", name, "error", [problem])])
-    return _written(root)
+        suites["command"] = [test_case("fabbench.command", name, "error", [problem])]
+    return document_of(suites, name=name)
 
 
 def document_of(suites: Mapping[str, Sequence[ET.Element]], *, name: str) -> str:
     """Write a document of suites of `test_case`. Ends with a newline."""
     root = ET.Element("testsuites", name=_text(name))
     for suite, cases in suites.items():
-        _suite(root, suite, list(cases))
-    return _written(root)
+        ET.SubElement(root, "testsuite", {"name": f"fabbench.{suite}", **_counts(cases)}).extend(cases)
+    for attribute, number in _counts(list(root.iter("testcase"))).items():
+        root.set(attribute, number)
+    ET.indent(root, " ")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def test_case(classname: str, name: str, tag: str, sentences: Sequence[str]) -> ET.Element:
@@ -45,13 +48,6 @@ def test_case(classname: str, name: str, tag: str, sentences: Sequence[str]) -> 
     if tag:
         _because(case, tag, tag, sentences)
     return case
-
-
-def _written(root: ET.Element) -> str:
-    for attribute, number in _counts(list(root.iter("testcase"))).items():
-        root.set(attribute, number)
-    ET.indent(root, " ")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def untrusted(comparison: Comparison, index: int) -> bool:
@@ -95,12 +91,7 @@ def _out(case: ET.Element, sentences: Sequence[str]) -> None:
         ET.SubElement(case, "system-out").text = _text("\n".join(sentences))
 
 
-def _suite(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
-    suite = ET.SubElement(root, "testsuite", {"name": f"fabbench.{name}", **_counts(cases)})
-    suite.extend(cases)
-
-
-def _counts(cases: list[ET.Element]) -> dict[str, str]:
+def _counts(cases: Sequence[ET.Element]) -> dict[str, str]:
     failed, wrong, skipped = (sum(case.find(tag) is not None for case in cases) for tag in _REASONS)
     return {"tests": str(len(cases)), "failures": str(failed), "errors": str(wrong), "skipped": str(skipped)}
 

@@ -1,56 +1,23 @@
 """The rungs of ``fabbench accept``, as data: each is a run or a sweep that exists anyway."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
 
 from fabbench.benchmarks import runnable
-from fabbench.model.hosts import Inventory, Needs
-from fabbench.model.options import declared, parsed
+from fabbench.model.hosts import Host, Inventory, Needs
+from fabbench.model.option_types import FABRIC, Choice, File, Flag, Seconds
+from fabbench.model.options import declared, option, parsed
 from fabbench.plan.request import Work
+from fabbench.report.certificate import ALL
 
 LEVELS = ("quick", "full", "soak")
-PROFILES = ("training", "inference", "hpc")
 CHECK = "check"
 """The first rung, which needs no benchmark."""
-ALL = "all:"
-"""How the names of rungs on all nodes together begin."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
-    """One rung of the ladder."""
-
-    name: str
-    what: str
-    """What it tests, for people."""
-    benchmark: str
-    options: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    """Field of the benchmark's work → its value, as users write it."""
-    mode: str = ""
-    """Of the sweep; empty: a run on all nodes."""
-    level: str = "quick"
-    """The first level that has it."""
-    after: str = CHECK
-    """The rung whose failure stops it."""
-    alone: bool = False
-    """Whether nodes are tested by themselves."""
-
-    @property
-    def work(self) -> Work:
-        """Return what is measured. Raise RequestError if the benchmark is unknown."""
-        benchmark = runnable(self.benchmark)
-        kind = benchmark.work_type()
-        assert kind is not None  # noqa: S101 - it is runnable
-        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
-        work: Work = kind(**{name: parsed(declared(kind)[name], value) for name, value in given.items()})
-        return benchmark.each_nic(work) if self.alone else work
-
-
-SOAK = Rung(name="soak", what="All nodes under load", benchmark="", after="pairs")
-INTERFERENCE = Rung(
-    name="interference", what="Half of the nodes beside load on the others", benchmark="", after="pairs"
-)
-_LARGE = {"min_bytes": "64M", "max_bytes": "1G", "factor": "4"}
+SOAK = "soak"
+INTERFERENCE = "interference"
 _NCCL = {
     "training": ("all_reduce", "all_gather", "reduce_scatter"),
     "inference": ("all_reduce", "alltoall", "sendrecv"),
@@ -63,64 +30,131 @@ _OSU = {
 }
 
 
-def ladder(inventory: Inventory, profile: str) -> Iterator[Rung | tuple[str, str]]:
-    """Yield the rungs for machines like these, in order; for one that does not apply, its name and why."""
-    hosts = inventory.hosts
-    gpus, nics = all(host.gpus for host in hosts), all(set(host.devices.values()) - {"unknown"} for host in hosts)
-    few, single = "There is one node.", "single" if len(hosts) > 1 else ""
-    if all(host.gpus > 1 for host in hosts):
-        yield Rung(name="gpus", what="GPUs and NVLink of each node", benchmark="nccl", mode=single, alone=True)
-    else:
-        yield "gpus", "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
-    if nics:
-        what = "Each NIC of each node"
-        yield Rung(name="nics", what=what, benchmark="pingpong", mode=single, level="full", alone=True)
-    else:
-        yield "nics", "The nodes have no RDMA NICs."
-    if len(hosts) < 2:
-        yield from ((name, few) for name in ("rails", "pairs", "all"))
-        return
-    if nics:
-        yield Rung(
-            name="rails", what="Each NIC between nodes", benchmark="perftest", mode="rails", level="full", after="nics"
-        )
-    else:
-        yield "rails", "The nodes have no RDMA NICs."
-    yield Rung(
-        name="pairs",
-        what="Pairs of nodes",
-        benchmark="nccl" if gpus else "pingpong",
-        mode="diagnose",
-        after="gpus" if gpus else CHECK,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptOptions:
+    """Options of a ladder."""
+
+    level: str = option(
+        Choice(LEVELS),
+        "How much to test. quick: checks, GPUs, pairs, one collective; full: each NIC and more collectives, repeated; "
+        "soak: then load.",
+        default=LEVELS[0],
     )
-    cases: Sequence[str] = (_NCCL if gpus else _OSU)[profile]
-    name, options = ("collectives", _LARGE) if gpus else ("tests", {"min_bytes": "1M", "max_bytes": "1M"})
-    for number, case in enumerate(cases):
-        yield Rung(
+    profile: str = option(Choice(tuple(_NCCL)), "Which collectives all nodes run together.", default="training")
+    fabric: str | None = option(
+        FABRIC, "Fabric that every rung between nodes must use and prove. Default: the best one available."
+    )
+    max_time: float | None = option(Seconds(), "Start no rung after this time. What is left counts as not tested.")
+    soak: float | None = option(Seconds(), "How long --level soak keeps all nodes loaded. Default: 3600.")
+    background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
+    thresholds: Path | None = option(File("a file"), "Limits to judge by, as --write-thresholds wrote them.")
+    write_thresholds: Path | None = option(
+        File("a file"), "If nothing is bad, write limits that are 10% worse than these figures."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One rung of the ladder."""
+
+    name: str
+    what: str = ""
+    """What it tests, for people."""
+    benchmark: str = ""
+    """Empty: it repeats what rungs before it ran."""
+    options: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    """Field of the benchmark's work → its value, as users write it."""
+    mode: str = ""
+    """Of the sweep; empty: a run on all nodes."""
+    level: str = "quick"
+    """The first level that has it."""
+    after: str = CHECK
+    """The rung whose failure stops it."""
+    alone: bool = False
+    """Whether nodes are tested by themselves."""
+    absent: str = ""
+    """Why it does not apply, as a sentence; empty: it does."""
+
+    @property
+    def work(self) -> Work:
+        """Return what is measured. Raise RequestError if the benchmark is unknown."""
+        benchmark = runnable(self.benchmark)
+        kind = benchmark.work_type()
+        assert kind is not None  # noqa: S101 - it is runnable
+        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
+        work: Work = kind(**{name: parsed(declared(kind)[name], value) for name, value in given.items()})
+        return benchmark.each_nic(work) if self.alone else work
+
+
+def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
+    """Return the rungs for machines like these, in order. What only some nodes have is tested: the others lack it."""
+    hosts = inventory.hosts
+    gpus, nics = any(host.gpus for host in hosts), any(set(host.devices.values()) - {"unknown"} for host in hosts)
+    several = any(host.gpus > 1 for host in hosts)
+    no_gpus = "" if several else "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
+    no_nics, few = "" if nics else "The nodes have no RDMA NICs.", "" if len(hosts) > 1 else "There is one node."
+    alone = partial(Rung, mode="" if few else "single", alone=True)
+    first, benchmark = ("gpus", "nccl") if gpus else (CHECK, "osu")
+    options: dict[str, str] = {"min_bytes": "1M", "max_bytes": "1M"}
+    if gpus:
+        options = {"min_bytes": "64M", "max_bytes": "1G", "factor": "4"}
+    together = [
+        Rung(
             name=f"{ALL}{case.removeprefix('osu_')}",
             what=f"{case} of all nodes",
-            benchmark="nccl" if gpus else "osu",
-            options={**options, name: (case,)},
+            benchmark=benchmark,
+            options={**options, "collectives" if gpus else "tests": (case,)},
             level="full" if number else "quick",
             after="pairs",
+            absent=few,
         )
-
-
-def planned(inventory: Inventory, level: str, profile: str) -> tuple[list[Rung], dict[str, str]]:
-    """Return the rungs of a level, and those that do not apply → why."""
-    found = list(ladder(inventory, profile))
-    rungs = [each for each in found if isinstance(each, Rung) and LEVELS.index(each.level) <= LEVELS.index(level)]
-    return rungs, dict(each for each in found if not isinstance(each, Rung))
-
-
-def needs(profile: str) -> Needs:
-    """Return what the rungs of any machines may need; nothing of it is required."""
-    works = [
-        Rung(name="", what="", benchmark="nccl", options={"collectives": _NCCL[profile]}).work,
-        Rung(name="", what="", benchmark="osu", options={"tests": _OSU[profile]}).work,
-        *(Rung(name="", what="", benchmark=name).work for name in ("pingpong", "perftest")),
+        for number, case in enumerate((_NCCL if gpus else _OSU)[how.profile])
     ]
-    every = [work.needs for work in works]
+    pairs, nodes = "nccl" if gpus else "pingpong", "Half of the nodes beside load on the others"
+    rungs = [
+        alone(name="gpus", what="GPUs and NVLink of each node", benchmark="nccl", absent=no_gpus),
+        alone(name="nics", what="Each NIC of each node", benchmark="pingpong", level="full", absent=no_nics),
+        Rung(
+            name="rails",
+            what="Each NIC between nodes",
+            benchmark="perftest",
+            mode="rails",
+            level="full",
+            after="nics",
+            absent=few or no_nics,
+        ),
+        Rung(name="pairs", what="Pairs of nodes", benchmark=pairs, mode="diagnose", after=first, absent=few),
+        *together,
+        Rung(name=SOAK, what="All nodes under load", level="soak", after="pairs", absent=few),
+        *([Rung(name=INTERFERENCE, what=nodes, after="pairs", absent=few)] if how.background else []),
+    ]
+    return [rung for rung in rungs if LEVELS.index(rung.level) <= LEVELS.index(how.level)]
+
+
+def _every_rung() -> Iterator[Rung]:
+    """Yield the rungs of any machines that measure, some of them several times: for GPUs, and without."""
+    for gpus, profile in product((2, 0), _NCCL):
+        hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
+        rungs = ladder(Inventory(target="", hosts=hosts), AcceptOptions(level=LEVELS[-1], profile=profile))
+        yield from (each for each in rungs if each.benchmark)
+
+
+def limited() -> Mapping[str, set[str]]:
+    """Return the rungs that limits can be for → the metrics that they may measure."""
+    found: dict[str, set[str]] = {}
+    for rung in _every_rung():
+        benchmark = runnable(rung.benchmark)
+        metrics = benchmark.printed_metrics(rung.work)
+        compared = [benchmark.sweep_metric or metrics[0]] if rung.mode else metrics
+        found.setdefault(rung.name, set()).update(compared)
+        if rung.name.startswith(ALL):
+            found.setdefault(INTERFERENCE, {"ratio"}).update(compared)
+    return found
+
+
+def needs() -> Needs:
+    """Return what the rungs of any machines may need; nothing of it is required."""
+    every = [rung.work.needs for rung in _every_rung()]
     return Needs(
         programs=tuple(dict.fromkeys(program for each in every for program in each.programs)),
         install="",

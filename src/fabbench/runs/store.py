@@ -31,7 +31,7 @@ from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge
 from fabbench.model.errors import Exit, MachineError, RequestError
-from fabbench.model.hosts import Inventory
+from fabbench.model.hosts import Inventory, StoredHost
 from fabbench.model.log import Ending, Log, Outcome, Record
 from fabbench.model.messages import one_line, redacted
 from fabbench.model.options import written
@@ -44,18 +44,6 @@ from fabbench.runs.parse_file import parse_file
 
 ENDED = "run.json"
 """How an execution ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredHost:
-    """What is read of a host of a run."""
-
-    name: str = "unknown"
-    instance_type: str = ""
-    gpus: int = 0
-    gpu_model: str = ""
-    devices: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

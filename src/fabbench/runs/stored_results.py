@@ -12,13 +12,14 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.hosts import StoredHost
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import StoredExecution, StoredHost, StoredPlan, StoredRun
+from fabbench.runs.store import StoredExecution, StoredPlan, StoredRun
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage

@@ -51,11 +51,17 @@ class HeldJob(JobAllocation):
 class JobPart(JobAllocation):
     """Some nodes of a job. It can be used in any thread."""
 
+    concurrent = True
+
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
-        self._limit_s = 0.0
+        self._steps, self._limit_s = steps, 0.0
         how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
         super().__init__(inventory, rendering_named("slurm"), FILE, how)
+
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+        """Return an allocation of some of these nodes."""
+        return JobPart(self.inventory.part(hosts), self._steps, ended)
 
     @override
     def submit(self, source: RenderInput) -> None:
