@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import argv, eventually, fabbench, start_program
+from tests.support.local_runs import argv, eventually, fabbench, nothing_left, start_program
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.local
@@ -57,6 +58,32 @@ def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
     assert kept.items() <= runs.items()
     assert runs["all:all_reduce"]
     assert fabbench(tmp_path, "accept", "--resume", "last").returncode == 2
+
+
+def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C in the midst of a sweep, and then of the load."""
+    words: tuple[str, ...] = (*LADDER, "--level", "soak", "--soak", "5")
+    moments = {
+        "pairs": lambda: len(list(tmp_path.glob("*/tests.jsonl"))) > 1,
+        "soak": lambda: has(tmp_path, "all:all_reduce"),
+    }
+    for name, reached in moments.items():
+        with start_program(tmp_path, words) as program:
+            assert eventually(reached)
+            program.send_signal(signal.SIGINT)
+            _, said = program.communicate(timeout=60)
+        assert (program.returncode, "--resume" in said) == (130, True), said
+        assert nothing_left(tmp_path)
+        assert not has(tmp_path, name)
+        words = ("accept", "--resume", "last")
+    done = fabbench(tmp_path, *words)
+    assert done.returncode == 4, done.stderr
+    states = {each["name"]: each["state"] for each in certificate(tmp_path)["rungs"]}
+    assert (states["pairs"], states["soak"]) == ("passed", "passed"), states
+
+
+def has(folder: Path, name: str) -> bool:
+    return any(each["name"] == name for each in certificate_so_far(folder))
 
 
 def certificate_so_far(folder: Path) -> list[dict[str, Any]]:

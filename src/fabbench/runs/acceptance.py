@@ -71,7 +71,7 @@ MARGIN = 0.1
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What figures must reach: the document of ``--thresholds``."""
 
-    rungs: Mapping[str, tuple[str, ...]] = {}
+    rungs: Mapping[str, tuple[str, ...]]
     """Rung → gates."""
     source: str = ""
     """Where they come from, for people."""
@@ -143,7 +143,7 @@ class _Climb:
     def __init__(self, request: AcceptRequest, watched: Watched) -> None:
         self._how, self._run, self._request, self._watched = request.how, request.run, request, watched
         self._deadline = None if self._how.max_time is None else time.monotonic() + self._how.max_time
-        self._limits, now = Limits(), time.time()
+        self._limits, now = Limits({}), time.time()
         if self._how.thresholds:
             self._limits = read_thresholds(self._how.thresholds)
         self.certificate = request.resume or Certificate(
