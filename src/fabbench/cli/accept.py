@@ -18,18 +18,17 @@ from fabbench.cli.sweep_answer import AnswerOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
+from fabbench.report.certificate import FORMATS, Certificate, render_certificate, render_changes
+from fabbench.report.certificate import WORDS as STATES
+from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions
 
 if TYPE_CHECKING:
-    from fabbench.report.certificate import Certificate
-    from fabbench.runs.acceptance import AcceptRequest, Watched
+    from fabbench.runs.sweep import SweepRequest
 
 _RESUMED = "fabbench.resumed_certificate"
 _WRITTEN = frozenset({"store", "form", "output", "json", "verbose", "quiet"})
 """Options that work with --compare."""
-
-FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
-"""`fabbench.report.certificate.FORMATS`, which --help need not import."""
 
 
 class _Accept(TargetCommand):
@@ -82,10 +81,11 @@ def command(
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
-    from fabbench.report.certificate import WORDS as STATES
-    from fabbench.report.certificate import render_certificate, render_changes
-    from fabbench.report.sweep_report import cordon_command
-    from fabbench.runs.acceptance import accept, open_certificate, write_thresholds
+    from fabbench.cli.live import watching
+    from fabbench.cli.sweep_command import suspects
+    from fabbench.cli.sweep_live import watching_sweep
+    from fabbench.runs.acceptance import Watched, accept, open_certificate
+    from fabbench.runs.thresholds import write_thresholds
 
     if compared:
         _require_alone(ctx, "compared", _WRITTEN)
@@ -96,17 +96,19 @@ def command(
         _require_alone(ctx, "resumed", {"store", "verbose", "quiet"})
         _resume(ctx, open_certificate(resumed, store), store)
         return
-    request, watched = _request(ctx, store), _watched()
+    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
+    asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
+    watched = Watched(terminal.notify, run, partial(watching_sweep, suspects), terminal.hosts_progress)
     with interruptible():
-        certificate = accept(request, watched)
-    if request.how.write_thresholds:
-        write_thresholds(request.how.write_thresholds, certificate)
+        certificate = accept(asked, how, watched, ctx.meta.get(_RESUMED))
     if program := ctx.params["print_cordon"]:
         text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
     else:
         text = terminal.drawn(render_certificate, certificate, form)
     terminal.write_drawn(text)
     terminal.notify(f"Certificate: {certificate.id}")
+    if how.write_thresholds:
+        write_thresholds(how.write_thresholds, certificate, terminal.notify)
     ctx.exit(STATES[certificate.state].exit)
 
 
@@ -120,7 +122,7 @@ def _require_alone(ctx: click.Context, name: str, others: "frozenset[str] | set[
         raise RequestError(f"{idle[0]} has no effect with {flag}.", hint="Leave it out.")
 
 
-def _resume(ctx: click.Context, certificate: "Certificate", store: Path) -> None:
+def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:
     """Go on with a ladder: the same command line, on the same target."""
     if certificate.ended is not None:
         raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
@@ -130,12 +132,12 @@ def _resume(ctx: click.Context, certificate: "Certificate", store: Path) -> None
         command.invoke(inner)
 
 
-def _request(ctx: click.Context, store: Path) -> "AcceptRequest":
+def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest":
+    """Return what all rungs have in common. Raise FabbenchError."""
     from fabbench.launchers.pod_options import with_image
     from fabbench.plan.request import RunRequest
-    from fabbench.runs.acceptance import AcceptRequest
+    from fabbench.runs.sweep import SweepRequest
 
-    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
     if how.soak is not None and how.level != LEVELS[-1]:
         raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
     if how.write_thresholds:
@@ -152,16 +154,4 @@ def _request(ctx: click.Context, store: Path) -> "AcceptRequest":
         store=store,
         command=command_line(ctx),
     )
-    answer = values_of(ctx, ("tolerance", "confidence"))
-    return AcceptRequest(run=run, how=how, resume=ctx.meta.get(_RESUMED), **answer)
-
-
-def _watched() -> "Watched":
-    from fabbench.cli.live import watching
-    from fabbench.cli.sweep_command import suspects
-    from fabbench.cli.sweep_live import watching_sweep
-    from fabbench.runs.acceptance import Watched
-
-    run = {} if terminal.is_quiet() else {"watching": watching}
-    sweep = partial(watching_sweep, suspects)
-    return Watched(notify=terminal.notify, run=run, sweep=sweep, examine=terminal.hosts_progress)
+    return SweepRequest(run=run, mode="", **values_of(ctx, ("tolerance", "confidence")))

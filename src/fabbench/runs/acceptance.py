@@ -8,13 +8,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, cast
-
-import msgspec
-import yaml
+from typing import Any, NamedTuple, cast
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
@@ -37,19 +34,21 @@ from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host, StoredHost, Target
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
-from fabbench.model.units import format_duration, format_size, scale
+from fabbench.model.units import format_duration
 from fabbench.plan.build import plan
 from fabbench.plan.gates import Gate, GateKind, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, WORDS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, plain, read, read_value, write, writing
 from fabbench.runs.inputs import open_run
-from fabbench.runs.ladder import CHECK, INTERFERENCE, LEVELS, SOAK, AcceptOptions, Rung, ladder, limited, needs
+from fabbench.runs.ladder import CHECK, INTERFERENCE, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs
 from fabbench.runs.report_pages import sweep_report
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import SweepRequest, SweepRun, end_sweep, require_divisible, same_nodes, sweep
+from fabbench.runs.sweep import Watching as SweepWatching
 from fabbench.runs.sweep_modes import unfinished
+from fabbench.runs.thresholds import Limits, read_thresholds
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import SuspectKind
 
@@ -64,39 +63,15 @@ _EVERY = "all nodes"
 _SOAK_S = 3600.0
 FLOOR = 0.5
 """The fraction of the ceiling of its NICs that a configuration without a published figure must reach."""
-MARGIN = 0.1
-"""How much worse than a good run nodes may be, where its figures become thresholds."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures must reach: the document of ``--thresholds``."""
-
-    rungs: Mapping[str, tuple[str, ...]]
-    """Rung → gates."""
-    source: str = ""
-    """Where they come from, for people."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptRequest:
-    """One ladder, as requested."""
-
-    run: RunRequest
-    """Where, and what the runs of all rungs have in common."""
-    how: AcceptOptions
-    tolerance: float
-    confidence: float
-    resume: Certificate | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class Watched(NamedTuple):
     """How what happens is shown."""
 
     notify: Callable[[str], None]
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any]
     """Keywords of `run`."""
-    sweep: Callable[..., Any]
+    sweep: SweepWatching
     examine: Callable[[], AbstractContextManager[Progress]]
 
 
@@ -115,41 +90,41 @@ def open_certificate(name: str, store: Path) -> Certificate:
     return read(path, Certificate)
 
 
-def accept(request: AcceptRequest, watched: Watched) -> Certificate:
+def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None = None) -> Certificate:
     """Climb the ladder. Raise FabbenchError if no machine can be reached or held.
 
-    What ends it early, an interrupt too, leaves a certificate that can be resumed.
+    `asked` is what its sweeps and runs have in common. What ends it early, an interrupt too, leaves a certificate
+    that can be resumed.
     """
-    launcher = launcher_named(request.run.target.launcher)
-    require_divisible(request.run.target)
-    require_support(launcher, request.run.target)
-    climb, at_top = _Climb(request, watched), False
+    run, launcher = asked.run, launcher_named(asked.run.target.launcher)
+    require_divisible(run.target)
+    require_support(launcher, run.target)
+    climb, at_top = _Climb(asked, how, watched, resume), False
     try:
         target = climb.check(launcher)
-        wanted = replace(needs(), fabrics=request.run.fabrics, held_s=request.how.max_time)
-        if target.hosts or not request.run.target.hosts:
+        wanted = replace(needs(), fabrics=run.fabrics, held_s=how.max_time)
+        if target.hosts or not run.target.hosts:
             with launcher.open(target, wanted) as allocation:
                 climb.up(cast("DivisibleAllocation", allocation))
                 at_top = True
     except (FabbenchError, KeyboardInterrupt) as error:
         if not at_top or not isinstance(error, MachineError):
-            error.add_note(f"To go on: fabbench accept --resume {climb.certificate.id} --store {request.run.store}")
+            if climb.certificate.rungs:
+                error.add_note(f"To go on: fabbench accept --resume {climb.certificate.id} --store {run.store}")
             raise
         watched.notify(f"{error} {error.hint or ''}".rstrip())  # a node that is gone cannot be cleaned up
     return climb.end()
 
 
 class _Climb:
-    def __init__(self, request: AcceptRequest, watched: Watched) -> None:
-        self._how, self._run, self._request, self._watched = request.how, request.run, request, watched
-        self._deadline = None if self._how.max_time is None else time.monotonic() + self._how.max_time
-        self._limits, now = Limits({}), time.time()
-        if self._how.thresholds:
-            self._limits = read_thresholds(self._how.thresholds)
-        self.certificate = request.resume or Certificate(
+    def __init__(self, asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None) -> None:
+        self._asked, self._run, self._how, self._watched, self._resumes = asked, asked.run, how, watched, bool(resume)
+        self._deadline = None if how.max_time is None else time.monotonic() + how.max_time
+        self._limits, now = read_thresholds(how.thresholds) if how.thresholds else Limits({}), time.time()
+        self.certificate = resume or Certificate(
             id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{secrets.token_hex(3)}",
-            level=self._how.level,
-            profile=self._how.profile,
+            level=how.level,
+            profile=how.profile,
             target=self._run.target.name,
             command=tuple(redacted(self._run.command)),
             started=now,
@@ -245,7 +220,8 @@ class _Climb:
             held = _part(allocation, chosen)
             if rung.benchmark:
                 return self._sweep(rung, held, blank) if rung.mode else _ran(self._measure(rung, held), blank)
-            fine = [each for each in rungs if each.name.startswith(ALL) and self._passed(each)]
+            passed = {each.name for each in self.certificate.rungs if each.state is State.PASSED}
+            fine = [each for each in rungs if each.name.startswith(ALL) and each.name in passed]
             if not fine:
                 return replace(blank, why="Not tested: nothing runs on all nodes.")
             return self._soak(fine, held, blank) if rung.name == SOAK else self._interference(fine[0], held, blank)
@@ -253,10 +229,6 @@ class _Climb:
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint or ''}".rstrip())
-
-    def _passed(self, rung: Rung) -> bool:
-        result = self._result(rung.name)
-        return result is not None and result.state is State.PASSED
 
     def _hindrance(self, rung: Rung, hosts: Sequence[Host], held: int) -> str:
         """Return what keeps a rung from being tested, as a sentence; empty: nothing does."""
@@ -287,21 +259,14 @@ class _Climb:
 
     def _begun(self, wanted: RunRequest) -> StoredRun | None:
         """Return the part of a rung that an interrupted ladder has measured; None if there is none."""
-        if self._request.resume is not None and wanted.name:
+        if self._resumes and wanted.name:
             with suppress(RequestError, MachineError):
                 return open_run(wanted.name, wanted.store)
         return None
 
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         wanted = self._request_of(rung)
-        asked = SweepRequest(
-            run=wanted,
-            mode=rung.mode,
-            confidence=self._request.confidence,
-            tolerance=self._request.tolerance,
-            max_time=self._left(),
-            resume=self._begun(wanted),
-        )
+        asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=self._begun(wanted))
         ended = sweep(asked, notify=_nothing, watching=self._watched.sweep, held=held)
         if ended.interrupted:
             raise KeyboardInterrupt
@@ -338,7 +303,7 @@ class _Climb:
             third = max(1, len(known) // 3)
             comparison = _compared({"end": known[-third:], "beginning": known[:third]})
             figures += _figures(comparison, {}, "its beginning")
-            gates = {f"{each.metric.name}:{100 * self._request.tolerance:g}%" for each in comparison.sections}
+            gates = {f"{each.metric.name}:{100 * self._asked.tolerance:g}%" for each in comparison.sections}
             drifted += check(parse_gates(tuple(gates)), comparison).breaches if len(known) > 1 else ()
         said = [f"{counted(times, 'run')} of {number}: {meaning}" for meaning, times in warned.items()]
         why = " ".join((*drifted, *said)) or f"{counted(number, 'run')}."
@@ -503,49 +468,3 @@ def _figures(comparison: Comparison, limits: Mapping[str, str], other: str = "")
         for metric, row in rows
         if row is not None and (figure := row.figures[0]) is not None
     )
-
-
-# ---------------------------------------------------------------- thresholds
-
-
-def write_thresholds(file: Path, certificate: Certificate) -> None:
-    """Write limits from the figures of a ladder that found nothing bad: `MARGIN` worse than these."""
-    if certificate.bad:
-        raise RequestError("No thresholds were written: something is bad.", hint="Write them on healthy nodes.")
-    rungs: dict[str, list[str]] = {}
-    for rung in certificate.rungs:
-        for figure in rung.figures if rung.name not in {SOAK, INTERFERENCE} else ():
-            at = "" if figure.size is None else f"@{format_size(figure.size)}"
-            lower, unit = METRICS[figure.metric].lower_is_better, METRICS[figure.metric].unit
-            bound = figure.value * (1 + MARGIN if lower else 1 - MARGIN)
-            limit = f"{figure.metric}{at}{'<=' if lower else '>='}{scale(unit, bound).quantity(bound)}"
-            rungs.setdefault(rung.name, []).append(limit.replace(" ", ""))
-    source = f"certificate {certificate.id}, minus {100 * MARGIN:g} %"
-    with writing(file):
-        file.write_text(yaml.safe_dump({"source": source, "rungs": rungs}, sort_keys=False), "utf-8")
-
-
-def read_thresholds(file: Path) -> Limits:
-    """Read limits. Raise MachineError if they cannot be read, RequestError for an invalid one."""
-    try:
-        limits = msgspec.convert(yaml.safe_load(file.read_text("utf-8")), Limits)
-    except OSError as error:
-        raise MachineError(f"{file} cannot be read: {error.strerror}.") from error
-    except (ValueError, yaml.YAMLError, msgspec.ValidationError) as error:
-        hint = "fabbench accept --write-thresholds FILE writes one."
-        raise RequestError(f"{file} is no file of thresholds: {' '.join(str(error).split())}.", hint=hint) from None
-    known = limited()
-    for name, gates in limits.rungs.items():
-        if name not in known:
-            raise RequestError(f"{file}: no limits can be for {name}.", hint=f"Limits are for {', '.join(known)}.")
-        for gate in parse_gates(gates):
-            sized = gate.low is not None or gate.needs_ceiling
-            if (
-                gate.metric.name not in known[name]
-                or gate.needs_baseline != (name == INTERFERENCE)
-                or (sized and name in {"pairs", "rails"})
-            ):
-                form = ":PERCENT%" if name == INTERFERENCE else "[@SIZE]>=LIMIT" if name.startswith(ALL) else ">=LIMIT"
-                hint = f"{name} takes METRIC{form} of {', '.join(known[name])}."
-                raise RequestError(f"{file}: {gate.text} has no effect in {name}.", hint=hint)
-    return limits

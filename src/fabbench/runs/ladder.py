@@ -131,7 +131,7 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     return [rung for rung in rungs if LEVELS.index(rung.level) <= LEVELS.index(how.level)]
 
 
-def _every_rung() -> Iterator[Rung]:
+def every_rung() -> Iterator[Rung]:
     """Yield the rungs of any machines that measure, some of them several times: for GPUs, and without."""
     for gpus, profile in product((2, 0), _NCCL):
         hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
@@ -139,22 +139,9 @@ def _every_rung() -> Iterator[Rung]:
         yield from (each for each in rungs if each.benchmark)
 
 
-def limited() -> Mapping[str, set[str]]:
-    """Return the rungs that limits can be for → the metrics that they may measure."""
-    found: dict[str, set[str]] = {}
-    for rung in _every_rung():
-        benchmark = runnable(rung.benchmark)
-        metrics = benchmark.printed_metrics(rung.work)
-        compared = [benchmark.sweep_metric or metrics[0]] if rung.mode else metrics
-        found.setdefault(rung.name, set()).update(compared)
-        if rung.name.startswith(ALL):
-            found.setdefault(INTERFERENCE, {"ratio"}).update(compared)
-    return found
-
-
 def needs() -> Needs:
     """Return what the rungs of any machines may need; nothing of it is required."""
-    every = [rung.work.needs for rung in _every_rung()]
+    every = [rung.work.needs for rung in every_rung()]
     return Needs(
         programs=tuple(dict.fromkeys(program for each in every for program in each.programs)),
         install="",
