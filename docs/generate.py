@@ -3,8 +3,10 @@
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,19 +26,27 @@ from fabbench.model.units import format_size
 
 TARGET = Path(__file__).with_name("cli.md")
 CONFIGURATION = Path(__file__).with_name("configuration.md")
-LONGEST_HEADING = 116
 TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
 NORMAL = Path(__file__).with_name("normal-busbw.md")
+LONGEST_LINE = 120
 HEAD = """# Command line
 
 <!-- Written by docs/generate.py from the program (`make reference`). Do not edit. -->
-"""
 
-SHARED = """\
-Every `fabbench run BENCHMARK` has the options of this section; other commands list which of them they share.
-In brackets: the launchers (`--on`) with which an option has an effect. With any other, it is an error.
+{about}
+
+`--help` of each command has examples. [Exit statuses](formats.md#exit-statuses) are the same for all.
+
+{own}
+
+## Shared options
+
+An option that several commands have is described once, here or below `fabbench run`; commands name those that they
+have, with their own defaults. "Repeatable" options can be given several times. Sizes are 1024-based: 64, 4K, 1G.
+"With …" names the launchers with which an option has an effect; with any other, it is an error.
 """
 RENDERED = "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
+EVERY, RUN, REST = "Every command", "What to measure and print", "Logs, runs and results"
 SECTIONS = {
     "Where to run": frozenset[str](),
     "Hosts over ssh": frozenset({"ssh", "slurm"}),
@@ -46,7 +56,30 @@ SECTIONS = {
     "This machine": frozenset({"local"}),
 }
 """Sections of options of launchers, and the launchers whose options alone are there."""
-REST = "What to measure and print"
+GUIDES = {
+    "accept": "accept",
+    "check": "check",
+    "run": "runs",
+    "sweep": "sweep",
+    "rerun": "runs#list-show-repeat-remove",
+    "render": "render",
+    "compare": "compare",
+    "parse": "formats#what-is-read",
+    "explain": "troubleshooting",
+    "report": "runs#a-page-to-send",
+    "runs": "runs#list-show-repeat-remove",
+    "runs export": "runs#rows-for-other-programs",
+    "runs rm": "runs#list-show-repeat-remove",
+    "show": "runs#list-show-repeat-remove",
+    "history": "runs#history",
+    "baseline": "runs#baselines",
+    "nodes": "check",
+    "instances": "check",
+    "clean": "kubernetes#when-something-breaks",
+    "config": "configuration",
+    "completion": "configuration#shell-completion",
+}
+"""Pages with the rest of what a command's help says."""
 
 
 class Entry(NamedTuple):
@@ -54,73 +87,177 @@ class Entry(NamedTuple):
 
     flag: str
     signature: str
+    notes: str
+    """What may differ between commands that have the option: default, suffixes."""
     about: str
     places: str
-    """The launchers with which it has an effect, in brackets; empty: all."""
+    """The launchers with which it has an effect; empty: all."""
 
     @property
     def kind(self) -> tuple[str, str]:
         """What is the same in all commands that have this option."""
         return self.signature, self.about
 
+    def named(self, described: str = "") -> str:
+        """Return the option where it is not described, with what the description does not say."""
+        notes, others = (re.findall(r"default [^,)]+|\.[a-z .]+", text) for text in (self.notes, described))
+        left = [each for each in notes if each not in others]
+        return f"`{self.flag}`" + (f" ({', '.join(left)})" if left else "")
+
     def __str__(self) -> str:
-        return _wrapped(f"* {self.signature}: {self.about}{self.places}", "  ")
+        return _wrapped(f"* `{self.signature}`{self.notes}: {self.about}{self.places and f' [{self.places}]'}", "  ")
 
 
 def reference() -> str:
     """Return the whole page."""
     root = click.Context(cli, info_name="fabbench")
-    shared = _common(_subcommands(root, "run"))
-    text = [HEAD, *_text(cli.help or ""), *map(str, _entries(cli)), "\n## Shared options\n", SHARED]
-    for title, flags in _sections(shared).items():
-        text += [f"\n### {title}\n", *(str(each) for each in shared if each.flag in flags)]
+    everywhere = _entries(cli)
+    own = [str(each) for each in everywhere if each.flag == "--version"]
+    text = [HEAD.format(about=next(_text(cli.help or "")), own="\n".join(own))]
+    sections = _shared(root, [each for each in everywhere if each.flag != "--version"])
+    for title, entries in sections.items():
+        text.append(f"### {title}\n")
+        for places, group in groupby(sorted(entries, key=lambda each: each.places), lambda each: each.places):
+            text += [f"With {places}:\n"] if "," in places else []
+            text += [*(str(each._replace(places="")) for each in group), ""]
     for context, command in _commands(root, cli):
-        text += _described(context, command, shared)
-    return "\n".join(text).rstrip("\n") + "\n"
+        text += _described(context, command, sections)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(text)).rstrip("\n") + "\n"
 
 
-def _described(context: click.Context, command: click.Command, shared: list[Entry]) -> Iterator[str]:
-    """Describe a command: what it does, its own options, and where the others are."""
-    path, root = context.command_path, context.find_root()
-    _, group, *rest = path.split()
-    usage = " ".join([path, *command.collect_usage_pieces(context)])
-    yield f"\n{'#' * (2 + len(rest))} {path}\n\n```text\n{usage}\n```\n"
+def _shared(root: click.Context, everywhere: list[Entry]) -> dict[str, list[Entry]]:
+    """Return the options of Shared options, by section: those of all benchmarks, and of several other commands."""
+    sections: dict[str, list[Entry]] = {title: [] for title in (EVERY, *SECTIONS, RUN, REST)}
+    benchmarks = _subcommands(root, "run")
+    sections[EVERY] = everywhere
+    for each in _common(benchmarks):
+        if each.kind not in _kinds(everywhere):
+            sections[_section(each.flag)].append(each)
+    taken = _kinds([*everywhere, *(each for command in benchmarks.values() for each in _entries(command))])
+    commands = [(context, command) for context, command in _commands(root, cli) if not _of_benchmark(context)]
+    entries = [each for _, command in commands for each in _entries(command) if each.kind not in taken]
+    several = Counter(each.kind for each in entries)
+    firsts = {each.kind: each._replace(notes="") for each in reversed(entries) if several[each.kind] > 1}
+    sections[REST] = [*reversed(firsts.values())]
+    return {title: entries for title, entries in sections.items() if entries}
+
+
+def _of_benchmark(context: click.Context, *groups: str) -> bool:
+    """Return whether a command is that of a benchmark, below one of these groups."""
+    return context.parent is not None and context.parent.info_name in (groups or ("run", "render", "sweep"))
+
+
+def _described(context: click.Context, command: click.Command, sections: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """Describe a command: what it does, its own options, and which it shares."""
+    if _of_benchmark(context, "render", "sweep"):
+        return
+    root, group = context.find_root(), context.info_name or ""
+    path = context.command_path.removeprefix("fabbench ")
+    yield from _introduced(context, command, path)
     entries = _entries(command)
-    if rest:
-        common = _kinds(_common(_subcommands(root, group)))
-        entries = [each for each in entries if each.kind not in common]
-    elif isinstance(command, click.Group):
-        entries += [each for each in _common(_subcommands(root, group)) if each not in entries]
-    of_run: list[Entry] = []
-    if group == "render" and rest:
-        known = _kinds(_entries(_subcommands(root, "run")[rest[0]]))
-        of_run = [each for each in entries if each.kind in known]
+    known = _kinds(each for shared in sections.values() for each in shared)
+    below = _subcommands(root, group) if isinstance(command, click.Group) else {}
+    common = [each for each in _common(below) if each.kind not in _kinds(sections[EVERY])] if below else []
+    if _of_benchmark(context, "run"):
+        yield from _metrics(command)
+        benchmarks = _subcommands(root, "run")
+        known |= _kinds(_several(benchmarks))
+        entries = [each for each in entries if each.kind not in _kinds(_common(benchmarks))]
+    elif context.parent is not root:
+        above = _kinds(_common(_subcommands(root, path.split()[0])))
+        entries = [each for each in entries if each.kind not in above & known]
+    elif group == "run":
+        entries += [each._replace(notes="") for each in _several(below) if each.kind not in known]
     else:
-        yield from _text(command.help or "")
-        yield from _metrics(command) if group == "run" else ()
-    elsewhere = _kinds([*shared, *of_run])
-    yield from map(str, (each for each in entries if each.kind not in elsewhere))
-    if of_run:
-        flags = ", ".join(f"`{each.flag}`" for each in of_run)
-        yield _wrapped(f"Options of [fabbench run {rest[0]}](#fabbench-run-{rest[0]}): {flags}.")
-    if path != "fabbench run":
-        yield from _references(entries, shared)
-    if path == "fabbench render":
+        entries += [each for each in common if each.kind not in _kinds(entries)]
+    own = [(each, _without(each, sections)) for each in entries if each.kind not in known]
+    yield from (str(short) for _, short in own if short.about)
+    shared = [each for each in entries if each.kind in known]
+    flags = {each.flag: each for each in sections["Where to run"]}
+    yield from _references([*shared, *(flags[each.flag] for each, short in own if not short.about)], sections)
+    if group in ("render", "sweep"):
+        yield from _differences(below, _subcommands(root, "run"))
+    elif common and group != "run":
+        yield "\n" + _wrapped(f"All of its subcommands have {', '.join(f'`{each.flag}`' for each in common)}.")
+    if path == "render":
         yield f"\n{RENDERED}"
 
 
-def _references(taken: list[Entry], shared: list[Entry]) -> Iterator[str]:
-    """Name the sections of shared options that a command has, and the options where it has not all."""
-    parts, kinds = [], _kinds(shared)
-    for title, flags in _sections(shared).items():
-        link = f"[{title}](#{title.lower().replace(' ', '-')})"
-        found = [f"`{each.flag}`" for each in taken if each.kind in kinds and each.flag in flags]
-        if len(found) == len(flags):
-            parts.append(link)
-        elif found:
-            parts.append(f"{', '.join(found)} ({link})")
+def _introduced(context: click.Context, command: click.Command, path: str) -> Iterator[str]:
+    """Say what a command does: as its help does, or with a guide that says the rest."""
+    yield f"\n{'#' * (2 + path.count(' '))} fabbench {path}\n"
+    help_ = _ARGUMENTS.sub("", command.help or "")
+    paragraphs = [each for each in _text(help_) if not each.startswith("Example: ")]
+    if path == "run":
+        paragraphs[0] += "\nAfter --, a benchmark takes options of the program itself; in pairs, for both sides.\n"
+    yield from (paragraphs[:1] if path in GUIDES else paragraphs)
+    arguments = [each for each in command.collect_usage_pieces(context) if each not in {"[OPTIONS]", "[-- OPTIONS]"}]
+    if arguments and not isinstance(command, click.Group):
+        yield _wrapped(f"Usage: `fabbench {path} {' '.join(arguments)}`") + "\n"
+    if path in GUIDES:
+        yield f"Guide: {_link(GUIDES[path])}\n"
+
+
+def _link(guide: str) -> str:
+    """Return a link to a page or a section of one, with its heading."""
+    page, _, anchor = guide.partition("#")
+    headings = re.findall(r"(?m)^#+ (.*)", Path(__file__).with_name(f"{page}.md").read_text("utf-8"))
+    anchors = {re.sub(r"[^\w ]", "", each.lower()).replace(" ", "-"): each for each in headings}
+    title = anchors[anchor] if anchor else headings[0]
+    return f"[{title}]({page}.md{anchor and '#'}{anchor})"
+
+
+def _without(entry: Entry, shared: Mapping[str, list[Entry]]) -> Entry:
+    """Return an option without what it says of launchers as that of the same name does."""
+    known = {text for every in shared.values() for each in every if each.flag == entry.flag for text in _clauses(each)}
+    left = [each for each in _clauses(entry) if each not in known]
+    return entry._replace(about=" ".join(left)) if entry.about.startswith("On ") else entry
+
+
+def _clauses(entry: Entry) -> list[str]:
+    """Split what an option says of launchers one by one: "On kubernetes, mpijob: … On slurm: …"."""
+    parts = re.split(r"(?:^| )On ([a-z, ]+): ", entry.about)[1:]
+    return [f"On {', '.join(sorted(parts[at].split(', ')))}: {parts[at + 1]}" for at in range(0, len(parts) - 1, 2)]
+
+
+def _several(commands: Mapping[str, click.Command]) -> list[Entry]:
+    """Return the options that two or more of these commands have."""
+    entries = [each for command in commands.values() for each in _entries(command)]
+    several = Counter(each.kind for each in entries)
+    return [*{each.kind: each for each in entries if several[each.kind] > 1}.values()]
+
+
+def _references(taken: list[Entry], sections: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """Name the shared options that a command has: a section that it has whole by its title."""
+    parts = []
+    for title, entries in sections.items():
+        found = [each for each in taken if each.kind in _kinds(entries)]
+        taken = [each for each in taken if each not in found]
+        if len(found) == len(entries) and title != REST:
+            parts += [f"[{title}](#{title.lower().replace(' ', '-')})"] if title != EVERY else []
+        elif 2 * len(found) > len(entries) + 2 and title in SECTIONS:
+            left = ", ".join(f"`{each.flag}`" for each in entries if each.kind not in _kinds(found))
+            parts.append(f"[{title}](#{title.lower().replace(' ', '-')}) without {left}")
+        elif title != EVERY:
+            notes = {each.kind: each.notes for each in entries}
+            parts += [each.named(notes[each.kind]) for each in found]
+    parts += [each.named() for each in taken]
     if parts:
-        yield "\n" + _wrapped(f"Shared options: {'; '.join(parts)}.")
+        yield "\n" + _wrapped(f"Shared: {('; ' if any(' without ' in each for each in parts) else ', ').join(parts)}.")
+
+
+def _differences(commands: Mapping[str, click.Command], runs: Mapping[str, click.Command]) -> Iterator[str]:
+    """Say which options the benchmarks have here, and where their defaults differ from those of run."""
+    names = f" ({', '.join(commands)})" if len(commands) < len(runs) else ""
+    yield "\n" + _wrapped(f"Each benchmark{names} has its options of [fabbench run](#fabbench-run), except:") + "\n"
+    differing: dict[str, list[str]] = {}
+    for name, command in commands.items():
+        own = {each.kind: each for each in _entries(command)}
+        ours = [each for each in _entries(runs[name]) if each.kind not in _kinds(_common(runs))]
+        changed = [own[each.kind].named() for each in ours if each.kind in own and own[each.kind] != each]
+        changed += [f"no `{each.flag}`" for each in ours if each.kind not in own]
+        differing.setdefault(", ".join(changed), []).append(name)
+    yield from (_wrapped(f"* {', '.join(names)}: {how}", "  ") for how, names in differing.items() if how)
 
 
 def _commands(parent: click.Context, group: click.Group) -> Iterator[tuple[click.Context, click.Command]]:
@@ -143,18 +280,10 @@ def _subcommands(root: click.Context, name: str) -> dict[str, click.Command]:
     }
 
 
-def _common(commands: dict[str, click.Command]) -> list[Entry]:
+def _common(commands: Mapping[str, click.Command]) -> list[Entry]:
     """Return the options that all of these commands have."""
     first, *others = (_entries(each) for each in commands.values())
     return [each for each in first if all(each in other for other in others)]
-
-
-def _sections(shared: list[Entry]) -> dict[str, list[str]]:
-    """Return the sections that have options, with their flags."""
-    sections: dict[str, list[str]] = {title: [] for title in (*SECTIONS, REST)}
-    for each in shared:
-        sections[_section(each.flag)].append(each.flag)
-    return {title: flags for title, flags in sections.items() if flags}
 
 
 @cache
@@ -166,7 +295,7 @@ def _section(flag: str) -> str:
         if any(flag in each.flags for each in options_of(kind).values())
     }
     if not launchers:
-        return next(iter(SECTIONS)) if flag in {"--on", "--config"} else REST
+        return next(iter(SECTIONS)) if flag in {"--on", "--config"} else RUN
     fitting = [title for title, names in SECTIONS.items() if launchers <= names]
     return min(fitting, key=lambda title: len(SECTIONS[title]), default=next(iter(SECTIONS)))
 
@@ -188,6 +317,7 @@ def _entries(command: click.Command) -> list[Entry]:
     return [_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
+_ARGUMENTS = re.compile(r"\s*Options of the programs? (?:itself|themselves) go after --[^.]*\.")
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 """What the help of an option says of a benchmark alone: its section says it once."""
 
@@ -195,17 +325,22 @@ _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 def _metrics(command: click.Command) -> Iterator[str]:
     """Say which metrics a benchmark's command takes."""
     gates = (each.help or "" for each in command.params if isinstance(each, click.Option))
-    texts = [match[1] for text in gates if (match := _METRICS.search(text))]
+    texts = [match[1].partition(", such as")[0] for text in gates if (match := _METRICS.search(text))]
     if texts:
         yield _wrapped(f"Metrics of `--gate`: {texts[0]}.") + "\n"
 
 
+_SUFFIXES = re.compile(r", in the format that its suffix stands for: (.+)\.$")
+_SIZES = re.compile(r" \(1024-based: [^)]*\)| Can be given several times\.")
+"""What the page says once."""
+
+
 def _entry(option: click.Option) -> Entry:
-    about = _METRICS.sub("", " ".join((option.help or "").split()))
-    match = re.fullmatch(r"(.*?)( \[[a-z, ]+\])?", about)
-    assert match is not None  # noqa: S101 - it matches anything
-    signature = f"`{_signature(option)}`{_notes(option)}"
-    return Entry(max(option.opts, key=len), signature, match[1], match[2] or "")
+    about = _SIZES.sub("", _METRICS.sub("", " ".join((option.help or "").split())))
+    suffixes = _SUFFIXES.search(about)
+    about, _, places = _SUFFIXES.sub(", in the format of its suffix.", about).partition(" [")
+    notes = _notes(option) + (f" ({suffixes[1]})" if suffixes else "")
+    return Entry(max(option.opts, key=len), _signature(option), notes, about, places.rstrip("]"))
 
 
 def _wrapped(text: str, indent: str = "") -> str:
@@ -269,31 +404,27 @@ def _key(key: str, wanted: str, about: str) -> str:
 
 
 def _target_keys() -> str:
-    """Return the keys of targets, by the launchers that know them."""
-    launchers = options_of_launchers()
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for name, kind in launchers.items():
+    """Return the keys of targets that are no option, and those whose option has another name."""
+    named: dict[str, Option] = {}
+    for kind in options_of_launchers().values():
         for each in options_of(kind).values():
-            if each.only != "render":
-                default = f" Default: {each.default}." if each.default else ""
-                found.setdefault((each.key, each.expected, f"{each.help}{default}"), []).append(name)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for row, names in found.items():
-        groups.setdefault(tuple(sorted(names)), []).append(_key(*row))
-    first, last = (_key(name, *ABOUT[name]) for name in ("launcher", "options"))
-    everywhere = groups.pop(tuple(sorted(launchers)), [])
-    text = "Every launcher:\n\n" + "".join((first, *everywhere, last))
-    for shared, lines in sorted(groups.items(), key=lambda each: (-len(each[0]), each[0])):
-        text += "\n" + _wrapped(f"{', '.join(f'`{name}`' for name in shared)}:") + "\n\n" + "".join(lines)
-    return text
+            if each.only != "render" and not {f"--{each.key}", f"{RARE}{each.key}"} & {*each.flags}:
+                named.setdefault(each.key, each)
+    pairs = [f"`{key}` (`{max(each.flags, key=len)}`)" for key, each in named.items() if each.flags]
+    text = _wrapped(f"The keys are those of the options, except: {', '.join(pairs)}. Others:") + "\n\n"
+    others = [_key(each.key, each.expected, each.help) for each in named.values() if not each.flags]
+    return text + "".join((*(_key(name, *ABOUT[name]) for name in ("launcher", "options")), *others))
 
 
 # ---------------------------------------------------------------- published figures
 
+Measured = tuple[str, str, int, str, int]
+"""What figures are of: case, type, nodes, fabric, NICs."""
+
 
 def normal(page: str) -> str:
     """Return docs/normal-busbw.md with the catalog's figures and ceilings."""
-    groups: dict[tuple[str, str, int, str, int], list[Published]] = {}
+    groups: dict[Measured, list[Published]] = {}
     others = []
     for each in published():
         if each.system and each.role in {Role.REFERENCE, Role.CONFLICT}:
@@ -308,18 +439,15 @@ def normal(page: str) -> str:
                 best.append(each)
     used = [*(each for figures in groups.values() for each in figures), *others]
     sources = list(dict.fromkeys((each.source, each.date) for each in used))
-    head = ("instance type", "nodes", "fabric", "size", "busbw (GB/s)", "of ceiling", "conditions", "source")
-    tables = [
-        f"### {case}\n\n"
-        + _table(head, (_normal_row(key, groups[key], sources) for key in sorted(groups) if key[0] == case))
-        for case in dict.fromkeys(key[0] for key in groups)
-    ]
+    head = ("instance type", "fabric", "nodes: busbw (%)", "size", "conditions", "source")
+    tables = []
+    for case in dict.fromkeys(key[0] for key in groups):
+        rows = groupby(sorted(key for key in groups if key[0] == case), lambda key: (key[1], key[3], key[4]))
+        lines = (_normal_rows({key: groups[key] for key in alike}, sources) for _, alike in rows)
+        tables.append(f"### {case}\n\n{_table(head, chain.from_iterable(lines))}")
     parts = {
         "collectives": "\n".join(tables),
-        "others": _table(
-            ("instance type", "test", "size", "figure", "conditions", "source"),
-            (_other_row(each, sources) for each in others),
-        ),
+        "others": _table(("instance type", "test", "figures", "source"), _other_rows(others, sources)),
         "ceilings": _table(("instance type", "rate", *(f"{k} nodes" for k in _NODES), "alltoall"), _ceilings()),
         "sources": "".join(
             f"{number}. {f'<{source}>' if source.startswith('http') else source}, {date}\n"
@@ -337,15 +465,30 @@ def _large(figure: Published) -> int:
     return figure.size or 1 << 30
 
 
-def _normal_row(
-    key: tuple[str, str, int, str, int], figures: list[Published], sources: list[tuple[str, str]]
-) -> tuple[str, ...]:
-    case, name, nodes, fabric, nics = key
-    values = sorted(each.value for each in figures)
-    ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
-    size = format_size(_large(figures[0])) if any(each.size for each in figures) else "large"
-    share = f"{100 * values[-1] / ceiling:.0f} %" if ceiling and fabric != "tcp" else "–"
-    return (name, str(nodes), fabric or "–", size, _range(values), share, *_origin(figures, sources))
+def _normal_rows(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Return one row for figures that are alike, or more where it would be too long."""
+    row, keys = _normal_row(groups, sources), [*groups]
+    if len(_table(row, ()).splitlines()[0]) <= LONGEST_LINE or len(keys) == 1:
+        return [row]
+    halves = keys[: (len(keys) + 1) // 2], keys[(len(keys) + 1) // 2 :]
+    return [row for half in halves for row in _normal_rows({key: groups[key] for key in half}, sources)]
+
+
+def _normal_row(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a row for one type, fabric and number of NICs, with figures by number of nodes."""
+    figures = [each for several in groups.values() for each in several]
+    origins = [(key[2], *_origin(several, sources)) for key, several in groups.items()]
+    alike = len({conditions for _, conditions, _ in origins}) == 1
+    conditions = [text if alike or not text else f"{nodes}: {text}" for nodes, text, _ in origins]
+    shown = []
+    for (case, name, nodes, fabric, nics), several in groups.items():
+        values = sorted(each.value for each in several)
+        ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
+        share = f" ({100 * values[-1] / ceiling:.0f})" if ceiling and fabric != "tcp" else ""
+        shown.append(f"{nodes}: {_range(values)}{share}")
+    sizes = dict.fromkeys(format_size(each.size) for each in sorted(figures, key=_large) if each.size)
+    about = ". ".join(dict.fromkeys(filter(None, conditions)))
+    return (name, fabric or "–", ", ".join(shown), ", ".join(sizes) or "large", about, _origin(figures, sources)[1])
 
 
 def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) -> float | None:
@@ -365,12 +508,20 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
     return setting.ceiling(METRICS["busbw"])
 
 
-def _other_row(figure: Published, sources: list[tuple[str, str]]) -> tuple[str, ...]:
+def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each type, test and size."""
+    for (system, case, size), alike in groupby(figures, lambda each: (each.system, each.case, each.size)):
+        several = [*alike]
+        shown = ", ".join(_other(each, sources) for each in several)
+        size_ = format_size(size) if size else "large"
+        yield (require_system(system).name, case, f"{size_}: {shown}", _origin(several, sources)[1])
+
+
+def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
     rate = METRICS[figure.metric].unit == "B/s"
     shown = f"{figure.value / 1e9:.4g} GB/s" if rate else f"{figure.value * 1e6:.4g} us"
-    size = format_size(figure.size) if figure.size else "large"
-    name = require_system(figure.system).name
-    return (name, figure.case, size, shown, *_origin([figure], sources))
+    conditions, _ = _origin([figure], sources)
+    return f"{shown} ({conditions})" if conditions else shown
 
 
 def _origin(figures: list[Published], sources: list[tuple[str, str]]) -> tuple[str, str]:
@@ -399,9 +550,9 @@ def _ceilings() -> Iterator[tuple[str, ...]]:
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [[*head], *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "".join(f"| {' | '.join(each)} |\n" for each in lines)
+    names = [*head]
+    first, *others = (f"| {' | '.join(each)} |\n" for each in (names, *rows))
+    return "".join((first, f"|{'---|' * len(names)}\n", *others))
 
 
 # ---------------------------------------------------------------- known errors
@@ -415,9 +566,17 @@ def troubleshooting(page: str) -> str:
 
 
 def _known_error(error: KnownError) -> str:
-    heading = ", ".join(f"`{line}`" for line in error.examples)
-    heading = heading if len(heading) < LONGEST_HEADING else f"`{error.examples[0]}`"
-    return f"### {heading}\n\n" + _wrapped(f"{error.meaning} (`{error.code}`) {error.advice}") + "\n\n"
+    heading = ", ".join(dict.fromkeys(f"`{_shown(error, line)}`" for line in error.examples))
+    return f"### {heading}\n\n" + _wrapped(f"`{error.code}`: {error.meaning} {error.advice}") + "\n\n"
+
+
+def _shown(error: KnownError, line: str) -> str:
+    """Return what to look for in a log: of a line that shows the error the words that its pattern matches."""
+    found = error.pattern.search(line)
+    first, last = found.span() if found else (0, len(line))
+    first, last = line.rfind(" ", 0, first) + 1, line.find(" ", max(first, last - 1))
+    shown = line[first : last if last > 0 else len(line)]
+    return shown if " " in shown.strip() else line
 
 
 if __name__ == "__main__":

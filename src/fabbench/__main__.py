@@ -12,9 +12,6 @@ def main() -> None:
     # Modules, and the millions of points that live until their log is written, have hardly any cycles.
     gc.set_threshold(100_000, 20, 20)
     try:
-        from fabbench.cli.standard_streams import prepare_streams
-
-        prepare_streams()
         from fabbench.cli import cli
 
         cli.main(prog_name="fabbench")

@@ -98,7 +98,7 @@ def test_an_import_that_is_not_declared_is_found() -> None:
     code = "if TYPE_CHECKING:\n    import a\nelse:\n    import b.c\ndef f():\n    from d.e import g\n"
     assert {*imports(ast.parse(code).body, typing=False)} == {"b", "d"}
     assert {*imports(ast.parse(code).body, typing=True)} == {"a", "b", "d"}
-    assert undeclared("docs", names(["mkdocs>=1"]), typing=True) == {"click", "click_man"}
+    assert undeclared("docs", names(["mkdocs>=1"]), typing=True) == {"click", "click_man", "rich"}
 
 
 def test_the_lock_names_no_mirror() -> None:

@@ -17,7 +17,7 @@ def test_the_layers_are_those_of_the_contract() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    assert TEXT.count("| `fabbench.") > 20
+    assert TEXT.count(". `fabbench.") > 20
     for name in re.findall(r"`(fabbench\.[\w.]+)`", TEXT):
         if name != "fabbench.yaml":
             resolve_name(name)

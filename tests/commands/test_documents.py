@@ -1,4 +1,4 @@
-"""Diagnoses and the configuration as JSON; standard input as a log; runs in a notebook."""
+"""Diagnoses and the configuration as JSON; runs in a notebook."""
 
 import json
 from pathlib import Path
@@ -32,14 +32,6 @@ def test_the_configuration_is_a_document(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["targets"] == {"prod": {"launcher": "ssh", "hosts": ["a", "b"]}}
     assert (document["default"], document["file"]) == ("prod", str(file))
-
-
-def test_standard_input_is_compared() -> None:
-    done = runner().invoke(
-        cli, ["compare", "-", str(LOGS[1]), "--fabric", "tcp", "--fabric", "tcp"], input=LOGS[0].read_text("utf-8")
-    )
-    assert done.exit_code == 0, done.stderr
-    assert "stdin" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "value"), [("partition", "gpu"), ("time", "1:00:00")])

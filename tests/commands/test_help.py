@@ -66,11 +66,6 @@ def test_short_help_has_the_chosen_launcher() -> None:
     assert "--namespace" in fabbench("check", "--on", "k8s", "-h")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell_is_printed(shell: str) -> None:
-    assert "_FABBENCH_COMPLETE" in fabbench("completion", shell)
-
-
 def completed(*words: str) -> list[str]:
     *before, last = words
     made = ShellComplete(cli, {}, "fabbench", "_FABBENCH_COMPLETE")

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from fabbench.runs.document import write as write_document
-from fabbench.runs.sweep_store import SweepWriter, TestResult
+from fabbench.runs.sweep_store import TestResult, add_test
 from tests.commands.test_compare import CHANNEL, SOCKET, store_run
 from tests.support.command_line import runner
 from tests.support.corpus import CORPUS
@@ -154,13 +154,13 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     assert (one["nodes"], one["tests"]) == (["node0", "node1"], 1)
     path = Path("fabbench-runs/20990101T000000Z-nccl-abcdef")
     (path / "logs").mkdir(parents=True)
-    write_document(path / "request.json", {"format": 1, "id": "abcdef"})
     names = ["a", "b", "c", "d"]
-    about = {"format": 1, "mode": "pairs", "benchmark": "nccl", "fabric": "efa", "nodes": names, "metric": "busbw"}
-    write_document(path / "sweep.json", {**about, "seed": 0, "confidence": 0.99, "tolerance": 0.1})
+    about = {"mode": "pairs", "benchmark": "nccl", "fabric": "efa", "nodes": names, "metric": "busbw"}
+    sweep = {**about, "seed": 0, "confidence": 0.99, "tolerance": 0.1}
+    write_document(path / "request.json", {"format": 1, "id": "abcdef", "sweep": sweep})
     for number, pair in enumerate(["ab", "ac", "ad", "bc", "bd", "cd"]):
         figure = 1e9 if "d" in pair else 5e9
-        SweepWriter(path).add(TestResult(number=number, round=1, nodes=(*pair,), outcome="ok", value=figure))
+        add_test(path, TestResult(number=number, round=1, nodes=(*pair,), outcome="ok", value=figure))
     again = fabbench("sweep", "--from", "last", "--confidence", "90%", "--format", "json")
     document = json.loads(again.stdout)
     assert (document["nodes"], [each["name"] for each in document["suspects"]]) == (names, ["d"])

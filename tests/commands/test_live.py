@@ -78,12 +78,8 @@ def test_planned_sizes_that_every_program_measured_are_counted(
     capsys: pytest.CaptureFixture[str], sizes: tuple[int, ...], rows: tuple[list[tuple[int, float]], ...], expected: str
 ) -> None:
     assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {expected}, 0:00"
-
-
-def test_why_an_execution_is_not_ok_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     bad = log(LARGE, outcome=Outcome.OFF_FABRIC, reason="It was not efa.")
-    expected = "[1/1] tcp, repeat 1: 2 of 2 sizes, off-fabric: It was not efa, 0:00"
-    assert said(capsys, (16, 32), bad) == expected
+    assert said(capsys, (16, 32), bad).endswith(": 2 of 2 sizes, off-fabric: It was not efa, 0:00")
 
 
 def test_without_a_terminal_there_is_a_sign_of_life_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,12 @@ from click.testing import Result
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
-from fabbench.cli.host_options import rerun_words
+from fabbench.cli.rerun import rerun_words
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.inputs import open_run
-from fabbench.runs.store import RunWriter, in_progress
+from fabbench.runs.store import RunWriter, in_progress, write_verdict
 from tests.support.command_line import runner
 from tests.support.requests import request
 
@@ -29,7 +29,7 @@ def stored(store: Path, name: str = "", day: str = "") -> str:
     run = RunWriter(
         run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
     )
-    run.judged(Exit.BAD_ANSWER, ("Too slow.",))
+    write_verdict(run.path, Exit.BAD_ANSWER, ("Too slow.",))
     if day:
         run.path.rename(run.path.with_name(f"{day}T000000Z-pingpong-{run.id}"))
     return run.id
@@ -88,8 +88,9 @@ def test_a_run_in_progress_is_kept(tmp_path: Path) -> None:
 
 def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:
     stored(tmp_path)
-    first, *_ = fabbench(tmp_path, "show", "last").stdout.splitlines()
+    first, *others = fabbench(tmp_path, "show", "last").stdout.splitlines()
     assert first == "$ fabbench run pingpong --on local --env 'MY_TOKEN=(redacted)'"
+    assert "Options: --size 64 --timeout 60" in others
 
 
 def test_a_run_is_repeated(tmp_path: Path) -> None:

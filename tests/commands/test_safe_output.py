@@ -22,7 +22,7 @@ from click.testing import Result
 from markdown_it import MarkdownIt
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.cli import Commands, cli, live, terminal
+from fabbench.cli import Commands, cli, live, live_screen, terminal
 from fabbench.execution.script.words import quote
 from fabbench.hosts.check import Check, Status
 from fabbench.model.errors import MachineError
@@ -269,7 +269,7 @@ def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(sys, "stderr", screen)
     with terminal.safe_streams():
-        with live.watching(PLAN) as watcher:
+        with live_screen.watching(PLAN) as watcher:
             watcher.begin(EXECUTION, 1)
             watcher.point(EXECUTION, FAILED.points[0])
             watcher.end(EXECUTION, (FAILED,))
@@ -299,7 +299,7 @@ def test_cells_are_numbers_texts_and_no_formulas(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     name = "=cmd|' calc'!A0.txt"
     Path(name).write_text(planted("library", "x"))
-    for raw, shown in ((), f"'{name}"), (("--raw-csv",), name):
+    for raw, shown in ((), f"'{name}"), (("--format", "raw-csv"), name):
         done = runner().invoke(cli, ["parse", name, "--format", "csv", *raw])
         assert {shown, "1e-05", "-1"} <= {*itertools.chain.from_iterable(csv.reader(io.StringIO(done.stdout)))}
 

@@ -121,7 +121,7 @@ def carried_out(command: str, environment: dict[str, str], *, before: int) -> tu
     """Return a command's status and output. Plain ones are carried out in this process, others by bash."""
     if plain := PLAIN.fullmatch(command):
         others = dict.fromkeys(name for name in os.environ if name.startswith("FABBENCH_"))
-        words = shlex.split(plain["words"])
+        words = shlex.split(plain["words"].replace("\\\n", ""))
         done = runner({**others, **environment}).invoke(cli, words, prog_name="fabbench")
         if not plain["file"]:
             return done.exit_code, done.output
@@ -188,10 +188,12 @@ def test_every_command_and_option_is_documented() -> None:
     assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
     for path, command in found.items():
         assert command.help, path
-        group, _, benchmark = path.removeprefix("fabbench ").partition(" ")
-        section = section_of(reference, path)
-        if benchmark:
-            section += section_of(reference, f"fabbench {group}").partition("\n### ")[0]
+        group, _, below = path.removeprefix("fabbench ").partition(" ")
+        section = section_of(reference, f"fabbench {group}").partition("\n### ")[0]
+        if group in {"run", "render", "sweep"}:
+            section += section_of(reference, "fabbench run").partition("\n### ")[0]
+        if below:
+            section += section_of(reference, path if group not in {"render", "sweep"} else f"fabbench run {below}")
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.help, f"{path} {option.opts[0]} has no help"

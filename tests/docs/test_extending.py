@@ -1,4 +1,4 @@
-"""The benchmark and the launcher of the documentation, added both ways that it tells, and run for real."""
+"""The benchmark and the launcher of examples/plugins, added both ways that the docs tell, and run for real."""
 
 import os
 import re
@@ -13,8 +13,7 @@ import pytest
 
 from fabbench.runs.store import StoredRun, runs
 from tests.support.distributions import install
-from tests.support.markdown import blocks
-from tests.support.paths import FAKE_PROGRAMS, ROOT
+from tests.support.paths import EXAMPLES, FAKE_PROGRAMS, ROOT
 from tests.support.tiers import sampled
 
 pytestmark = pytest.mark.local
@@ -23,14 +22,12 @@ STANDINS = FAKE_PROGRAMS / "plugins"
 Fabbench = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def code(page: str) -> dict[str, str]:
-    """The files of a page: name → text."""
-    found = blocks((ROOT / f"docs/{page}.md").read_text("utf-8"))
-    files = [(info.partition(" ")[2], "\n".join(lines)) for _, info, lines in found if info[:6] != "consol"]
-    return {name: f"{text}\n" for name, text in files if name}
+def code(example: str) -> dict[str, str]:
+    """The files of an example: name → text."""
+    return {path.name: path.read_text("utf-8") for path in sorted((EXAMPLES / "plugins" / example).iterdir())}
 
 
-BENCHMARK, LAUNCHER = code("add-a-benchmark"), code("add-a-launcher")
+BENCHMARK, LAUNCHER = code("iperf3"), code("lsf")
 PLACES = {
     "iperf3.py": "benchmarks/iperf3.py",
     "options_lsf.py": "launchers/lsf/__init__.py",

@@ -78,7 +78,7 @@ def test_a_breached_gate_fails(tmp_path: Path) -> None:
 @local
 @pytest.mark.slow
 def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
-    status, summary = smoke(tmp_path, SMOKE_RUN=f"{QUICK} --domain no-such-interface", SMOKE_GATES="latency@64<=10s")
+    status, summary = smoke(tmp_path, SMOKE_RUN=f"{QUICK} --device no-such-interface", SMOKE_GATES="latency@64<=10s")
     assert status == 4
     assert summary.startswith("## Fabric smoke check failed: ")
     assert "off-fabric" in summary

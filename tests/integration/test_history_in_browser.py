@@ -20,7 +20,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         HistoryPoint(f"{place:06x}", "2026-01-01T00:00:00Z", (9e9 if place < 30 else 8e9) + place, {})
         for place in range(40)
     ]
-    found = [with_changes({**KEY, "configuration": name}, points, 2) for name in ("efa", "tcp")]
+    found = [with_changes({**KEY, "configuration": name}, points) for name in ("efa", "tcp")]
     target = folder / "history.html"
     history = History(metric=METRICS["busbw"], size=None, series=found)
     target.write_text("".join(history_page(history, "1.0")), "utf-8")

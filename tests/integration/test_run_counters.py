@@ -321,7 +321,7 @@ def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, be
 def test_between_hosts_the_interface_that_was_asked_for_moves_the_bytes(lab: Labs) -> None:
     """On a terminal, so that counters are read meanwhile too; and seen there."""
     site = lab(2)
-    words = pingpong_over_ssh(site, "--fabric", "tcp", "--domain", "fab1", "--size", "1M")
+    words = pingpong_over_ssh(site, "--fabric", "tcp", "--device", "fab1", "--size", "1M")
     with nothing_left(site):
         done = run(site, ["script", "-qec", shlex.join([*words, "--iterations", "150"]), "/dev/null"])
     assert done.returncode == 0, done.stdout

@@ -127,7 +127,7 @@ def test_one_configuration_gates_and_json(tmp_path: Path) -> None:
 
 def test_another_domain_than_asked_for_is_off_fabric(tmp_path: Path) -> None:
     # libfabric's tcp provider takes another interface where there is none of the name, without a word.
-    done = pingpong(tmp_path, "--no-efa", "--domain", "no-such-interface", "--size", "64", *QUICK)
+    done = pingpong(tmp_path, "--no-efa", "--device", "no-such-interface", "--size", "64", *QUICK)
     assert done.returncode == 4, done.stderr
     (log,) = the_run(tmp_path).logs("tcp")
     assert log.outcome is Outcome.OFF_FABRIC
@@ -312,17 +312,21 @@ def check_what_is_left(store: Path, screen: list[str]) -> int:
 
 
 def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
+    """And what to do next: of a gate that failed, also why."""
     pid, terminal = pty.fork()
     if pid == 0:
-        arguments = ("run", "pingpong", "--on", "local", "--fabric", "shm", "--size", "64", *QUICK)
-        os.execve(sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm", "NO_COLOR": "1"})
+        gate = ("--gate", "latency<=1ns")
+        arguments = ("--no-color", "run", "pingpong", "--on", "local", "--fabric", "shm", "--size", "64", *QUICK, *gate)
+        os.execve(sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm"})
     shown = b""
     with contextlib.suppress(OSError):  # Linux's way to say that the terminal was closed
         while chunk := os.read(terminal, 1 << 16):
             shown += chunk
     os.close(terminal)
     text = shown.decode()
-    assert os.waitpid(pid, 0)[1] == 0, text
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1, text
+    for words in ("explain", "report", "baseline set", "rerun"):
+        assert f"fabbench {words}" in text
     assert "[1/1] shm, repeat 1" in text
     assert re.search(r"\n64 B +\d+\.\d\d", text.replace("\r", ""))
-    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", text)  # NO_COLOR
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", text)

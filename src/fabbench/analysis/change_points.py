@@ -1,143 +1,142 @@
 """Values in the order in which they were measured → where their level changed. Pure.
 
-Each possible cut of a series is tested by Wilcoxon's rank-sum test of the values before it against those
-after it: only the order of values counts, so neither a single outlier nor the shape of the noise makes a
-change. Tied values, such as rounded figures, count against a change. The test is exact up to `_EXACT` values,
-and beyond by the normal approximation, whose tails are wider than the exact ones. Bonferroni's bound over the
-cuts, over the series that are examined together, and over the parts that a change leaves to search, keeps
-the chance of any change in series without one at 5 %. docs/runs.md states the assumptions.
+A verdict after a run uses only the runs up to it: looking after each run and looking once are the same, and a change
+that was reported stays. The last few runs are compared with those before them, whose noise (deviation and
+autocorrelation, as of an AR(1) process) counts: the runs in question teach nothing. Correlation is overstated by its
+uncertainty, and few runs count as Student's t does: what is not known well has to differ more.
+
+`_LIMIT` was chosen by trial, and checked by simulation (tests/performance/history.py): the chance that 200 runs without
+a change ever have one reported is at most 5 % where docs/honest-numbers.md promises it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from operator import mul
+from typing import NamedTuple
 
-from fabbench.analysis.statistics import LEVEL, NEGLIGIBLE, median
+from fabbench.analysis.statistics import NEGLIGIBLE, mean, median
 
-LEAST = 3
-"""Minimum number of values on each side of a change."""
-LEAST_VALUES = 10
-"""With fewer values, no order is rare enough to show a change."""
-_EXACT = 40
-_NEAR = 8  # how far from the most significant cut the change may be: ranks favor cuts in the middle
-_SEEN = 2 * _NEAR  # how many values on each side locate and size a change: values farther away may have other levels
-_WHOLE = 0.8  # the fraction of the level for a series as a whole
-_PARTS = 0.08  # the fraction for the parts that changes leave, depth by depth
-_WINDOWS = 1 / 8  # the extra fraction for halves, when the whole shows nothing: for a change that was later reverted
-
-
-def change_points(values: Sequence[float], *, series: int = 1, level: float = LEVEL) -> tuple[int, ...]:
-    """Return the indices at which a new level begins, in order. `series`: how many are examined together.
-
-    A change of the median by less than `NEGLIGIBLE` does not count.
-    """
-    found = sorted(_search(values, 0, 0, level / max(series, 1)))
-    # In a long series the first cut may miss its change by more than `_NEAR`, and a later one finds it.
-    for cut in tuple(found):
-        index = found.index(cut)
-        start, end = ([0, *found][index], [*found, len(values)][index + 1])
-        if abs(math.log(median(values[cut:end]) / median(values[start:cut]))) < math.log1p(NEGLIGIBLE):
-            found.remove(cut)
-    return tuple(found)
+LEAST = 8
+"""Minimum number of runs before a change."""
+_WINDOWS = (5, 6, 7, 8, 10, 12, 16, 24, 32, 48)
+"""How many of the last runs are compared with those before them."""
+FEWEST = 3
+"""Minimum number of runs after a change that was found, and how many on each side tell what else changed."""
+_LIMIT = 3.7
+_MEMORY = 200  # how many runs before the last ones tell the noise
+_NEAR = 8  # how far from the most significant cut the change may be
+_SEEN = 2 * _NEAR  # how many values on each side locate a change: values farther away may have other levels
+_CLIP = 2.5  # deviations beyond which a run before says nothing more about level and noise
+_CLIP_LAST = 1.0  # the same for the last runs, from the one after the fifth that is nearest to the level before
+_LOST = 0.9776  # the fraction of a normal variance that is left by `_CLIP`
+_UNSURE = 0.8  # standard errors by which the correlation is overstated
+_LINE = 40  # as many runs show a drift
+_STEEP = 0.7  # the fraction of their variance that is one
+_FREEDOM = 0.7  # degrees of freedom per independent run, of a robust estimate
 
 
-def _search(values: Sequence[float], start: int, depth: int, level: float) -> Iterator[int]:
-    # At depth d there are at most 2^d parts: (_WHOLE + _PARTS) * (1 + _WINDOWS) is less than 1.
-    allowed = level * (_WHOLE if depth == 0 else _PARTS / 4**depth)
-    cut, chance = _best_cut(values)
-    if chance > allowed:
-        cut, chance = _best_in_halves(values)
-        allowed *= _WINDOWS
-    if cut is None or chance > allowed:
-        return
-    cut = _refined(values, cut)
-    before, after = values[:cut], values[cut:]
-    apart = abs(math.log(median(after[:_SEEN]) / median(before[-_SEEN:])))
-    if apart >= math.log1p(NEGLIGIBLE):
-        yield start + cut
-    yield from _search(before, start, depth + 1, level)
-    yield from _search(after, start + cut, depth + 1, level)
+class LevelShift(NamedTuple):
+    """A change of level."""
+
+    start: int  # the first value of the new level; of a drift, the first that shows it
+    rises: bool
+    drift: bool  # whether a line describes the values better than two levels do
+    shown: int  # after how many values it was reported
 
 
-def _refined(values: Sequence[float], cut: int) -> int:
+class _Noise(NamedTuple):
+    level: float
+    deviation: float
+    correlation: float
+    runs: int  # of this level
+    freedom: float
+
+
+def level_shifts(values: Sequence[float]) -> tuple[LevelShift, ...]:
+    """Return the changes of level of positive values, in order."""
+    logs, start, shifts, noises = [math.log(value) for value in values], 0, list[LevelShift](), dict[int, _Noise]()
+    for end in range(LEAST + _WINDOWS[0], len(logs) + 1):
+        cuts = [end - width for width in _WINDOWS if end - width >= start + LEAST]
+        noises.update({cut: _noise(logs, start, cut) for cut in cuts if cut not in noises})
+        strength, cut = max(((_strength(noises[cut], logs[cut:end]), cut) for cut in cuts), default=(0.0, 0))
+        if strength > _LIMIT:
+            index = _refined(logs[start:end], cut - start) + start
+            step = median(logs[index:end]) - noises[cut].level
+            shift = LevelShift(index, step > 0, _is_drift(logs[start:end], index - start), end)
+            if not (shift.drift and shifts and shifts[-1][1:3] == shift[1:3]):  # the same drift goes on
+                shifts.append(shift)
+            # The noise is that of all runs, each around its own level.
+            logs[:index] = [each + step for each in logs[:index]]
+            start = index
+            noises.clear()
+    return tuple(shifts)
+
+
+def _noise(logs: Sequence[float], start: int, end: int) -> _Noise:
+    """Estimate the level from the values of this level, and the noise from all before `end`."""
+    seen = logs[max(0, end - _MEMORY) : end]
+    middle, count = median(seen), len(seen)
+    around = [value - middle for value in seen]
+    most = _CLIP * 1.4826 * median([abs(value) for value in around])
+    clipped = [-most if value < -most else min(value, most) for value in around]
+    center = mean(clipped)
+    apart = [value - center for value in clipped]
+    variance = sum(map(mul, apart, apart)) / count
+    if count >= _LINE:
+        slope, spread = sum(map(mul, apart, range(count))) * 12 / (count**3 - count), (count**2 - 1) / 12
+        if slope * slope * spread > _STEEP * variance:  # a drift is no noise
+            apart = [value - slope * (place - (count - 1) / 2) for place, value in enumerate(apart)]
+            variance = max(variance - slope * slope * spread, 0.0)
+    lagged = sum(map(mul, apart, apart[1:])) / count / variance if variance else 0.0
+    correlation = min(max(lagged + (1 + 4 * max(lagged, 0.0)) / count, 0.0), 0.95)  # without Kendall's bias
+    correlation = min(correlation + _UNSURE * math.sqrt((1 - correlation**2) / count), 0.95)
+    level = clipped[max(start - end, -count) :]
+    return _Noise(
+        level=middle + mean(level),
+        deviation=math.sqrt(variance / _LOST / max(1 - _variance_of_mean(correlation, count), 0.2)),
+        correlation=correlation,
+        runs=len(level),
+        freedom=max(_FREEDOM * count * (1 - correlation) / (1 + correlation) - 1, 2.0),
+    )
+
+
+def _strength(noise: _Noise, last: Sequence[float]) -> float:
+    """Return how far the last values are from the level before: in standard errors, as of a normal value."""
+    count, before, rho = len(last), noise.runs, noise.correlation
+    common = rho * (1 - rho**before) * (1 - rho**count) / ((1 - rho) ** 2 * before * count)
+    variance = _variance_of_mean(rho, count) + _variance_of_mean(rho, before) - 2 * common
+    known = noise.deviation**2 * variance
+    # A level that wanders by less than `NEGLIGIBLE` does not count, however small the noise. That adds no doubt.
+    error = known + (NEGLIGIBLE / _LIMIT) ** 2
+    freedom = noise.freedom * (error / max(known, 1e-12)) ** 2
+    sign = 1 if median(last) > noise.level else -1
+    above = sorted(sign * (value - noise.level) for value in last)
+    nearest, most = above[count // 5], _CLIP_LAST * noise.deviation  # outliers do not move the nearest
+    apart = max(mean([min(max(value, nearest - most), nearest + most) for value in above]), 0.0)
+    # Wallace's approximation: the normal value that is as rare as this one of Student's t.
+    return math.sqrt(freedom * math.log1p(apart * apart / error / freedom))
+
+
+def _variance_of_mean(rho: float, count: int) -> float:
+    """Return the variance of the mean of an AR(1) process, as a fraction of that of its values."""
+    return ((1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)) / count
+
+
+def _refined(logs: Sequence[float], cut: int) -> int:
     """Return the cut near a significant one that leaves values closest to the medians before and after it."""
     low, high = max(0, cut - _SEEN), cut + _SEEN
-
-    def distance(position: int) -> float:
-        return sum(
-            abs(math.log(value / middle))
-            for side in (values[low:position], values[position:high])
-            for middle in [median(side)]
-            for value in side
-        )
-
-    near = range(max(LEAST, cut - _NEAR), min(len(values) - LEAST, cut + _NEAR) + 1)
-    return min(near, key=distance)
+    near = range(max(FEWEST, cut - _NEAR), min(len(logs) - FEWEST, cut + _NEAR) + 1)
+    return min(near, key=lambda place: _distance(logs[low:place]) + _distance(logs[place:high]))
 
 
-def _best_in_halves(values: Sequence[float]) -> tuple[int | None, float]:
-    """Return the best cut of the first, middle and last half, and its chance among all three."""
-    half = len(values) // 2
-    starts = (0, half // 2, len(values) - half)
-    found = [
-        (chance, start + cut) for start in starts for cut, chance in [_best_cut(values[start : start + half])] if cut
-    ]
-    chance, best = min(found, default=(1.0, None))
-    return best, min(1.0, len(starts) * chance)
+def _distance(logs: Sequence[float]) -> float:
+    middle = median(logs)
+    return math.fsum(abs(value - middle) for value in logs)
 
 
-def _best_cut(values: Sequence[float]) -> tuple[int | None, float]:
-    """Return the cut whose two sides differ most significantly, and its chance without a change."""
-    count = len(values)
-    cuts = count - 2 * LEAST + 1
-    if count < LEAST_VALUES:
-        return None, 1.0
-    backwards = range(count - 1, -1, -1)
-    found = []
-    # Among tied values, those that count against the direction come first.
-    for falls in (False, True):
-        ranks = [0] * count
-        for rank, index in enumerate(sorted(backwards, key=values.__getitem__, reverse=falls)):
-            ranks[index] = rank
-        found.append(_most_significant(ranks))
-    chance, cut = min(found)
-    return cut, min(1.0, 2 * chance * cuts)
-
-
-def _most_significant(ranks: Sequence[int]) -> tuple[float, int]:
-    """Return the least chance that later values are so often above earlier ones, and its cut."""
-    count, before = len(ranks), sum(ranks[:LEAST])
-    cuts = []
-    for cut in range(LEAST, count - LEAST + 1):
-        # How many pairs have the later value above the earlier one.
-        cuts.append((cut * (count - cut) - before + cut * (cut - 1) // 2, cut))
-        before += ranks[cut]
-    if count <= _EXACT:
-        return min((_exact_tails(min(cut, count - cut), count)[above], cut) for above, cut in cuts)
-    # The chance falls with the distance from the mean; many deviations away it underflows.
-    far, cut = max(
-        ((above - 0.5 - cut * (count - cut) / 2) / math.sqrt(cut * (count - cut)), -cut) for above, cut in cuts
-    )
-    return 0.5 * math.erfc(far * math.sqrt(6 / (count + 1))), -cut
-
-
-@lru_cache(maxsize=512)
-def _exact_tails(few: int, count: int) -> tuple[float, ...]:
-    """Return the chance of each number of pairs or more: Mann and Whitney's distribution.
-
-    The numbers of ways are the coefficients of the Gaussian binomial: a product of 1 - q^(n-few+i), divided
-    by 1 - q^i.
-    """
-    pairs = few * (count - few)
-    ways = [1] + [0] * pairs
-    for step in range(1, few + 1):
-        larger = count - few + step
-        for power in range(pairs, larger - 1, -1):
-            ways[power] -= ways[power - larger]
-        for power in range(step, pairs + 1):
-            ways[power] += ways[power - step]
-    total, above, tails = math.comb(count, few), 0, []
-    for number in reversed(ways):
-        above += number
-        tails.append(above / total)
-    return tuple(reversed(tails))
+def _is_drift(logs: Sequence[float], cut: int) -> bool:
+    """Return whether Tukey's resistant line fits values better than two levels do."""
+    third = len(logs) // 3
+    slope = (median(logs[-third:]) - median(logs[:third])) / (len(logs) - third)
+    line = _distance([value - slope * place for place, value in enumerate(logs)])
+    return line < _distance(logs[:cut]) + _distance(logs[cut:])

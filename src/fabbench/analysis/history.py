@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fabbench.analysis.change_points import LEAST, change_points
+from fabbench.analysis.change_points import FEWEST, LEAST, level_shifts
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
 
@@ -28,6 +28,9 @@ class LevelChange:
     before: float
     """The median of the level before."""
     after: float
+    """The median of the new level; of a drift, of its last runs."""
+    drift: bool
+    """Whether the level moved slowly, so that no run began it."""
     different: Mapping[str, tuple[str, str]]
     """What differs between most runs just before it and most runs just after it: name → both values."""
 
@@ -48,8 +51,7 @@ class Series:
     @property
     def level(self) -> float:
         """The median since the last change."""
-        start = self.changes[-1].index if self.changes else 0
-        return median(point.value for point in self.points[start:])
+        return self.changes[-1].after if self.changes else median(point.value for point in self.points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +76,20 @@ class History:
         )
 
 
-def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], together: int) -> Series:
-    """Return a series with its changes; `together`: how many series that could have one are examined."""
+def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint]) -> Series:
+    """Return a series with its changes."""
     values = [point.value for point in points]
-    found = change_points(values, series=together)
-    ends = (0, *found, len(points))
+    found = level_shifts(values)
+    ends = (0, *(shift.start for shift in found), len(points))
     changes = [
         LevelChange(
             index=index,
-            before=median(values[ends[number] : index]),
-            after=median(values[index : ends[number + 2]]),
-            different=_different(points[max(ends[number], index - LEAST) : index], points[index : index + LEAST]),
+            before=median(values[start:index]),
+            after=median(values[max(index, end - LEAST) if drift else index : end]),
+            drift=drift,
+            different=_different(points[max(start, index - FEWEST) : index], points[index : index + FEWEST]),
         )
-        for number, index in enumerate(found)
+        for (index, _, drift, _), start, end in zip(found, ends, ends[2:], strict=False)
     ]
     return Series(key=key, points=points, changes=changes)
 

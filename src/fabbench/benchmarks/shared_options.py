@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from fabbench.model.option_types import DEVICE, Seconds, Size, Text, Whole
+from fabbench.model.option_types import DEVICE, Choice, Seconds, Size, Text, Whole
 from fabbench.model.options import option, unique
+
+MEMORY = Choice(("host", "cuda"))
 
 
 def min_bytes(default: str) -> Any:

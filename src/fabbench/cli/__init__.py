@@ -54,10 +54,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-"""In the order in which `--help` lists them; each is the function `command` of the module of that name.
-
-The sentences are repeated here so that `--help` need not import every command; a test keeps them in sync.
-"""
+"""In the order in which `--help` lists them, which imports none: each is the `command` of the module of that name."""
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -92,6 +89,7 @@ class Commands(SuggestingGroup):
             return None
         command = importlib.import_module(f"{__name__}.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
+        command.short_help = COMMANDS[cmd_name]
         return with_verbosity(command)
 
     @override
@@ -138,7 +136,7 @@ class Commands(SuggestingGroup):
             if error.errno == errno.ENOMEM:
                 terminal.notify("Error: Not enough memory for this.")
             elif not isinstance(error, BrokenPipeError):
-                where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE, "the output")
+                where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE) or "the output"
                 full = " What is there is incomplete: free some space, and repeat." * (error.errno == errno.ENOSPC)
                 terminal.say(f"Error: {where} could not be written or read: {error.strerror}.{full}")
             ctx.exit(Exit.REFUSED)

@@ -8,11 +8,12 @@ import click
 from click.core import ParameterSource
 
 from fabbench.benchmarks import DEFAULT
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, values_of
 from fabbench.cli.help_sections import WORDS
-from fabbench.cli.host_options import command_line, rerun_words
+from fabbench.cli.options import takes
 from fabbench.cli.output import require_writable, result_options
+from fabbench.cli.rerun import rerun_words
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible
 from fabbench.cli.sweep_answer import AnswerOptions
 from fabbench.model.compat import override
@@ -61,7 +62,7 @@ class _Accept(TargetCommand):
     metavar="OLD NEW",
     help="Start nothing: print what changed between two certificates, as after maintenance.",
 )
-@options.store
+@takes("store")
 @click.pass_context
 def command(
     ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
@@ -81,7 +82,7 @@ def command(
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
-    from fabbench.cli.live import watching
+    from fabbench.cli.live_screen import watching
     from fabbench.cli.sweep_command import suspects
     from fabbench.cli.sweep_live import watching_sweep
     from fabbench.runs.acceptance import Watched, accept, open_certificate
@@ -152,6 +153,6 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
         fabrics=fabrics,
         env=target.env,
         store=store,
-        command=command_line(ctx),
+        command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta[WORDS]),
     )
     return SweepRequest(run=run, mode="", **values_of(ctx, ("tolerance", "confidence")))

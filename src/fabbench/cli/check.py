@@ -9,25 +9,20 @@ import click
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
 from fabbench.cli.complete import complete
+from fabbench.cli.options import takes
 from fabbench.cli.output import LISTED, results
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.cli.verbosity import is_verbose
 from fabbench.model.errors import RequestError
+from fabbench.model.messages import listed
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
     from fabbench.hosts.check import Requirements
     from fabbench.model.hosts import Needs, Target
 
-_MAX_NAMED = 8
 
-
-@click.command(
-    name="check",
-    cls=TargetCommand,
-    selects=lambda each: each.only != "render",
-    short_help="Check hosts or clusters before a run, and suggest fixes.",
-)
+@click.command(name="check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @click.option(
     "--benchmark",
     "benchmarks",
@@ -36,9 +31,7 @@ _MAX_NAMED = 8
     shell_complete=complete,
     help=f"Benchmark whose programs to look for. Can be given several times. Default: {DEFAULT}.",
 )
-@click.option(
-    "--fabric", "fabrics", multiple=True, metavar="NAME", help="Fabric to require: efa, ib, roce, tcp. Default: none."
-)
+@takes(fabrics="Fabric to require: efa, ib, roce, tcp. Default: none.")
 @click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
     "--deep",
@@ -90,7 +83,7 @@ def command(**given: Any) -> None:
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     full, overviews = is_verbose(context), examined.overviews
-    terminal.write_drawn(terminal.drawn(render_checks, checks, given["form"], overviews=overviews, full=full))
+    terminal.show(render_checks, checks, given["form"], overviews=overviews, full=full)
     context.exit(worst(checks))
 
 
@@ -128,5 +121,4 @@ def _requirements(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[s
 
 def _hosts(target: "Target") -> str:
     names = target.hosts[: target.nodes]
-    shown = ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} hosts"
-    return f" ({shown})" if names else ""
+    return f" ({listed(names, 8)})" if names else ""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
 
-JUNIT = "Write JUnit XML to FILE: one test case per configuration and per gate."
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.options import AGE, written_age
+from fabbench.cli.options import takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit
 from fabbench.model.messages import counted
@@ -16,18 +16,12 @@ if TYPE_CHECKING:
     from fabbench.launchers import Leftover, Leftovers
 
 
-@click.command(
-    cls=TargetCommand,
-    selects=lambda each: each.reaches,
-    short_help="Remove leftover pods and jobs from a cluster (not local runs).",
-)
+@click.command(cls=TargetCommand, selects=lambda each: each.reaches)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
-@click.option(
-    "--older-than", metavar="AGE", type=AGE, help="Also remove runs in progress older than this: 90s, 10m, 2h, 1d."
-)
+@takes(older_than="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.")
 @click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")
 @click.option("--force", is_flag=True, help="Force-delete pods on lost nodes, which cannot be removed otherwise.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@takes("yes")
 def command(
     older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
 ) -> None:
@@ -77,6 +71,8 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:
+    from fabbench.report.table import Table, to_terminal
+
     header = ("RUN", column, "AGE", "RUNS", "REMOVE", "REQUEST")
     rows = [
         (
@@ -89,4 +85,4 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
         )
         for each in found
     ]
-    terminal.write_table([header, *rows])
+    terminal.show(to_terminal, [Table(header=header, rows=rows, ruled=False)])

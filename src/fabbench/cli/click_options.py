@@ -1,26 +1,28 @@
 """Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from fabbench.cli.complete import complete_value, items
-from fabbench.cli.host_options import hostfile_option, hosts_of_files
 from fabbench.cli.suggestions import meant
 from fabbench.model.compat import override
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hostlist import read_hostfile
 from fabbench.model.hosts import Target, options_of
 from fabbench.model.messages import did_you_mean
-from fabbench.model.option_types import Flag, Type
-from fabbench.model.options import LauncherOptions, Option, declared
+from fabbench.model.option_types import Flag, Parsed, Type
+from fabbench.model.options import LauncherOptions, Option, declared, flattened
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
 
 
@@ -46,6 +48,17 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         del ctx
         return complete_value(param.name or "", incomplete) or items(self._type.names, incomplete)
+
+
+def with_parameters(parameters: Sequence[click.Parameter]) -> Callable[[CommandT], CommandT]:
+    """Add parameters to a command; written where click's options are."""
+
+    def add(function: CommandT) -> CommandT:
+        # click's own decorators keep options here, the last one first
+        function.__dict__.setdefault("__click_params__", []).extend(reversed(parameters))
+        return function
+
+    return add
 
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:
@@ -90,6 +103,25 @@ def _after_dashes(context: click.Context, parameter: click.Parameter, words: tup
     return words
 
 
+def _hosts_in(file: str) -> tuple[str, ...]:
+    try:
+        return read_hostfile(Path(file).read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{file} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"{file} is not a host file: {error}.") from None
+
+
+_HOSTFILE = Option(
+    name="hostfile",
+    type=Parsed("a file", "FILE", _hosts_in),
+    help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
+    "per GPU; see --gpus.",
+    flags=("--hostfile",),
+    many=flattened,
+)
+
+
 def launcher_options(
     launchers: Launchers, selects: Callable[[Option], bool] = lambda option: bool(option.flags)
 ) -> list[click.Parameter]:
@@ -102,7 +134,7 @@ def launcher_options(
                 by_name[name][launcher] = option
     names = sorted(by_name, key=lambda name: common.index(name) if name in common else len(common))
     made = [_launcher_option(by_name[name], len(launchers)) for name in names]
-    return [*made[:1], hostfile_option(), *made[1:]] if "hosts" in by_name else made
+    return [*made[:1], *click_options([_HOSTFILE]), *made[1:]] if "hosts" in by_name else made
 
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
@@ -148,8 +180,8 @@ def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
         return {name: context.params[name] for name in names if context.get_parameter_source(name) is source}
 
     typed = given_by(ParameterSource.COMMANDLINE)
-    if files := hosts_of_files(context):
-        typed["hosts"] = (*typed.get("hosts", ()), *files)
+    if in_files := context.params.get("hostfile"):
+        typed["hosts"] = (*typed.get("hosts", ()), *in_files)
     return GivenOptions(typed, given_by(ParameterSource.DEFAULT_MAP))
 
 

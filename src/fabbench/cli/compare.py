@@ -5,24 +5,22 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options, terminal
-from fabbench.cli.ci import JUNIT, build_result
+from fabbench.cli import terminal
+from fabbench.cli.ci import build_result
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import ON_NODES, known_proof, takes
 from fabbench.cli.output import COMPARED, results
 from fabbench.model.errors import Exit, worst
 
 
-@click.command(short_help="Compare runs and log files, and gate on the result.")
+@click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
-@click.option(
-    "--baseline",
-    metavar="NAME|RUN",
-    help="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
-    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files.",
+@takes(
+    baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
+    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files."
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
-@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency).")
-@options.sizes
+@takes("metric", "sizes")
 @click.option(
     "--placement",
     type=click.Choice(["out-of-place", "in-place"]),
@@ -45,19 +43,13 @@ from fabbench.model.errors import Exit, worst
     help="Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. Use `any` "
     "for one that should not be judged.",
 )
-@click.option(
-    "--gate",
-    "gates",
-    multiple=True,
-    metavar="GATE",
-    help="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
-    "busbw@1G>=70GB/s. Can be given several times.",
+@takes(
+    gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
+    "busbw@1G>=70GB/s. Can be given several times."
 )
-@click.option("--strict", is_flag=True, help="Also fail inconclusive gates.")
-@options.nodes_of_logs
+@takes("strict", *ON_NODES)
 @results(COMPARED)
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)
-@options.store
+@takes("junit", "store")
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     inputs: tuple[str, ...],
     baseline: str | None,
@@ -94,7 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
             from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
-        proof = options.known_proof(**known) or NOTHING_KNOWN
+        proof = known_proof(**known) or NOTHING_KNOWN
         columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=proof)
         if baseline:
             from fabbench.runs.baselines import baseline_input

@@ -1,11 +1,13 @@
 """Completion of the values of options and arguments: targets, fabrics, instance types, runs."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from fabbench.model.fabrics import FABRICS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -18,52 +20,32 @@ def items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
-def _targets() -> Iterator[str]:
-    from fabbench.config import find_config, load
-    from fabbench.launchers import options_of_launchers
-    from fabbench.model.plugins import ALIASES
+def _known(name: str) -> Iterator[str]:
+    """Yield what the value of an option or argument of this name may be."""
+    if name == "on":
+        from fabbench.config import find_config, load
+        from fabbench.launchers import options_of_launchers
+        from fabbench.model.plugins import ALIASES
 
-    launchers = options_of_launchers()
-    if path := find_config(Path.cwd(), os.environ):
-        yield from load(path, launchers=launchers).targets
-    yield from launchers
-    yield from ALIASES
+        launchers = options_of_launchers()
+        path = find_config(Path.cwd(), os.environ)
+        yield from (*(load(path, launchers=launchers).targets if path else ()), *launchers, *ALIASES)
+    elif name in {"fabric", "fabrics"}:
+        yield from FABRICS
+    elif name in {"instance_type", "type_"}:
+        from fabbench.catalog.instances import instance_catalog
 
+        yield from instance_catalog()
+    elif name in {"benchmark", "benchmarks"}:
+        from fabbench.benchmarks import runnable_names
 
-def _fabrics() -> Iterator[str]:
-    from fabbench.model.fabrics import FABRICS
-
-    yield from FABRICS
-
-
-def _instance_types() -> Iterator[str]:
-    from fabbench.catalog.instances import instance_catalog
-
-    yield from instance_catalog()
-
-
-def _benchmarks() -> Iterator[str]:
-    from fabbench.benchmarks import runnable_names
-
-    yield from runnable_names()
-
-
-_VALUES: Mapping[str, Callable[[], Iterator[str]]] = {
-    "on": _targets,
-    "fabrics": _fabrics,
-    "fabric": _fabrics,
-    "instance_type": _instance_types,
-    "type_": _instance_types,
-    "benchmark": _benchmarks,
-    "benchmarks": _benchmarks,
-}
-"""Name of an option or argument → what its value may be."""
+        yield from runnable_names()
 
 
 def complete_value(name: str, incomplete: str) -> "list[CompletionItem]":
     """Complete the value of an option or argument by its name. On any error, nothing is completed."""
     try:
-        return items(_VALUES[name](), incomplete) if name in _VALUES else []
+        return items(_known(name), incomplete)
     except Exception:  # noqa: BLE001 - a shell cannot show errors while it completes
         return []
 

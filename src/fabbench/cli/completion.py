@@ -17,7 +17,7 @@ fabbench completion fish | source      # in ~/.config/fish/config.fish
 """
 
 
-@click.command(short_help="Print the completion script for bash, zsh or fish.", help=_HELP)
+@click.command(help=_HELP)
 @click.argument("shell", type=NamedChoice(_SHELLS))
 def command(shell: str) -> None:
     """Print the completion script of a shell."""

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,14 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.config_file import CONFIG, CommandOptions, configuration
 from fabbench.cli.output import results
+from fabbench.model.messages import counted, listed
 from fabbench.report.json_contract import to_json
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
 
-_MAX_HOSTS = 4
 
-
-@click.command(short_help="Show the targets and defaults of fabbench.yaml, and check it.")
+@click.command()
 @click.option("--config", "file", **CONFIG)
 @results(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
@@ -42,7 +41,7 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
     if config is None:
         terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
         return
-    for line in _lines(config):
+    for line in _lines(_document(config)):
         terminal.write_line(line)
 
 
@@ -65,25 +64,18 @@ def _document(config: "Config | None") -> dict[str, Any]:
     }
 
 
-def _lines(config: "Config") -> Iterator[str]:
-    yield f"file: {config.path}"
-    defaults = config.defaults
-    settings: dict[str, Any] = {
-        "default": config.default,
-        "store": config.store,
-        "repeat": defaults.repeat,
-        "fabrics": ", ".join(defaults.fabrics),
-    }
-    for benchmark, values in defaults.run.items():
-        settings[f"run {benchmark}"] = ", ".join(f"{name} {_text(value)}" for name, value in values.items())
-    yield from (f"{name}: {value}" for name, value in settings.items() if value)
-    yield from (f"variant {name}: {variant}" for name, variant in config.variants.items())
-    width = max(map(len, config.targets), default=0)
-    for name, target in config.targets.items():
-        hosts = target.hosts
-        shown = ", ".join(hosts[:_MAX_HOSTS]) + (", …" if len(hosts) > _MAX_HOSTS else "")
-        where = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''}: {shown}" if hosts else ""
-        yield f"target {name:{width}}  {target.launcher}  {where}".rstrip()
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in document.items():
+        if value and name not in {"format", "run", "variants", "targets"}:
+            yield f"{name}: {', '.join(value) if isinstance(value, list) else value}"
+    for name, values in document["run"].items():
+        yield f"run {name}: {', '.join(f'{option} {_text(value)}' for option, value in values.items())}"
+    yield from (f"variant {name}: {variant}" for name, variant in document["variants"].items())
+    width = max(map(len, document["targets"]), default=0)
+    for name, target in document["targets"].items():
+        hosts = target["hosts"]
+        where = f"{counted(len(hosts), 'host')}: {listed(hosts)}" if hosts else ""
+        yield f"target {name:{width}}  {target['launcher']}  {where}".rstrip()
 
 
 def _text(value: str | bool | tuple[str, ...]) -> str:  # noqa: FBT001 - a value, no switch

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.output import RAW_CSV
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted, listed, redacted, redacted_values
 from fabbench.model.plan import Shape
+from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.cli.sweep_answer import AnswerOptions
@@ -36,8 +36,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
     from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "terminal", "json"}:
-        name = "csv" if form == RAW_CSV else form
-        raise RequestError(f"--format {name} has no effect with --dry-run.", hint="--format json works there.")
+        raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
     inventory, planned = preview(request)
     planned = redacted_values(planned)
     estimate, longest = estimated_s(request, planned), longest_s(planned)
@@ -82,16 +81,8 @@ def _host(host: "Host") -> str:
 
 def _time(estimate: float | None, longest: float) -> str:
     if estimate is not None:
-        return f"about {_duration(estimate)}, based on earlier runs on this target"
-    return f"unknown (no earlier run like this on this target); all timeouts together: {_duration(longest)}"
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+        return f"about {format_duration(estimate)}, based on earlier runs on this target"
+    return f"unknown (no earlier run like this on this target); all timeouts together: {format_duration(longest)}"
 
 
 def execution_lines(

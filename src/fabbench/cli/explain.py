@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import ON_NODES, known_proof, takes
 from fabbench.cli.output import results
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
@@ -22,10 +23,8 @@ from fabbench.runs.parse_file import parse_together
 
 @click.command(name="explain")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@options.fabric_of_logs
-@options.nodes_of_logs
+@takes("fabric", *ON_NODES, "store")
 @results(("text", "json"), "How to write the diagnoses.")
-@options.store
 @click.option(
     "--predict",
     "wanted",
@@ -45,7 +44,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    proof = options.known_proof(**known)
+    proof = known_proof(**known)
     status = Exit.FINE
     targets = [read_wanted(text) for text in wanted]
     records, measured = list[dict[str, object]](), list[Log]()

@@ -18,8 +18,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
 BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
 _SET = "Set with --set KEY=VALUE"
-_ORDER = (BENCHMARK, MEASURED, WHERE)  # Sections that come first; those of launchers follow, then the last ones
-_LAST = (RESULTS, OUTPUT, _SET)
+_PLACES = {BENCHMARK: 0, MEASURED: 1, WHERE: 2, RESULTS: 4, OUTPUT: 5, _SET: 6}  # Those of launchers: 3
 _OF_LAUNCHERS: Mapping[str, str] = {
     **dict.fromkeys(("kubernetes", "mpijob", "kubernetes mpijob"), "Kubernetes"),
     "slurm": "Slurm",
@@ -45,7 +44,7 @@ _COMMON = frozenset({
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
-_RARE = frozenset({"quiet", "verbose", "log", "version", "raw_csv", "store", "exit_zero"})  # Left out of others
+_RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})  # Left out of others
 
 
 def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
@@ -132,7 +131,7 @@ def _sections(ctx: click.Context, *, short: bool = False) -> dict[str, list[tupl
             if section == _SET:
                 flags = flags.removeprefix(RARE).replace(" ", "=", 1)
             records.setdefault(section, []).append((flags, about))
-    return {section: records[section] for section in sorted(records, key=_rank)}
+    return {section: records[section] for section in sorted(records, key=lambda each: (_PLACES.get(each, 3), each))}
 
 
 def _section(command: click.Command, param: click.Parameter) -> str:
@@ -150,12 +149,6 @@ def _is_common(command: click.Command, param: click.Parameter, section: str, lau
     if launcher:
         return launcher in command.launchers.get(name, ()) or (section == WHERE and name not in command.launchers)
     return name in _COMMON
-
-
-def _rank(section: str) -> tuple[int, str]:
-    if section in _ORDER:
-        return _ORDER.index(section), ""
-    return (50 + _LAST.index(section), "") if section in _LAST else (10, section)
 
 
 # ---------------------------------------------------------------- -h

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
 
 
-@click.command(short_help="List EC2 instance types with EFA.")
+@click.command()
 @click.argument("type_", metavar="[TYPE]", default="", shell_complete=complete)
 @results(LISTED, "How to write the list.")
 def command(type_: str, form: str) -> None:
@@ -37,7 +37,7 @@ def command(type_: str, form: str) -> None:
         notes=["GBIT/S: the total network bandwidth, one way. EFA: the maximum number of EFA interfaces."],
     )
     overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
-    terminal.write_drawn(terminal.drawn(render_overview, overview, form))
+    terminal.show(render_overview, overview, form)
 
 
 def _row(instance: "Instance") -> tuple[str, ...]:

@@ -12,28 +12,9 @@ from fabbench.cli import terminal
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
-from fabbench.runs.execute import Watcher
 
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 30.0  # lines come at least this often
-
-
-@contextmanager
-def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
-    """Show a screen on a terminal, and lines elsewhere."""
-    if not terminal.is_live():
-        lines = Lines(plan, metric=metric)
-        with ticking(lines.tick):
-            yield lines
-        return
-    from rich.live import Live
-
-    from fabbench.cli.live_screen import LiveScreen
-
-    with Live(console=terminal.console(), auto_refresh=False, transient=True) as live:
-        screen = LiveScreen(plan, live, metric=metric)
-        with ticking(screen.tick):
-            yield screen
 
 
 @contextmanager
@@ -55,30 +36,37 @@ def ticking(action: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class Lines:
-    """One short line for each execution, and a sign of life every half minute."""
+class View:
+    """A `Watcher` that keeps the progress of a run up to date; how it is shown is up to each view."""
 
-    nics = None  # There is no room for the traffic of NICs
+    nics: Callable[..., None] | None = None  # There is no room for the traffic of NICs
 
     def __init__(self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._clock = clock
-        self._written = clock()
+        self._started = self._written = clock()
 
     def begin(self, execution: Execution, number: int) -> None:
         """Remember the execution."""
         self._progress.begin(execution, number, self._clock())
 
     def point(self, execution: Execution, point: Point) -> None:
-        """Remember the row without a line, which there would be for every row."""
+        """Remember the row."""
         del execution
         self._progress.point(point)
 
     def read(self, execution: Execution, log: Log) -> None:
-        """Remember what was read."""
+        """Learn which rows belong together."""
         del execution
         self._progress.read(log)
+
+    def _left(self, now: float) -> list[str]:
+        return [f"about {format_duration(left)} left"] if (left := self._progress.remaining(now)) else []
+
+
+class Lines(View):
+    """One short line for each execution, and a sign of life every half minute."""
 
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
         """Write the result."""
@@ -100,9 +88,6 @@ class Lines:
             last = [f"last {format_size(size)}"] if (size := self._progress.newest) is not None else []
             parts = [f"{name_of(execution)}: running for {format_duration(self._progress.spent(now))}", sizes]
             self._notify(self._progress.number, ", ".join([*parts, *last, *self._left(now)]))
-
-    def _left(self, now: float) -> list[str]:
-        return [f"about {format_duration(left)} left"] if (left := self._progress.remaining(now)) else []
 
     def _notify(self, number: int, text: str) -> None:
         self._written = self._clock()

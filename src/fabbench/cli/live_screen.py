@@ -1,13 +1,16 @@
 """The screen of a run in progress. It fits any sweep: the newest row and the failures are always visible."""
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.progress import RunProgress, summary
+from fabbench.analysis.progress import summary
+from fabbench.cli import terminal
+from fabbench.cli.live import Lines, View, ticking
+from fabbench.model.compat import override
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.messages import unbroken
 from fabbench.model.plan import Execution, Plan
@@ -16,6 +19,7 @@ from fabbench.report import nics_table
 from fabbench.report.comparison_tables import live_table
 from fabbench.report.svg import cut
 from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
+from fabbench.runs.execute import Watcher
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -32,19 +36,31 @@ _ECHO = 4  # Columns that stay free after the cursor: if `^C` wrapped, a line of
 _EVERY_S = 0.1  # Rows that come faster are drawn together
 
 
-class LiveScreen:
+@contextmanager
+def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
+    """Show a screen on a terminal, and lines elsewhere."""
+    if not terminal.is_live():
+        lines = Lines(plan, metric=metric)
+        with ticking(lines.tick):
+            yield lines
+        return
+    from rich.live import Live
+
+    with Live(console=terminal.console(), auto_refresh=False, transient=True) as live:
+        screen = LiveScreen(plan, live, metric=metric)
+        with ticking(screen.tick):
+            yield screen
+
+
+class LiveScreen(View):
     """Sizes and figures of all configurations, as the final table will have them, and how far the run is."""
 
-    def __init__(
-        self, plan: Plan, live: "Live", *, metric: str | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, plan: Plan, live: "Live", **more: Any) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
+        super().__init__(plan, **more)
         self._live = live
-        self._clock = clock
-        self._started = clock()
-        self._progress = RunProgress(plan, metric=metric)
         self._failed: list[str] = []
         self._undecided = ""
         self._nics: Mapping[str, Traffic] = {}
@@ -56,60 +72,55 @@ class LiveScreen:
         self._task = self._bar.add_task("", total=100.0, time="")
         self._lock = threading.Lock()  # NICs of other hosts are reported by a thread
 
+    @override
     def begin(self, execution: Execution, number: int) -> None:
-        """Show what is being measured."""
-        with self._lock:
-            self._progress.begin(execution, number, self._clock())
-            self._show()
+        with self._showing():
+            super().begin(execution, number)
 
+    @override
     def point(self, execution: Execution, point: Point) -> None:
-        """Add a row's figure."""
-        del execution
-        with self._lock:
-            self._progress.point(point)
-            if self._clock() >= self._next:
-                self._show()
+        with self._showing(at_once=False):
+            super().point(execution, point)
 
+    @override
     def read(self, execution: Execution, log: Log) -> None:
-        """Learn which rows belong together."""
-        del execution
         with self._lock:
-            self._progress.read(log)
+            super().read(execution, log)
 
     def nics(self, hosts: "Mapping[str, Traffic]") -> None:
         """Show what the NICs move now."""
-        with self._lock:
+        with self._showing():
             self._nics = hosts
-            self._show()
 
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
         """Keep what went wrong in sight."""
-        with self._lock:
+        with self._showing():
             if any(log.outcome is not Outcome.OK for log in logs):
                 self._failed.append(summary(execution, logs))
             self._progress.end(execution, logs, self._clock())
             self._nics = {}
-            self._show()
 
     def notify(self, sentence: str) -> None:
         """Show what is undecided."""
-        with self._lock:
+        with self._showing():
             self._undecided = sentence
-            self._show()
 
     def tick(self) -> None:
         """Show the time, unless the screen is being drawn: this may interrupt that."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._show()
-            finally:
-                self._lock.release()
+        if not self._lock.locked():
+            with self._showing():
+                pass
 
-    def _show(self) -> None:
-        started = self._clock()
-        self._live.update(self.drawn(), refresh=True)
-        ended = self._clock()
-        self._next = ended + max(_EVERY_S, 10 * (ended - started))
+    @contextmanager
+    def _showing(self, *, at_once: bool = True) -> Iterator[None]:
+        """Show what changes in this context, after it."""
+        with self._lock:
+            yield
+            started = self._clock()
+            if at_once or started >= self._next:
+                self._live.update(self.drawn(), refresh=True)
+                ended = self._clock()
+                self._next = ended + max(_EVERY_S, 10 * (ended - started))
 
     # ------------------------------------------------------------ what it looks like
 
@@ -136,13 +147,12 @@ class LiveScreen:
         what = [] if execution is None else [cut(execution.configuration.label, _LABEL), f"repeat {execution.repeat}"]
         what += [format_size(progress.newest)] if progress.newest is not None else []
         remaining, spent = progress.remaining(now), now - self._started
-        left = f", about {format_duration(remaining)} left" if remaining else ""
         part = spent / (spent + remaining) if remaining else progress.number / max(1, total)
         self._bar.update(
             self._task,
             description=f"[{progress.number}/{total}] {', '.join(what)}",
             completed=100 * part,
-            time=f"{format_duration(spent)} elapsed{left}",
+            time=", ".join([f"{format_duration(spent)} elapsed", *self._left(now)]),
         )
         return Padding(self._bar.get_renderable(), (0, _ECHO, 0, 0))
 

@@ -12,12 +12,7 @@ _WHICH = frozenset({"hosts", "instance_type", "selector", "partition"})
 """Options that choose nodes, besides those that say how to reach a cluster."""
 
 
-@click.command(
-    name="nodes",
-    cls=TargetCommand,
-    selects=lambda each: each.reaches or each.name in _WHICH,
-    short_help="List the nodes of a cluster: type, GPUs, EFA.",
-)
+@click.command(name="nodes", cls=TargetCommand, selects=lambda each: each.reaches or each.name in _WHICH)
 @results(LISTED, "How to write the list.")
 def command(form: str, **given: Any) -> None:
     """List the nodes of a cluster: instance type, GPUs, EFA interfaces, health.
@@ -33,4 +28,4 @@ def command(form: str, **given: Any) -> None:
     target, reason = chosen_target(click.get_current_context())
     terminal.notify(f"Target {target.name}: {reason}.")
     overview = launcher_named(target.launcher).nodes(target)
-    terminal.write_drawn(terminal.drawn(render_overview, overview, form))
+    terminal.show(render_overview, overview, form)

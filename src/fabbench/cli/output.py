@@ -1,26 +1,25 @@
-"""What commands write, and where: ``--format``, ``--json``, ``--raw-csv`` and ``-o FILE``; nothing else decides."""
+"""What commands write, and where: ``--format``, ``--json`` and ``-o FILE``; nothing else decides."""
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, cast
 
 import click
 from click.core import ParameterSource
 
+from fabbench.cli.click_options import CommandT, with_parameters
 from fabbench.cli.suggestions import NamedChoice
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
 
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-COMPARED = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
+COMPARED = ("markdown", "comment", "csv", "raw-csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
 """Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
-LISTED = ("table", "json", "csv", "markdown")
+LISTED = ("table", "json", "csv", "raw-csv", "markdown")
 """Formats of lists: `fabbench.report.log_report.FORMATS`."""
-RAW_CSV = "raw-csv"  # The value of `form` for CSV whose cells are written verbatim: `fabbench.report.table.RAW_CSV`
 
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
     ".html": ("html",),
@@ -36,6 +35,7 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
 }
 """How the name of a file ends → the formats that it stands for: the first that a command has."""
 _JSON = "fabbench.json"
+_RAW = " csv: a string that a spreadsheet would run as a formula (= + - @) gets an apostrophe; not in raw-csv."
 
 
 class _OutputFile:
@@ -87,8 +87,9 @@ def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None)
     ctx.with_resource(redirect_stdout(SafeStream(cast("IO[str]", ctx.with_resource(closing(_OutputFile(path)))))))
 
 
-def _remember(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
-    return lambda ctx, parameter, value: ctx.meta.__setitem__(name, value)  # noqa: ARG005
+def _remember(ctx: click.Context, parameter: click.Parameter, given: object) -> None:
+    del parameter
+    ctx.meta[_JSON] = given
 
 
 def output_file(ctx: click.Context) -> Path | None:
@@ -96,13 +97,13 @@ def output_file(ctx: click.Context) -> Path | None:
     return cast("Path | None", ctx.meta.get(OUTPUT_FILE))
 
 
+_eager = partial(click.Option, is_eager=True, expose_value=False)
+_JSON_FLAG = _eager(["--json"], is_flag=True, callback=_remember, help="Short for --format json.")
+
+
 def output_option(help_: str = "Write the result to FILE instead of standard output.") -> click.Option:
     """Return the ``--output`` option alone, for a command whose format another option chooses."""
-    kind = click.Path(path_type=Path)
-    names = ["-o", "--output"]
-    return click.Option(
-        names, type=kind, metavar="FILE", is_eager=True, expose_value=False, callback=_redirect, help=help_
-    )
+    return _eager(["-o", "--output"], type=click.Path(path_type=Path), metavar="FILE", callback=_redirect, help=help_)
 
 
 def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
@@ -111,37 +112,23 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
     On a terminal the default is `terminal`, where that is one of them. Their value is `form`.
     """
     depends, known = "terminal" in formats, _suffixes(formats)
-    flags = [("--json", _JSON, "Short for --format json.")] if "json" in formats else []
-    if "csv" in formats:
-        raw = "With --format csv: write cells verbatim. Default: a string that a spreadsheet would run as a "
-        flags.append(("--raw-csv", RAW_CSV, f"{raw}formula (= + - @) gets an apostrophe in front."))
     return [
         click.Option(
             ["--format", "form"],
             type=NamedChoice(formats),
             default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
             show_default="terminal on a terminal, else markdown" if depends else True,
-            help=help_,
+            help=f"{help_}{_RAW if 'raw-csv' in formats else ''}",
             callback=_decide,
         ),
-        *(
-            click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=_remember(key), help=text)
-            for name, key, text in flags
-        ),
+        *([_JSON_FLAG] if "json" in formats else []),
         output_option(f"Write the result to FILE, in the format that its suffix stands for: {' '.join(known)}."),
     ]
 
 
 def results(formats: Sequence[str], help_: str = "Output format.") -> Callable[[CommandT], CommandT]:
-    """Add the options of `result_options` to a command; written where click's options are."""
-
-    def add(function: CommandT) -> CommandT:
-        # click's own decorators keep options here, the last one first
-        params = function.__dict__.setdefault("__click_params__", [])
-        params.extend(reversed(result_options(formats, help_)))
-        return function
-
-    return add
+    """Add the options of `result_options` to a command."""
+    return with_parameters(result_options(formats, help_))
 
 
 def _suffixes(formats: Sequence[str]) -> list[str]:
@@ -166,8 +153,4 @@ def _decide(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
             )
     if (value == "parquet" and path is None) or (value == "html" and sys.stdout.isatty()):
         raise RequestError(f"{value} is not for a terminal.", hint=f"Add -o FILE.{value}.")
-    if not ctx.meta.get(RAW_CSV):
-        return value
-    if value != "csv":
-        raise RequestError("--raw-csv has no effect without --format csv.", hint="Add it, or leave both out.")
-    return RAW_CSV
+    return value

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from fabbench.cli import options
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import ON_NODES, known_proof, takes
 from fabbench.cli.output import LISTED, results
 from fabbench.cli.terminal import files_progress, in_color, say_unread, width, write_drawn
 from fabbench.model.errors import Exit, worst
@@ -16,11 +16,8 @@ from fabbench.model.errors import Exit, worst
 @click.command(name="parse")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
-@options.sizes
-@options.fabric_of_logs
-@options.nodes_of_logs
+@takes("sizes", "fabric", *ON_NODES, "store")
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
-@options.store
 def command(
     inputs: tuple[str, ...], form: str, sizes: range | None, store: Path, *, exit_zero: bool, **known: Any
 ) -> None:
@@ -41,7 +38,7 @@ def command(
     from fabbench.runs.inputs import sources_of
     from fabbench.runs.parse_on_cores import ParseJob, read
 
-    proof = options.known_proof(**known)
+    proof = known_proof(**known)
     sources = sources_of(inputs, store, proof)
     job = ParseJob(form=form, sizes=sizes, proof=proof, color=in_color(sys.stdout), width=width())
     frame = log_writer(job.form)

@@ -29,6 +29,11 @@ class _RenderCommand(RunCommand):
     unwanted = "run"
     environment = None
 
+    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
+        super().__init__(benchmark, work)
+        text = (self.help or "").partition("Example:")[0].rstrip()  # Examples are those of runs.
+        self.help = f"Render a job that does what `fabbench run {benchmark.name}` does.\n\n{text}"
+
     @override
     def shared_launchers(self) -> Launchers:
         return options_of_formats()
@@ -72,16 +77,10 @@ class _RenderCommand(RunCommand):
 class RenderGroup(RunGroup):
     """Makes the command of a benchmark from that of ``fabbench run``."""
 
-    @override
-    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
-        command = _RenderCommand(benchmark, work)
-        # Examples are those of runs.
-        text = (command.help or "").partition("Example:")[0].rstrip()
-        command.help = f"Render a job that does what `fabbench run {benchmark.name}` does.\n\n{text}"
-        return command
+    makes = _RenderCommand
 
 
-@click.group(cls=RenderGroup, short_help="Print a script or manifests that run the benchmark elsewhere.")
+@click.group(cls=RenderGroup)
 def command() -> None:
     """Print what would run elsewhere, without contacting anything.
 

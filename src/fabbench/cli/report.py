@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import takes
 from fabbench.cli.output import results
 from fabbench.model.errors import Exit, worst
 
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
     from fabbench.report.page import RunPage
 
 
-@click.command(short_help="Write runs or logs as an HTML page, to read or to send.")
+@click.command()
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
-@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
-@options.sizes
+@takes("metric", "sizes", "store")
 @results(("html",))
-@options.store
 def command(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> None:
     """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 

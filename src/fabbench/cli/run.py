@@ -5,21 +5,16 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from fabbench.cli import options
 from fabbench.cli.complete import complete_run
-from fabbench.cli.rerun import command as rerun
+from fabbench.cli.options import takes
+from fabbench.cli.rerun import start_again
 from fabbench.cli.run_command import RESUMED, RunGroup
 from fabbench.model.errors import RequestError
 
 
-@click.group(
-    cls=RunGroup,
-    invoke_without_command=True,
-    no_args_is_help=True,
-    short_help="Run a benchmark and compare configurations.",
-)
+@click.group(cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
 @click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
-@options.store
+@takes("store")
 @click.pass_context
 def command(ctx: click.Context, ref: str | None, store: Path) -> None:
     """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
@@ -41,5 +36,4 @@ def command(ctx: click.Context, ref: str | None, store: Path) -> None:
     from fabbench.runs.sweep_store import require_executions
 
     ctx.meta[RESUMED] = require_executions(open_run(ref, store))
-    with rerun.make_context("rerun", [ref, "--store", str(store)], parent=ctx.parent) as inner:
-        rerun.invoke(inner)
+    start_again(ctx, ctx.meta[RESUMED], store)

@@ -25,15 +25,15 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.config_file import RunOptions, config_option, split_environment
+from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
-from fabbench.cli.host_options import command_line
+from fabbench.cli.options import RunOptions
 from fabbench.cli.output import COMPARED, result_options
 from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
-from fabbench.model.errors import FabbenchError, RequestError, worst
+from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, parsed
 
@@ -136,7 +136,7 @@ class RunCommand(SectionedCommand):
     def invoke(self, ctx: click.Context) -> None:
         """Run what is requested, and exit with the matching status."""
         from fabbench.cli.ci import build_result
-        from fabbench.cli.live import watching
+        from fabbench.cli.live_screen import watching
         from fabbench.runs.run import run
 
         request = self.request(ctx)
@@ -182,7 +182,7 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
             adaptive=_adaptive(given),
-            command=command_line(ctx),
+            command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
 
 
@@ -200,6 +200,8 @@ def _adaptive(given: RunOptions) -> "Adaptive | None":
 class RunGroup(SuggestingGroup):
     """Makes the command of a benchmark when it is needed."""
 
+    makes: type[RunCommand] = RunCommand
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the benchmarks."""
         from fabbench.benchmarks import runnable_names
@@ -214,9 +216,9 @@ class RunGroup(SuggestingGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Make the command of one benchmark. Raise RequestError if it cannot be loaded."""
-        from fabbench.benchmarks import runnable, runnable_names
+        from fabbench.benchmarks import runnable
 
-        if cmd_name not in runnable_names():
+        if cmd_name not in self.list_commands(ctx):
             return None
         try:
             benchmark = runnable(cmd_name)
@@ -226,11 +228,7 @@ class RunGroup(SuggestingGroup):
             raise
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
-        return with_verbosity(self.command_of(benchmark, work))
-
-    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
-        """Return the command of a benchmark."""
-        return RunCommand(benchmark, work)
+        return with_verbosity(self.makes(benchmark, work))
 
 
 def _summary(name: str) -> str:
@@ -294,6 +292,14 @@ def _interrupted(result: "RunResult") -> str:
     return f"Interrupted{ended} were saved." if result.interrupted else ""
 
 
+def _doubtful(result: "RunResult") -> bool:
+    from fabbench.analysis.expectations import Assessment
+    from fabbench.report.expectations import expectations_of
+
+    expected = expectations_of(result.comparison) if result.comparison is not None else ()
+    return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
+
+
 def _print(result: "RunResult", form: str) -> None:
     print_release_failure(result)
     if form == "html":
@@ -302,7 +308,7 @@ def _print(result: "RunResult", form: str) -> None:
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
-    terminal.say_next(result.path)
+    terminal.say_next(result.path, doubtful=_doubtful(result))
     error = result.failure or result.release_failure
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]

@@ -3,17 +3,16 @@
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.options import AGE, written_age
-from fabbench.cli.output import LISTED, RAW_CSV, output_file, results
+from fabbench.cli.options import FILTERS, takes, written_age
+from fabbench.cli.output import LISTED, output_file, results
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
@@ -28,57 +27,44 @@ _HEADER = (
     *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
-
-_PATIENCE_S = 5.0  # How long missing summaries are made before the table is shown
-_FILTERS = (
-    click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
-    click.option("--on", "target", metavar="TARGET", help="Only runs on this target."),
-    click.option("--name", metavar="NAME", help="Only runs with this name (run --name)."),
-)
-_since = click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+_SPARE = ("FOLDER", "NODES", "TARGET", "SIZES", "BENCHMARK", "NAME", "GATE")  # Left out where there is no room
 
 
-def _filtered(command: Any) -> Any:
-    return reduce(lambda made, option: option(made), reversed(_FILTERS), command)
-
-
-@click.group(invoke_without_command=True, short_help="List past runs, or remove them.")
-@options.store
-@_filtered
-@_since
+@click.group(invoke_without_command=True)
+@takes("store", *FILTERS, "since", "wide")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")
 @click.pass_context
-def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, **filters: Any) -> None:
+def command(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any) -> None:
     """List past runs, the newest first. `fabbench show ID` prints one, `fabbench runs rm` removes some.
 
     PEAK is the best value of the first configuration.
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
+    from fabbench.report.table import Table
+
     if ctx.invoked_subcommand is not None:
         return
-    listed = list(islice(_chosen(store, **filters, seconds=_PATIENCE_S if form == "table" else None), limit))
+    listed = list(islice(_chosen(store, **filters), limit))
     columns = zip(_HEADER, *(_row(run, form) for run in listed), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
     empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
-    terminal.print_list("runs", header, rows, [_record(store, run) for run in listed], form, empty)
+    table = Table(header=header, rows=rows, ruled=False)
+    records = [_record(store, run) for run in listed]
+    terminal.print_list("runs", table, records, form, empty, spare=_SPARE, wide=wide)
     for run in listed:
         for sentence in run.damaged:
             terminal.say(f"{run.path} is damaged: {sentence}")
-    if brief := sum(run.is_brief for run in listed):
-        terminal.say(f"{counted(brief, 'older run')} not read yet. fabbench runs goes on with them.")
 
 
 @with_verbosity
 @command.command("rm", short_help="Remove runs from the store.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@options.store
-@_filtered
+@takes("store", *FILTERS)
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
-@click.option("--older-than", type=AGE, metavar="AGE", help="Remove runs older than AGE: 12h, 30d, 8w.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@takes("older_than", "yes")
 def remove(
     refs: tuple[str, ...], store: Path, keep: int | None, older_than: timedelta | None, *, yes: bool, **filters: Any
 ) -> None:
@@ -115,10 +101,8 @@ def remove(
 @with_verbosity
 @command.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@options.store
-@_filtered
-@_since
-@results(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
+@takes("store", *FILTERS, "since")
+@results(("csv", "raw-csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
 def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> None:
     """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
 
@@ -143,7 +127,7 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
     else:
-        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == RAW_CSV))
+        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == "raw-csv"))
     for run in damaged:
         terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
     ctx.exit(Exit.REFUSED if damaged else Exit.FINE)
@@ -165,13 +149,11 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
             yield run
 
 
-def _chosen(
-    store: Path, *, since: timedelta | None = None, seconds: float | None = 0.0, **wanted: str | None
-) -> Iterator["Summary"]:
-    """Yield the runs of a store that match, newest first; `seconds`: see `summaries`."""
+def _chosen(store: Path, *, since: timedelta | None = None, **wanted: str | None) -> Iterator["Summary"]:
+    """Yield the runs of a store that match, newest first."""
     from fabbench.runs.summary import summaries
 
-    for run in summaries(store, terminal.files_progress, seconds=seconds):
+    for run in summaries(store, terminal.files_progress):
         known = {"benchmark": run.setup.benchmark, "target": run.setup.target, "name": run.name}
         named = all(value is None or value == known[name] for name, value in wanted.items())
         if named and (since is None or _age(run) <= since):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
 from fabbench.cli.complete import complete_run
-from fabbench.cli.output import COMPARED, RAW_CSV, results
+from fabbench.cli.options import takes
+from fabbench.cli.output import COMPARED, results
 from fabbench.cli.report import write_page
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
@@ -19,14 +20,12 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 
-@click.command(short_help="Print a past run.")
+@click.command()
 @click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
 @click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @results(COMPARED, "How to write its comparison; json also has the executions.")
-@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
-@options.sizes
-@options.store
+@takes("metric", "sizes", "store")
 def command(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
@@ -37,7 +36,6 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import load, load_job
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import is_sweep
 
     if job["login"] and not job["from_job"]:
         raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
@@ -50,7 +48,8 @@ def command(named: str, form: str, metric: str | None, sizes: range | None, stor
         _show_columns(load(named, store=store), form, metric, sizes)
     if form == "html":
         raise click.exceptions.Exit(write_page(runs, metric, sizes))
-    (_show_sweep if is_sweep(runs[0]) else _show_run)(StoredRun(runs[0]), form, metric, sizes)
+    run = StoredRun(runs[0])
+    (_show_run if run.sweep is None else _show_sweep)(run, form, metric, sizes)
 
 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
@@ -104,11 +103,11 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
 
-    if form not in (*FORMATS, RAW_CSV):
+    if form not in FORMATS:
         raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
     for flag in (flag for flag, value in (("--metric", metric), ("--size", sizes)) if value is not None):
         raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")
-    sweep = stored_sweep(run.path)
+    sweep = stored_sweep(run)
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
@@ -144,9 +143,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
     yield from [f"Image: {run.image}"] if run.image else []
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    given = {name: value for name, value in run.options.items() if value not in (None, "", [])}
-    options = [f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in given.items()]
-    yield f"Options: {', '.join(options) or 'none'}"
+    yield f"Options: {' '.join(_words(run)) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
     for execution in _executions(run):
@@ -159,6 +156,25 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
     yield ""
+
+
+def _words(run: "StoredRun") -> Iterator[str]:
+    """Yield the benchmark's options as they are typed; of a sweep of sizes and sizes, those that apply."""
+    from fabbench.benchmarks import runnable
+    from fabbench.model.options import declared
+
+    try:
+        known = declared(runnable(run.benchmark).work_type() or object)
+    except RequestError:  # a plug-in that is not here
+        known = {}
+    for name, value in run.options.items():
+        swept = name in {"min_bytes", "max_bytes", "factor"} and run.options.get("sizes")
+        flag = known[name].long if name in known else f"--{name.replace('_', '-')}"
+        if value is True:
+            yield flag
+        elif value not in (None, "", [], False) and not swept:
+            values = value.split(",") if name == "sizes" else value if isinstance(value, list) else [value]
+            yield from (f"{flag} {each:g}" if isinstance(each, float) else f"{flag} {each}" for each in values)
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,8 @@ from fabbench.model.plugins import ALIASES
 _WORDS = """
     ls=runs list=runs rm=runs export=runs plot=report init=config doctor=check resume=rerun bench=run diff=compare
     sbatch=slurm srun=slurm eks=kubernetes bash=script prometheus=openmetrics github=comment md=markdown
-    nccl-tests=bin-dir label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
+    nccl-tests=bin-dir domain=device gpu-memory=memory raw-csv=format
+    label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
 """
 _MEANT = dict(pair.split("=") for pair in _WORDS.split())
 """Words of other tools, and of older releases, and what they mean here."""
@@ -75,5 +76,6 @@ class SuggestingGroup(click.Group):
         except click.NoSuchOption:
             raise
         except click.UsageError:
-            name = args[0]
-            ctx.fail(f"No such command {name!r}.{did_you_mean(meant(name, self.list_commands(ctx)))}")
+            name, flags = args[0], [flag for each in self.params for flag in each.opts if flag.startswith("--")]
+            near = meant(name, [*self.list_commands(ctx), *flags, "--help"])
+            ctx.fail(f"No such command {name!r}.{did_you_mean(near)}")

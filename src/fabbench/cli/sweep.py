@@ -6,8 +6,12 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from fabbench.cli import options, terminal
+from fabbench.cli import terminal
+from fabbench.cli.click_options import with_parameters
 from fabbench.cli.complete import complete_run
+from fabbench.cli.options import takes
+from fabbench.cli.rerun import start_again
+from fabbench.cli.run_command import RESUMED
 from fabbench.cli.sweep_answer import answer_options, answer_parameters, groups_from_cluster, print_answer
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
@@ -15,16 +19,7 @@ from fabbench.model.errors import RequestError
 _MAX_NAMED = 20
 
 
-class _Sweep(SweepGroup):
-    """A group with the options of answers, after its own."""
-
-    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: object) -> None:
-        super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
-
-
-@click.group(
-    name="sweep", cls=_Sweep, invoke_without_command=True, short_help="Find bad nodes, NICs and links of a cluster."
-)
+@click.group(name="sweep", cls=SweepGroup, invoke_without_command=True)
 @click.option(
     "--from",
     "sources",
@@ -40,8 +35,8 @@ class _Sweep(SweepGroup):
     shell_complete=complete_run,
     help="Resume this sweep: tests that have ended are not run again.",
 )
-@click.option("--metric", help="Metric to judge by. Default: the benchmark's usual one.")
-@options.store
+@takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
+@with_parameters(answer_parameters())
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -110,7 +105,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
 
 
 def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> None:
-    from fabbench.cli.host_options import rerun_words
     from fabbench.runs.sweep_store import open_sweep
 
     for name in given.keys() - {"resume", "store"}:
@@ -118,7 +112,5 @@ def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str])
             f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
             hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
         )
-    run = open_sweep(ref, store)
-    words = rerun_words(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
-    with command.make_context("sweep", words, parent=ctx.parent) as inner:
-        command.invoke(inner)
+    ctx.meta[RESUMED] = open_sweep(ref, store)
+    start_again(ctx, ctx.meta[RESUMED], store)

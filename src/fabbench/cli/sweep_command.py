@@ -11,7 +11,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of
-from fabbench.cli.run_command import RunCommand, RunGroup, interruptible, print_release_failure
+from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure
 from fabbench.cli.sweep_answer import (
     AnswerOptions,
     answer_options,
@@ -25,13 +25,14 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted
-from fabbench.model.option_types import Choice, Flag, Seconds, Text, Whole
+from fabbench.model.option_types import Choice, Flag, Seconds, Whole
 from fabbench.model.options import Option, declared, option
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
+    from fabbench.runs.document import SweepDocument
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import StoredSweep, SweepDocument, TestResult
+    from fabbench.runs.sweep_store import StoredSweep, TestResult
 
 MODES = ("diagnose", "pairs", "single", "rails")
 
@@ -64,7 +65,6 @@ class SweepOptions:
         "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
         "Default: 4 (diagnose), 3 (rails).",
     )
-    resume: str | None = option(Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again.")
 
 
 class SweepCommand(RunCommand):
@@ -109,7 +109,6 @@ class SweepCommand(RunCommand):
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.runs.sweep import SweepRequest
-        from fabbench.runs.sweep_store import open_sweep
 
         sweep_options = SweepOptions(**values_of(ctx, declared(SweepOptions)))
         _require_effect(sweep_options)
@@ -125,12 +124,14 @@ class SweepCommand(RunCommand):
             seed=sweep_options.seed or 0,
             partners=sweep_options.partners,
             max_time=sweep_options.max_time,
-            resume=open_sweep(sweep_options.resume, run.store) if sweep_options.resume else None,
+            resume=ctx.meta.get(RESUMED),
         )
 
 
 class SweepGroup(RunGroup):
     """Makes the command of a benchmark when it is needed."""
+
+    makes = SweepCommand
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -138,14 +139,6 @@ class SweepGroup(RunGroup):
 
         del ctx
         return list(swept_names())
-
-    @override
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) if cmd_name in self.list_commands(ctx) else None
-
-    @override
-    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
-        return SweepCommand(benchmark, work)
 
 
 def _require_effect(given: SweepOptions) -> None:

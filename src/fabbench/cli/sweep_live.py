@@ -10,8 +10,9 @@ from fabbench.cli.live import SIGN_OF_LIFE_S, ticking
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_duration
+from fabbench.runs.document import SweepDocument
 from fabbench.runs.sweep import SweepWatcher
-from fabbench.runs.sweep_store import SweepDocument, TestResult
+from fabbench.runs.sweep_store import TestResult
 from fabbench.sweep.values import Round
 
 Suspects = Callable[[Sequence[TestResult]], Sequence[str]]  # Returns the names of the suspects of results

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from fabbench.hosts.check import Progress
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
+    from fabbench.report.table import Table
 
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
+_FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
@@ -67,6 +70,8 @@ class SafeStream:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
         self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
+        # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
+        self._lost = (OSError,) if stream is sys.__stderr__ else ()
         self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = _SafeBytes(self)
 
@@ -78,8 +83,14 @@ class SafeStream:
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
             parts[index], self._line = shown[len(before) :], unfinished(shown)
-        self.raw.write("".join(parts))
+        with contextlib.suppress(*self._lost):
+            self.raw.write("".join(parts))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with contextlib.suppress(*self._lost):
+            self.raw.flush()
 
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
@@ -92,18 +103,29 @@ class SafeStream:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Make standard output and error safe. A character that they cannot encode is written as an escape."""
+    """Make standard output and error safe. A character that they cannot encode is written as an escape.
+
+    Exit if a standard stream is closed: the next file to be opened would take its place.
+    """
     before = sys.stdout, sys.stderr
+    if None in {sys.stdin, *before}:
+        with contextlib.suppress(OSError):
+            os.write(2, b"Error: A standard stream is closed. Redirect it: </dev/null >/dev/null\n")
+        os._exit(Exit.REFUSED)
     safe = []
     for stream in before:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             cast("Any", stream).reconfigure(errors="backslashreplace")
-        safe.append(None if stream is None else cast("IO[str]", SafeStream(stream)))
+        safe.append(cast("IO[str]", SafeStream(stream)))
     sys.stdout, sys.stderr = cast("Any", safe)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        try:
+            sys.stderr.flush()
+        except OSError:  # Python would fail on it, too, and exit with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
@@ -122,19 +144,20 @@ def write_drawn(text: str) -> None:
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
     """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
-    return render(*what, color=in_color(sys.stdout), width=width(), **more)
+    return render(*what, **{"color": in_color(sys.stdout), "width": width(), **more})
 
 
 def console() -> "Console":
     """Return rich's console on standard error; pass it printable text only: its own escape sequences pass."""
     from rich.console import Console
 
-    return Console(file=_letting_pass(sys.stderr, _MOVE), highlight=False, emoji=False, markup=False)
+    stream, plain = _letting_pass(sys.stderr, _MOVE), not in_color(sys.stderr)
+    return Console(file=stream, no_color=plain, highlight=False, emoji=False, markup=False)
 
 
 def in_color(stream: IO[str]) -> bool:
     """Return whether a stream is a terminal that shows colors, and nobody asked for none (https://no-color.org)."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    plain = "colors" in _unwanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
 
@@ -145,23 +168,22 @@ def width() -> int | None:
     return get_terminal_size().columns
 
 
-_quiet = False
+_unwanted: set[str] = set()  # One process has one command line
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Write no notices and no progress in this context: results and errors only."""
-    global _quiet  # noqa: PLW0603 - one process has one command line
-    _quiet = True
+def without(what: str) -> Iterator[None]:
+    """In this context write no `notices` and no progress, or no `colors`."""
+    _unwanted.add(what)
     try:
         yield
     finally:
-        _quiet = False
+        _unwanted.discard(what)
 
 
 def is_quiet() -> bool:
     """Return whether only results and errors are written."""
-    return _quiet
+    return "notices" in _unwanted
 
 
 def write_line(text: str, *, err: bool = False) -> None:
@@ -185,7 +207,7 @@ def say(sentence: str) -> None:
 
 def notify(sentence: str) -> None:
     """Write a notice on standard error, which is not for results."""
-    if not _quiet:
+    if not is_quiet():
         say(sentence)
 
 
@@ -197,29 +219,55 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
-def write_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write a header and rows as columns."""
-    from fabbench.report.table import Table, to_terminal
-
-    write_drawn(drawn(to_terminal, [Table(header=rows[0], rows=rows[1:], ruled=False)]))
+def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
+    """Write what a function of `fabbench.report` writes, drawn for standard output."""
+    write_drawn(drawn(render, *what, **more))
 
 
-def print_list(  # noqa: PLR0913, PLR0917 - a table, its data, and how it is written
+def print_list(  # noqa: PLR0913 - a table, its data, and how it is written
     name: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    table: "Table",
     records: Sequence[Mapping[str, object]],
     form: str,
     empty: str,
+    *,
+    spare: Sequence[str] = (),
+    wide: bool = False,
 ) -> None:
     """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
-    from fabbench.report.table import Overview, Table, render_overview
+    from fabbench.report.table import Overview, render_overview
 
-    if form == "table" and not rows:
+    if form != "table":
+        show(render_overview, Overview(name=name, table=table, records=records), form)
+    elif table.rows:
+        print_table(table, spare, wide=wide)
+    else:
         say(empty)
-        return
-    overview = Overview(name=name, table=Table(header=header, rows=rows, ruled=False), records=records)
-    write_drawn(drawn(render_overview, overview, form))
+
+
+def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
+    """Write a table so that it fits on the terminal: with fewer of the columns that it can `spare`, in their order.
+
+    Columns that say the same in every row go first, into a note; another note names the others.
+    """
+    from fabbench.report.table import columns_of, to_terminal
+
+    room = None if wide else width()
+    # The last column is folded between words.
+    grid = replace(table, rows=[(*row[:-1], row[-1][:_FOLDED]) for row in table.rows], headline="", notes=())
+    values = {name: {row[index] for row in table.rows} for index, name in enumerate(table.header)}
+    kept = [*values]
+    for name in sorted(filter(values.__contains__, spare), key=lambda name: len(values[name]) > 1):
+        drawn_ = to_terminal([columns_of(grid, [*map(table.header.index, kept)])])
+        if room is None or max(map(len, drawn_.splitlines())) <= room:
+            break
+        kept.remove(name)
+    same = [f"{name.lower()} {''.join(values[name])}" for name in values.keys() - kept if len(values[name]) == 1]
+    gone = [name for name in values.keys() - kept if len(values[name]) > 1]
+    notes = [f"Every row: {', '.join(sorted(same))}."] if same else []
+    notes += [f"Not shown: {', '.join(sorted(gone))}. --wide shows all columns."] if gone else []
+    shown = columns_of(table, [*map(table.header.index, kept)])
+    show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
 
 
 def confirm_removal(count: int, hint: str) -> bool:
@@ -233,7 +281,8 @@ def confirm_removal(count: int, hint: str) -> bool:
 
 def workflow_command(line: str) -> None:
     """Write a workflow command of GitHub on standard error. Nothing else may write one."""
-    cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
+    with contextlib.suppress(OSError):
+        cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
 
 
 def print_comparison(
@@ -267,13 +316,18 @@ def print_verdict(verdict: "Verdict | None") -> None:
         notify(f"Gate passed: {gate}")
 
 
-def say_next(path: Path) -> None:
-    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
+def say_next(path: Path, *, doubtful: bool) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy.
+
+    `doubtful`: something failed or was slow.
+    """
     notify(f"Run: {path}")
-    if _quiet or not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         return
-    name, store = path.name.rpartition("-")[2], "" if path.parent == STORE else f" --store {quote(str(path.parent))}"
+    usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
+    name, store = path.name.rpartition("-")[2], "" if usual else f" --store {quote(str(path.parent))}"
     for what, words in (
+        *([("What was wrong:", f"explain {name}")] if doubtful else []),
         ("A page to send:", f"report {name} -o report.html"),
         ("Compare later runs:", f"baseline set NAME {name}"),
         ("Measure again:", f"rerun {name}"),
@@ -300,7 +354,7 @@ def print_notes(error: BaseException) -> None:
 
 def is_live() -> bool:
     """Return whether standard error can show what changes."""
-    return not _quiet and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+    return not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``--quiet``, ``--verbose`` and ``--debug FILE``, before a command or among its options."""
+"""``--quiet``, ``--verbose``, ``--no-color`` and ``--debug FILE``, before a command or among its options."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import logging
 
 CommandT = TypeVar("CommandT", bound=click.Command)
-_VERBOSE = "fabbench.verbose"
 
 
 @contextmanager
@@ -51,22 +50,19 @@ def _logged(stream: IO[str] | None = None) -> AbstractContextManager[None]:
     return log_lines(action_logger(), write, "%(asctime)s.%(msecs)03d %(message)s")
 
 
-def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
-    del parameter
-    if given and not ctx.resilient_parsing:
-        ctx.with_resource(terminal.quietly())
+def _switch(flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str) -> click.Option:
+    def turn_on(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
+        key = f"fabbench.{parameter.name}"
+        if given and not ctx.meta.get(key) and not ctx.resilient_parsing:
+            ctx.meta[key] = True
+            ctx.find_root().with_resource(enter())  # errors are written after the command has ended
 
-
-def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
-    del parameter
-    if given and not is_verbose(ctx) and not ctx.resilient_parsing:
-        ctx.meta[_VERBOSE] = True
-        ctx.with_resource(_logged())
+    return click.Option(flags, is_flag=True, expose_value=False, callback=turn_on, help=about)
 
 
 def is_verbose(ctx: click.Context) -> bool:
     """Return whether ``--verbose`` was given."""
-    return bool(ctx.meta.get(_VERBOSE))
+    return bool(ctx.meta.get("fabbench.verbose"))
 
 
 def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -81,18 +77,17 @@ def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) ->
     ctx.with_resource(_logged(file and cast("IO[str]", ctx.with_resource(file))))
 
 
-_quiet_help = "Print results and errors only: no progress, no notices."
-_verbose_help = "Print each action on standard error: programs started, hosts reached, API requests."
-_debug_help = "Write each action to FILE, one per line with its time. Secrets are redacted."
-
-
 def verbosity_options() -> list[click.Parameter]:
-    """Return the three options."""
-    made, kind = partial(click.Option, expose_value=False), click.Path(path_type=Path)
+    """Return the four options."""
+    quiet = "Print results and errors only: no progress, no notices."
+    verbose = "Print each action on standard error: programs started, hosts reached, API requests."
+    debug = "Write each action to FILE, one per line with its time. Secrets are redacted."
+    file = partial(click.Option, type=click.Path(path_type=Path), metavar="FILE", expose_value=False)
     return [
-        made(["-q", "--quiet"], is_flag=True, callback=_quiet, help=_quiet_help),
-        made(["-v", "--verbose"], is_flag=True, callback=_verbose, help=_verbose_help),
-        made(["--debug", "log"], type=kind, metavar="FILE", callback=_debug, help=_debug_help),
+        _switch(["-q", "--quiet"], partial(terminal.without, "notices"), quiet),
+        _switch(["-v", "--verbose"], _logged, verbose),
+        _switch(["--no-color"], partial(terminal.without, "colors"), "Print without colors, as with NO_COLOR=1."),
+        file(["--debug", "log"], callback=_debug, help=debug),
     ]
 
 

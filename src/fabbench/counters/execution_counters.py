@@ -14,6 +14,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from fabbench.counters.findings import ExpectedTraffic, findings
 from fabbench.counters.snapshot import NicTraffic, Snapshot, Traffic, difference, kind_of, of_fabric, read_snapshot
@@ -54,7 +55,7 @@ class Asked:
 class ExecutionCounters:
     """The snapshots before and after one execution."""
 
-    format: int = 1
+    format: Literal[1] = 1
     hosts: Mapping[str, Pair]
     asked: Asked
     failures: tuple[str, ...] = ()
@@ -99,12 +100,10 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     """
     fabric = execution.proof.fabric
     interfaces = [host.interface for host in hosts]
-    chosen: tuple[str, ...] = ()
+    chosen = execution.proof.devices
     if execution.proof.domain:
         chosen = (execution.proof.domain,)
-    elif execution.proof.devices:
-        chosen = execution.proof.devices
-    elif fabric == "tcp" and all(interfaces):
+    elif not chosen and fabric == "tcp" and all(interfaces):
         chosen = tuple(dict.fromkeys(interfaces))
     pairs = [step for step in execution.steps if step.shape is Shape.PAIR]
     nics = _nics_per_host(execution, hosts)

@@ -152,7 +152,9 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "libfabric": probe.libfabric,
         "efa_installer": probe.efa_installer,
         "efa_driver": probe.efa_driver,
-        "nvidia_driver": probe.nvidia_driver or next((gpu.driver for gpu in probe.gpus), ""),
+        "nvidia_driver": probe.gpu_driver,
+        "nic_driver": probe.of_nics("driver"),
+        "nic_firmware": probe.of_nics("firmware"),
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }
@@ -167,6 +169,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         domains={provider: tuple(names) for provider, names in domains.items()},
         devices={device.name: str(device.link) for device in probe.devices},
         gids={device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None},
+        topology=probe.topology,
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         gpu_model=next((gpu.name for gpu in probe.gpus), ""),
         instance_type=probe.instance_type,

@@ -1,15 +1,18 @@
 """The probe: a shell script that reports everything about a host in one go, and the parser of its answer.
 
 A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that come back to
-`read_probe`: interfaces as in ``ip`` and /proc/net/route, RDMA devices as in /sys/class/infiniband,
+`read_probe`: addresses as in ``ip`` and /proc/net/route, interfaces and devices as in /sys,
 libfabric's domains, and everything else. What is not reported is unknown: nothing here guesses.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
+from itertools import takewhile
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from fabbench.hosts.probe_result import (
@@ -17,36 +20,33 @@ from fabbench.hosts.probe_result import (
     Answer,
     Device,
     Domain,
+    Entry,
     Gpu,
     InstalledProgram,
     Interface,
     Link,
-    Memory,
     Probe,
 )
-from fabbench.model.hosts import Mpi, MpiKind
+from fabbench.model.fabrics import natural_order
+from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 
-_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/([0-9]{1,2}))?(?:\s.*)?")
-_LINK = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([^>]*)>.*")
+_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?")
 _ROUTE = re.compile(
     r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
 )
-_NETDEV = re.compile(r"(\S+) (\S+) (-?[0-9]{1,9}|-) (\S+)")
 _UP, _GATEWAY = 1, 2
 """Flags of a route."""
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
     """Return every interface, once per address."""
-    links = {match[1]: match[2].split(",") for match in map(_LINK.fullmatch, answer.all("link")) if match}
-    netdevs = {match[1]: match for match in map(_NETDEV.fullmatch, answer.all("netdev")) if match}
-    interfaces = []
-    with_address = set()
-    for name, address, prefix in _addresses(answer):
-        with_address.add(name)
-        interfaces.append(_interface(name, links, netdevs, address=address, prefix=prefix))
-    rest = [name for name in dict.fromkeys((*links, *netdevs)) if name not in with_address]
-    return (*interfaces, *(_interface(name, links, netdevs) for name in rest))
+    found, known = list(_addresses(answer)), answer.sysfs.at("class", "net")
+    found += [(name, "") for name in known if name not in dict(found)]
+    states = {"up": True, "down": False}
+    return tuple(
+        Interface(name=name, address=address, up=states.get(known.at(name, "operstate").text))
+        for name, address in found
+    )
 
 
 def default_interface(answer: Answer) -> str:
@@ -55,36 +55,12 @@ def default_interface(answer: Answer) -> str:
     return min(routes, key=lambda route: route[4], default=("",))[0]
 
 
-def _interface(
-    name: str,
-    links: Mapping[str, list[str]],
-    netdevs: Mapping[str, re.Match[str]],
-    *,
-    address: str = "",
-    prefix: int | None = None,
-) -> Interface:
-    netdev = netdevs.get(name) or ("", "", "", "-", "")
-    up = {"up": True, "down": False}.get(netdev[2])
-    if flags := links.get(name):
-        up = "UP" in flags and "LOWER_UP" in flags
-    speed = int(netdev[3]) if netdev[3] != "-" else 0
-    return Interface(
-        name=name,
-        address=address,
-        prefix=prefix,
-        up=up,
-        speed_gbps=speed / 1000 if speed > 0 else None,
-        driver=netdev[4].removeprefix("-"),
-    )
-
-
-def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
-    """Yield interface, address and prefix: from ``ip``, else derived from bare addresses and the routes."""
+def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
+    """Yield interface and address: from ``ip``, else derived from bare addresses and the routes."""
     if answer.result("address").status == 0:
         for line in answer.all("address"):
-            match = _ADDRESS.fullmatch(line)
-            if match:
-                yield match[1].partition("@")[0], match[2], int(match[3]) if match[3] else None
+            if match := _ADDRESS.fullmatch(line):
+                yield match[1].partition("@")[0], match[2]
             else:
                 answer.cannot_read("address", line)
         return
@@ -96,7 +72,7 @@ def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
         near = [route for route in _routes(answer) if route[2] and address & route[2] == route[1]]
         best = max((route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None)
         if best:
-            yield best[0], word, best[2].bit_count()
+            yield best[0], word
         else:
             answer.cannot_read("the interface of the address", word)
 
@@ -109,60 +85,34 @@ def _routes(answer: Answer) -> Iterator[tuple[str, int, int, int, int]]:
             yield match[1], target, mask, int(match[3], 16), int(match[4])
 
 
-_LINE = re.compile(r"(\S+) (\d+) (\w+) ?(.*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 _STATE = re.compile(r"\d+: (\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Port:
-    """The values of one port, or of the device itself (port 0)."""
-
-    values: dict[str, str] = field(default_factory=dict)
-    gids: list[tuple[int, str, str]] = field(default_factory=list)
-
-
-def read_devices(lines: Iterable[str], unread: list[str]) -> Iterator[Device]:
-    """Read lines ``NAME PORT KEY VALUE``: yield a device per port, and add other lines to `unread`."""
-    devices: dict[str, dict[int, _Port]] = {}
-    for line in lines:
-        match = _LINE.fullmatch(line)
-        if match is None or not _take(devices.setdefault(match[1], {}), match):
-            unread.append(f"RDMA device: {line}")
-    for name, ports in devices.items():
-        device = ports.pop(0, _Port())
-        for number, port in sorted(ports.items()) or [(1, _Port())]:
-            yield _device(name, number, device.values | port.values, port.gids)
+def read_devices(sysfs: Entry) -> Iterator[Device]:
+    """Yield a device per port, in order."""
+    for name, device in sysfs.at("class", "infiniband").items():
+        ports = [(int(number), port) for number, port in device.at("ports").items() if number.isdecimal()]
+        for number, port in sorted(ports, key=itemgetter(0)) or [(1, Entry())]:
+            yield _device(name, device, number, port)
 
 
-def _take(ports: dict[int, _Port], match: re.Match[str]) -> bool:
-    port = ports.setdefault(int(match[2]), _Port())
-    if match[3] != "gid":
-        port.values.setdefault(match[3], match[4].strip())
-        return True
-    index, _, rest = match[4].partition(" ")
-    if not index.isdecimal():
-        return False
-    gid, _, kind = rest.partition(" ")
-    port.gids.append((int(index), gid, kind.strip()))
-    return True
-
-
-def _device(name: str, port: int, values: dict[str, str], gids: list[tuple[int, str, str]]) -> Device:
-    link = _link(name, values.get("driver", ""), values.get("link_layer", ""))
-    rate = _RATE.match(values.get("rate", ""))
-    state = _STATE.match(values.get("state", ""))
+def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
+    pci = device.at("device")
+    driver = pci.at("uevent", "DRIVER").text
+    link = _link(name, driver, port.at("link_layer").text)
+    rate = _RATE.match(port.at("rate").text)
+    state = _STATE.match(port.at("state").text)
     return Device(
         name=name,
         link=link,
-        port=port,
-        driver=values.get("driver", ""),
-        bus=values.get("bus", ""),
+        port=number,
+        driver=driver,
+        bus=pci.at("uevent", "PCI_SLOT_NAME").text,
         state=state[1] if state else "",
         rate_gbps=float(rate[1]) if rate else None,
-        netdev=values.get("netdev", ""),
-        roce_v2_gid=_roce_v2(gids) if link is Link.ROCE else None,
-        p2p=values.get("p2p", ""),
+        netdev=port.at("gid_attrs", "ndevs", "0").text or next(iter(pci.at("net")), ""),
+        roce_v2_gid=_roce_v2(port) if link is Link.ROCE else None,
     )
 
 
@@ -173,63 +123,196 @@ def _link(name: str, driver: str, layer: str) -> Link:
     return {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}.get(layer, Link.UNKNOWN)
 
 
-def _roce_v2(gids: list[tuple[int, str, str]]) -> int | None:
+def _roce_v2(port: Entry) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
-    v2 = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
+    kinds = port.at("gid_attrs", "types")
+    v2 = [(int(index), gid.text) for index, gid in port.at("gids").items() if kinds.at(index).text == "RoCE v2"]
     ipv4 = "0000:0000:0000:0000:0000:ffff:"
-    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2)
+    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2 if gid.strip("0:"))
     return min(ranks, default=(True, True, None))[2]
+
+
+# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+
+_DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+_NEAR = 2
+"""At the first ones a NIC reaches a GPU's memory without the CPU (GPUDirect RDMA), if no bridge redirects it."""
+_REDIRECTS = 0x0C
+"""Of a bridge's ACS control register: requests and completions between devices below it go up to the CPU."""
+_HEX = re.compile(r"[0-9a-f]{1,4}")
+_MTUS = (4096, 2048, 1024, 512, 256)
+_ROCE_HEADERS = 96
+"""What Linux subtracts from the MTU of an interface to choose that of RoCE on it (iboe_get_mtu)."""
+
+
+class _Place(NamedTuple):
+    """Where a device is in the PCI tree, from its host bridge on (pci0000:15, 0000:15:01.0, …), and its files."""
+
+    path: tuple[str, ...]
+    files: Entry
+
+    def number(self, name: str, most: int) -> float | None:
+        """Read the number with which a file begins; None if it is above `most`, or not there: not known."""
+        match = re.match(r"[0-9]{1,3}(?:\.[0-9])?", self.files.at(name).text)
+        return value if match and (value := float(match[0])) <= most else None
+
+    def attached(self, kind: str, bus: str) -> NodeDevice:
+        """Return what is known of the device here."""
+        width, max_width = (self.number(f"{which}_link_width", 32) for which in ("current", "max"))
+        speed, max_speed = (self.number(f"{which}_link_speed", 128) for which in ("current", "max"))
+        numa = self.number("numa_node", 999)
+        return NodeDevice(
+            kind=kind,
+            bus=bus,
+            numa=None if numa is None else int(numa),
+            width=int(width or 0) or None,
+            max_width=int(max_width or 0) or None,
+            speed=speed or None,
+            max_speed=max_speed or None,
+        )
+
+
+_NOWHERE = _Place((), Entry())
+
+
+def read_topology(answer: Answer, devices: Sequence[Device], gpus: Sequence[Gpu]) -> dict[str, NodeDevice]:
+    """Return how GPUs (``GPU 0``) and RDMA devices are attached."""
+    places = _places(answer)
+    mtus = _verbs_mtus(answer.all("ibv"))
+    ports = {each.name: each for each in reversed(devices)}
+    nics = {
+        name: _nic(answer.sysfs, ports[name], places, mtus.get(name, {})) for name in sorted(ports, key=natural_order)
+    }
+    buses = {f"GPU {gpu.index}": gpu.bus.lower().removeprefix("0000") for gpu in gpus}
+    if not gpus:  # 3D controllers and accelerators, but no VGA
+        others = (bus for bus in sorted(places) if places[bus].files.at("class").text.startswith(("0x0302", "0x12")))
+        buses = {f"GPU {index}": bus for index, bus in enumerate(others)}
+    return {**{name: _gpu(bus, nics, places) for name, bus in buses.items()}, **nics}
+
+
+def _places(answer: Answer) -> dict[str, _Place]:
+    """Return every PCI function that was reported, by its address."""
+    found = {}
+    for folder in answer.folders:
+        names = folder.split("/")
+        bridge = next((index for index, name in enumerate(names) if name.startswith("pci")), None)
+        if names[0] == "devices" and bridge is not None:
+            found[names[-1]] = _Place(tuple(names[bridge:]), answer.sysfs.at(*names))
+    return found
+
+
+def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Read ``ibv_devinfo``: device → `max_mtu` and `active_mtu` of its first port."""
+    found: dict[str, dict[str, int]] = {}
+    device = ""
+    for line in lines:
+        key, _, value = line.strip().partition(":")
+        if key == "hca_id":
+            device = value.strip()
+        elif match := re.match(r"\s*([0-9]{3,5}) ", value):
+            found.setdefault(device, {}).setdefault(key, int(match[1]))
+    return found
+
+
+def _nic(sysfs: Entry, device: Device, places: Mapping[str, _Place], mtus: Mapping[str, int]) -> NodeDevice:
+    files, mtu, most = sysfs.at("class", "infiniband", device.name), mtus.get("active_mtu"), mtus.get("max_mtu")
+    of_interface = sysfs.at("class", "net", device.netdev, "mtu").text
+    if mtu is None and device.link is Link.ROCE and of_interface.isdecimal():
+        mtu, most = next((each for each in _MTUS if each + _ROCE_HEADERS <= int(of_interface)), None), _MTUS[0]
+    version = files.at("device", "driver", "module", "version").text
+    return replace(
+        places.get(device.bus, _NOWHERE).attached(device.link.value, device.bus),
+        rate_gbps=device.rate_gbps,
+        driver=f"{device.driver} {version}".strip(),
+        firmware=files.at("fw_ver").text,
+        gid=device.roce_v2_gid,
+        mtu=mtu,
+        max_mtu=most,
+    )
+
+
+def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: Mapping[str, _Place]) -> NodeDevice:
+    place = places.get(bus, _NOWHERE)
+    gpu = place.attached("gpu", bus)
+    found: dict[str, list[str]] = {each: [] for each in _DISTANCES}
+    near = list[_Place]()
+    for name, nic in nics.items():
+        other = places.get(nic.bus, _NOWHERE)
+        if place.path and other.path:
+            how_far = distance(place.path, other.path, same_numa=gpu.numa == nic.numa)
+            found[how_far].append(name)
+            near += [other] if how_far in _DISTANCES[:_NEAR] else []
+    between = {bus for other in near for bus in {*place.path} ^ {*other.path} if bus in places}
+    controls = {bus: text for bus in sorted(between) if (text := places[bus].files.at("acs").text)}
+    redirecting = tuple(bus for bus, text in controls.items() if _HEX.fullmatch(text) and int(text, 16) & _REDIRECTS)
+    nearest = {how_far: tuple(names) for how_far, names in found.items() if names}
+    return replace(gpu, nics=nearest, acs=redirecting if controls else None)
+
+
+def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> str:
+    """Return how far two devices are from each other, by their paths, in the words of ``nvidia-smi topo -m``."""
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    if shared < 2:
+        return "PHB" if shared else "NODE" if same_numa else "SYS"
+    # Below a switch there are its port to each device, and the device.
+    return "PIX" if max(len(one), len(other)) - shared <= 2 else "PXB"
 
 
 # ---------------------------------------------------------------- what fi_info prints
 
-_FI_INFO = re.compile(r"(provider|\s+(?:fabric|domain|version|type|protocol)): *(.*)")
+_FI_INFO = re.compile(
+    r"^provider: *(?P<provider>\S.*)(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: *FI_EP_(?P<endpoint>.*)|.*))*",
+    re.MULTILINE,
+)
 
 
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
     """Read the blocks of ``fi_info``, each starting with ``provider: NAME``; skip other lines."""
-    block: dict[str, str] = {}
-    for line in lines:
-        match = _FI_INFO.fullmatch(line.rstrip())
-        if match is None:
-            continue
-        key, value = match[1].strip(), match[2].strip()
-        if key == "provider":
-            if block:
-                yield Domain(**block)
-            block = {"provider": value} if value else {}
-        elif block:
-            name = {"domain": "name", "type": "endpoint"}.get(key, key)
-            block[name] = value.removeprefix("FI_EP_").lower() if key == "type" else value
-    if block:
-        yield Domain(**block)
+    for match in _FI_INFO.finditer("\n".join(lines)):
+        provider, name, endpoint = ((text or "").strip() for text in match.groups())
+        yield Domain(provider=provider, name=name, endpoint=endpoint.lower())
 
 
+_KIB = 1024
+_NUMBER = "([0-9]{1,18})$"
+_FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
+    "time_s": (
+        "date",
+        r"([0-9]{1,12}\.[0-9]{1,9})?",
+        float,
+    ),  # Whole seconds, from a date without %N, are too imprecise
+    "hostname": ("uname", r"\S+ (\S+) \S+ \S+$", str),
+    "kernel": ("uname", r"\S+ \S+ (\S+) \S+$", str),
+    "identity": ("identity", "(.*)", str),
+    "cpus": ("cpus", _NUMBER, int),
+    "huge_pages": ("memory", f"HugePages_Total: +{_NUMBER}", int),
+    "huge_pages_free": ("memory", f"HugePages_Free: +{_NUMBER}", int),
+    "huge_page_size": ("memory", "Hugepagesize: +([0-9]{1,15}) kB", lambda text: int(text) * _KIB),
+    "memlock": (
+        "memlock",
+        "(unlimited|[0-9]{1,15})$",
+        lambda text: int(text) * _KIB if text.isdecimal() else UNLIMITED,
+    ),
+    "zone": ("placement.zone", "(.*)", str),
+    "load": ("load", r"([0-9]{1,9}\.[0-9]+)?", float),
+    "temporary": ("disk.path", "(.*)", str),
+    "temporary_free": ("disk", ".* ([0-9]{1,15}) +[0-9]+% ", lambda text: int(text) * _KIB),
+    "ssh_address": ("ssh", r"\S+ \S+ (\S+) \S+$|$", str),
+    "verbs_there": ("uverbs", "(absent|[0-9]{1,9}) ?", lambda text: int(text.replace("absent", "0"))),
+    "verbs": ("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
+    "fi_info_path": ("fi_info.path", "(.*)", str),
+    "efa_installer": ("efa.installer", r"# EFA installer version: *(\S+)|", str),
+    "nvidia_driver": ("nvidia.driver", r".*?Module(?: +for \S+)? +([0-9][0-9.]*)|", str),
+}
+"""Field of `Probe` → section of the answer, what one of its lines begins with, and how to read that."""
 _SECTIONS = frozenset(
     {
-        *("probe", "date", "uname", "os", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
-        *("dmi.board_vendor", "dmi.sys_vendor", "dmi.product_name", "placement.zone", "placement.type"),
-        *("identity", "ssh", "address", "address.bare", "link", "route", "netdev", "rdma", "uverbs"),
-        *("fi_info", "fi_info.path", "fi_version", "efa.driver", "efa.installer"),
-        *("gpu", "gpu.work", "nvidia.driver", "cuda", "library", "program", "tool", "mpi", "python"),
-        *("setting", "file", "absent", "own"),
+        *(section for section, _, _ in _FACTS.values()),
+        *("probe", "end", "placement.type", "address", "address.bare", "route", "sys", "ibv", "fi_info", "fi_version"),
+        *("gpu", "gpu.work", "library", "program", "tool", "mpi", "setting", "file", "absent", "own"),
     }
 )
-_KIB = 1024
-_MEMORY = {
-    "MemTotal": "total",
-    "MemAvailable": "available",
-    "HugePages_Total": "huge_pages",
-    "HugePages_Free": "huge_pages_free",
-    "Hugepagesize": "huge_page_size",
-}
-_MEMORY_LINE = re.compile(r"(\w+): +([0-9]{1,15})( kB)?")
-_TIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")  # Whole seconds, from a date without %N, are too imprecise
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
-_FREE = re.compile(r".* ([0-9]{1,15}) +[0-9]+% .*")
-_DRIVER = re.compile(r"Module(?: +for \S+)? +([0-9][0-9.]*)")
-_INSTALLER = re.compile(r"# EFA installer version: *(\S+)")
-_LOAD = re.compile(r"[0-9]{1,9}\.[0-9]+")
 
 
 def script() -> str:
@@ -253,148 +336,77 @@ def probe_arguments(
 def read_probe(lines: Iterable[str]) -> Probe:
     """Read what the probe printed. Never raises: `Probe.unread` lists what could not be read."""
     answer = Answer(lines, _SECTIONS)
-    probe = Probe()
-    for part in (_machine, _memory, _network, _rdma, _gpus, _software, _mpi, _settings):
-        probe = part(answer, probe)
-    whole = answer.first("probe") == "1" and answer.first("end") == "ok"
-    return replace(probe, whole=whole, unread=tuple(answer.unread))
-
-
-def _machine(answer: Answer, probe: Probe) -> Probe:
-    words = answer.first("uname").split()
-    if words and len(words) != 4:
-        answer.cannot_read("uname", answer.first("uname"))
-    _, name, kernel, arch = words if len(words) == 4 else [""] * 4
-    time = _TIME.match(answer.first("date"))
-    load = _LOAD.match(answer.first("load"))
-    amazon = "Amazon EC2" in {answer.first("dmi.board_vendor"), answer.first("dmi.sys_vendor")}
-    type_text = answer.first("dmi.product_name") if amazon else answer.first("placement.type")
-    kind = _TYPE.fullmatch(type_text)
-    return replace(
-        probe,
-        time_s=float(time[0]) if time else None,
-        hostname=name,
-        identity=answer.first("identity"),
-        kernel=kernel,
-        arch=arch,
-        os=answer.first("os").strip("\"'"),
-        cpus=answer.number("cpus", answer.first("cpus")),
-        instance_type=kind[1] if kind else "",
-        zone=answer.first("placement.zone"),
-        load=float(load[0]) if load else None,
-    )
-
-
-def _memory(answer: Answer, probe: Probe) -> Probe:
-    values: dict[str, int] = {}
-    for line in answer.all("memory"):
-        match = _MEMORY_LINE.fullmatch(line)
-        if match and match[1] in _MEMORY:
-            values[_MEMORY[match[1]]] = int(match[2]) * (_KIB if match[3] else 1)
-        else:
-            answer.cannot_read("memory", line)
-    limit = answer.first("memlock")
-    locked = UNLIMITED if limit == "unlimited" else answer.number("memlock", limit)
-    free = [match for match in map(_FREE.fullmatch, answer.all("disk")) if match]
-    return replace(
-        probe,
-        memory=Memory(**values),
-        memlock=locked if locked is None or locked == UNLIMITED else locked * _KIB,
-        temporary=answer.first("disk.path"),
-        temporary_free=int(free[-1][1]) * _KIB if free else None,
-    )
-
-
-def _network(answer: Answer, probe: Probe) -> Probe:
-    words = answer.first("ssh").split()
-    return replace(
-        probe,
-        ssh_address=words[2] if len(words) == 4 else "",
+    devices, gpus = tuple(read_devices(answer.sysfs)), tuple(_gpus(answer))
+    busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
+    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
+    settings = (line.partition("=") for line in answer.all("setting"))
+    tools = (line.partition("\t") for line in answer.all("tool"))
+    programs = {name: found for name, found in _programs(answer) if found}
+    probe = Probe(
+        whole=answer.first("probe") == "1" and answer.first("end") == "ok",
+        instance_type=_instance_type(answer),
         interfaces=read_interfaces(answer),
         default_interface=default_interface(answer),
-    )
-
-
-def _rdma(answer: Answer, probe: Probe) -> Probe:
-    uverbs = answer.first("uverbs")
-    there, _, usable = uverbs.partition(" ")
-    absent = uverbs == "absent"
-    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
-    return replace(
-        probe,
-        devices=tuple(read_devices(answer.all("rdma"), answer.unread)),
-        verbs=None if absent else answer.number("uverbs", usable),
-        verbs_there=0 if absent else answer.number("uverbs", there),
+        devices=devices,
+        topology=read_topology(answer, devices, gpus),
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
         fi_info=answer.result("fi_info"),
-        fi_info_path=answer.first("fi_info.path"),
         libfabric=dict(reversed(versions)).get("libfabric", next((text for _, text in versions), "")).strip(),
-        efa_driver=answer.first("efa.driver"),
-        efa_installer=next((m[1] for m in map(_INSTALLER.match, answer.all("efa.installer")) if m), ""),
-    )
-
-
-def _gpus(answer: Answer, probe: Probe) -> Probe:
-    query, work = answer.result("gpu"), answer.result("gpu.work")
-    lines = answer.all("gpu") if query.status == 0 else []
-    module = _DRIVER.search(answer.first("nvidia.driver"))
-    busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
-    return replace(
-        probe,
-        gpus=tuple(gpu for line in lines if (gpu := _gpu(answer, line))),
-        nvidia_smi=query,
-        gpu_processes=len(busy) if work.status == 0 else None,
-        nvidia_driver=module[1] if module else "",
-        cuda=tuple(line.rpartition("cuda-")[2] for line in answer.all("cuda")),
-    )
-
-
-def _gpu(answer: Answer, line: str) -> Gpu | None:
-    """Read a line of nvidia-smi: index, name, driver, memory in MiB, ECC, bus, and the fabric if known."""
-    cells = [cell.strip() for cell in line.split(",")]
-    index = answer.number("GPU", cells[0])
-    if index is None or len(cells) not in {6, 7}:
-        answer.cannot_read("GPU", line)
-        return None
-    memory = int(cells[3]) if re.fullmatch(r"[0-9]{1,9}", cells[3]) else None
-    ecc, fabric = (
-        "" if text.strip("[]") in {"N/A", "Not Supported"} else text for text in (cells[4], *cells[6:], "")[:2]
-    )
-    return Gpu(index=index, name=cells[1], driver=cells[2], memory_mib=memory, ecc=ecc, bus=cells[5], fabric=fabric)
-
-
-def _software(answer: Answer, probe: Probe) -> Probe:
-    programs, missing = {}, []
-    for line in answer.all("program"):
-        name, _, rest = line.partition("\t")
-        path, _, size = rest.partition("\t")
-        if path:
-            programs[name] = InstalledProgram(path=path, size=answer.number(f"size of {name}", size))
-        else:
-            missing.append(name)
-    tools = (line.partition("\t") for line in answer.all("tool"))
-    return replace(
-        probe,
+        efa_driver=answer.sysfs.at("module", "efa", "version").text,
+        gpus=gpus,
+        nvidia_smi=answer.result("gpu"),
+        gpu_processes=len(busy) if answer.result("gpu.work").status == 0 else None,
         programs=programs,
-        missing=tuple(missing),
+        missing=tuple(name for name, found in _programs(answer) if not found),
         absent=tuple(dict.fromkeys(answer.all("absent"))),
         variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        python=answer.first("python").removeprefix("Python ") if answer.result("python").status == 0 else "",
+        mpi=_mpi(answer, programs),
+        mpirun_version=answer.result("mpi"),
+        settings={name: value for name, _, value in settings},
+        files=tuple(answer.all("file")),
+        **dict(_facts(answer)),
     )
+    return replace(probe, unread=tuple(dict.fromkeys(answer.unread)))
 
 
-def _mpi(answer: Answer, probe: Probe) -> Probe:
-    version = read_mpi_version(answer.all("mpi"))
-    program = probe.programs.get("mpirun")
-    mpi = Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
-    return replace(probe, mpi=mpi, mpirun_version=answer.result("mpi"))
+def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
+    for field, (section, pattern, read) in _FACTS.items():
+        matches = [match for match in (re.match(pattern, line) for line in answer.all(section)) if match]
+        if text := next((match[1] for match in matches if match[1]), ""):
+            yield field, read(text)
+        elif answer.first(section) and not matches:
+            answer.cannot_read(section, answer.first(section))
 
 
-def _settings(answer: Answer, probe: Probe) -> Probe:
-    pairs = (line.partition("=") for line in answer.all("setting"))
-    return replace(probe, settings={name: value for name, _, value in pairs}, files=tuple(answer.all("file")))
+def _instance_type(answer: Answer) -> str:
+    dmi = answer.sysfs.at("class", "dmi", "id")
+    amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
+    kind = _TYPE.fullmatch(dmi.at("product_name").text if amazon else answer.first("placement.type"))
+    return kind[1] if kind else ""
+
+
+def _gpus(answer: Answer) -> Iterator[Gpu]:
+    """Read nvidia-smi's lines: index, name, driver, bus, and the fabric if known."""
+    for line in answer.all("gpu") if answer.result("gpu").status == 0 else ():
+        index, *cells = (cell.strip() for cell in line.split(","))
+        if not re.fullmatch("[0-9]{1,9}", index) or len(cells) not in {3, 4}:
+            answer.cannot_read("GPU", line)
+            continue
+        fabric = next((cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), "")
+        yield Gpu(index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric)
+
+
+def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
+    for line in answer.all("program"):
+        name, path, size = (*line.split("\t"), "", "")[:3]
+        yield name, InstalledProgram(path=path, size=answer.number(f"size of {name}", size)) if path else None
+
+
+def _mpi(answer: Answer, programs: Mapping[str, InstalledProgram]) -> Mpi | None:
+    version, program = read_mpi_version(answer.all("mpi")), programs.get("mpirun")
+    return Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
 
 
 # ---------------------------------------------------------------- which MPI an mpirun is

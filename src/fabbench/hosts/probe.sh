@@ -96,11 +96,6 @@ try() {
 
 machine() {
     report uname uname -snrm
-    if [ -r /etc/os-release ]; then
-        while IFS='' read -r line; do
-            case $line in PRETTY_NAME=*) printf 'os\t%s\n' "${line#PRETTY_NAME=}" ;; esac
-        done </etc/os-release
-    fi
     # The same for two names of one machine, but not for two containers on it.
     if get /proc/sys/kernel/random/boot_id; then
         printf 'identity\t%s\n' "$value $(readlink /proc/self/ns/net) $(readlink /proc/self/ns/mnt)"
@@ -108,16 +103,11 @@ machine() {
     report cpus getconf _NPROCESSORS_ONLN
     while IFS='' read -r line; do
         case $line in
-            MemTotal:* | MemAvailable:* | HugePages_Total:* | HugePages_Free:* | Hugepagesize:*)
-                printf 'memory\t%s\n' "$line"
-                ;;
+            HugePages_Total:* | HugePages_Free:* | Hugepagesize:*) printf 'memory\t%s\n' "$line" ;;
         esac
     done 2>/dev/null </proc/meminfo
     # shellcheck disable=SC3045 # in POSIX since 2024, and dash and busybox have it
     report memlock ulimit -l
-    for key in board_vendor sys_vendor product_name; do
-        report_file "dmi.$key" "/sys/devices/virtual/dmi/id/$key"
-    done
     report_file load /proc/loadavg
     printf 'disk.path\t%s\n' "${TMPDIR:-/tmp}"
     report disk limited df -Pk "${TMPDIR:-/tmp}"
@@ -143,53 +133,60 @@ network() {
     printf 'ssh\t%s\n' "$SSH_CONNECTION"
     report address ip -o -4 addr show
     [ "$status" = 0 ] || report address.bare hostname -I
-    report link ip -o link show
     while IFS='' read -r line; do printf 'route\t%s\n' "$line"; done 2>/dev/null </proc/net/route
-    for folder in /sys/class/net/*/; do
-        folder=${folder%/}
-        get "$folder/operstate" || continue
-        line="${folder##*/} $value"
-        get "$folder/speed" || value=-
-        line="$line $value"
-        driver_of "$folder/device"
-        printf 'netdev\t%s %s\n' "$line" "${driver:--}"
-    done
 }
 
-# driver_of DIRECTORY: sets $driver and $bus from its uevent.
-driver_of() {
-    driver='' bus=''
-    [ -r "$1/uevent" ] || return 1
-    while IFS='=' read -r key value; do
-        case $key in
-            DRIVER) driver=$value ;;
-            PCI_SLOT_NAME) bus=$value ;;
-        esac
-    done 2>/dev/null <"$1/uevent"
-}
-
-# rdma NAME PORT KEY VALUE; port 0 is the device.
-rdma() {
-    for device in /sys/class/infiniband/*/; do
-        device=${device%/}
-        name=${device##*/}
-        [ -e "$device" ] || continue
-        driver_of "$device/device"
-        printf 'rdma\t%s 0 driver %s\n' "$name" "$driver"
-        printf 'rdma\t%s 0 bus %s\n' "$name" "$bus"
-        get "$device/node_type" && printf 'rdma\t%s 0 node_type %s\n' "$name" "$value"
-        for file in "$device/device/p2p" "$device/p2p"; do
-            get "$file" && printf 'rdma\t%s 0 p2p %s\n' "$name" "$value" && break
+# Files of sysfs as they are, PATH:LINE: network interfaces, RDMA devices, and by its place in the PCI tree every GPU,
+# RDMA device, and bridge above one. Some of them exist but cannot be read.
+devices() (
+    cd /sys || return
+    set -- class/dmi/id/board_vendor class/dmi/id/sys_vendor class/dmi/id/product_name module/efa/version
+    # shellcheck disable=SC2086,SC2231 # patterns
+    {
+        for file in operstate mtu; do set -- "$@" class/net/*/$file; done
+        # Of the 256 GIDs, the first few are in use.
+        for file in fw_ver device/uevent device/driver/module/version device/net/*/mtu \
+            ports/*/link_layer ports/*/state ports/*/rate ports/*/gid_attrs/ndevs/0 \
+            ports/*/gids/[0-9] ports/*/gids/1[0-5] ports/*/gid_attrs/types/[0-9] ports/*/gid_attrs/types/1[0-5]; do
+            set -- "$@" class/infiniband/*/$file
         done
-        for folder in "$device"/device/net/*/; do
-            [ -e "$folder" ] || continue
-            folder=${folder%/}
-            printf 'rdma\t%s 0 netdev %s\n' "$name" "${folder##*/}"
+    }
+    seen='' root=$(pwd -P)
+    # GPUs are display controllers (03) and accelerators (12).
+    for folder in class/infiniband/*/device/ $(grep -ls '^0x\(03\|12\)' bus/pci/devices/*/class); do
+        folder=$(cd -P "${folder%/*}" && pwd) || continue
+        folder=${folder#"$root/"}
+        for file in class numa_node current_link_width max_link_width current_link_speed max_link_speed; do
+            set -- "$@" "$folder/$file"
         done
-        for port in "$device"/ports/*/; do
-            [ -e "$port" ] && rdma_port "${port%/}"
+        while folder=${folder%/*} && [ -e "$folder/config" ]; do
+            case $seen in *"$newline$folder$newline"*) break ;; esac
+            seen=$seen$newline$folder$newline
+            acs "$folder" && printf 'sys\t%s/acs:%s\n' "$folder" "$value"
         done
     done
+    grep -Hs '' "$@" | sed "s/^/sys$tab/"
+)
+
+# acs DIRECTORY: sets $value to the control register of a bridge's Access Control Services, in hex. Only root can read
+# the list of its extended capabilities: version and next one, identity, registers.
+acs() {
+    at=256 header=''
+    IFS=" $newline"
+    # shellcheck disable=SC2046 # words
+    set -- $(od -An -v -tx4 -j256 "$1/config")
+    IFS=$newline
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ "$at" -ge 256 ] && [ $((at / 4 - 62)) -le $# ] || return 1
+        eval "header=\${$((at / 4 - 63))} value=\${$((at / 4 - 62))}"
+        value=${value%????}
+        case $header in *000d) return 0 ;; esac
+        at=$((0x${header%?????}))
+    done
+    return 1
+}
+
+verbs() {
     if [ -d /dev/infiniband ]; then
         there=0 usable=0
         for file in /dev/infiniband/uverbs*; do
@@ -200,22 +197,6 @@ rdma() {
     else
         printf 'uverbs\tabsent\n'
     fi
-}
-
-rdma_port() {
-    port=${1##*/}
-    for key in link_layer state rate; do
-        get "$1/$key" && printf 'rdma\t%s %s %s %s\n' "$name" "$port" "$key" "$value"
-    done
-    get "$1/gid_attrs/ndevs/0" && printf 'rdma\t%s %s netdev %s\n' "$name" "$port" "$value"
-    get "$1/link_layer"
-    [ "$value" = Ethernet ] || return 0
-    # The table has 256 entries, of which the first few are in use.
-    for index in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-        get "$1/gid_attrs/types/$index" || continue
-        kind=$value
-        get "$1/gids/$index" && printf 'rdma\t%s %s gid %s %s %s\n' "$name" "$port" "$index" "$value" "$kind"
-    done
 }
 
 software() {
@@ -236,12 +217,8 @@ software() {
     for name in stdbuf setsid timeout python3; do
         look "$name" && printf 'tool\t%s\t%s\n' "$name" "$found"
     done
-    report_file efa.driver /sys/module/efa/version
     [ -r /opt/amazon/efa_installed_packages ] && report efa.installer sed -n 1,9p /opt/amazon/efa_installed_packages
     report_file nvidia.driver /proc/driver/nvidia/version
-    for folder in /usr/local/cuda-*/; do
-        [ -e "$folder" ] && printf 'cuda\t%s\n' "${folder%/}"
-    done
     known=$(limited ldconfig -p 2>/dev/null </dev/null |
         sed -n '/lib\(nccl\|nvshmem\|fabric\|cudart\)[^ ]*\.so/s/^.*=> *//p')
     for file in $known; do printf 'library\t%s\n' "$file"; done
@@ -291,12 +268,16 @@ fabric_version() {
     look fi_info && report fi_version limited "$found" --version
 }
 
+port_mtu() {
+    look ibv_devinfo && limited "$found" 2>/dev/null </dev/null | sed -n "/hca_id\\|_mtu/s/^/ibv$tab/p"
+}
+
 gpus() {
     look nvidia-smi || {
         printf 'gpu.status\t127\n'
         return
     }
-    known=index,name,driver_version,memory.total,ecc.mode.current,pci.bus_id
+    known=index,name,driver_version,pci.bus_id
     answer=$(limited "$found" --query-gpu="$known,fabric.state" --format=csv,noheader,nounits 2>&1 </dev/null)
     status=$?
     case $answer in
@@ -319,13 +300,12 @@ mpi() {
     esac
 }
 
-python() {
-    look python3 && report python limited "$found" --version
-}
-
 {
     fabric | {
         fabric_version
+        cat
+    } | {
+        port_mtu
         cat
     } | {
         gpus
@@ -337,13 +317,11 @@ python() {
         mpi
         cat
     } | {
-        python
-        cat
-    } | {
         machine
         settings
         network
-        rdma
+        devices
+        verbs
         software
         cat
     }

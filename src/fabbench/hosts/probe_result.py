@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 
-from fabbench.model.hosts import Mpi
+from fabbench.model.hosts import Mpi, NodeDevice
 
 UNLIMITED = -1
 """Stands for no limit where a number of bytes is expected."""
@@ -37,8 +38,6 @@ class Device:
     """The network interface on the same device."""
     roce_v2_gid: int | None = None
     """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
-    p2p: str = ""
-    """What the EFA driver reports about access to GPU memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,25 +46,18 @@ class Domain:
 
     provider: str
     """With its layers: ``tcp;ofi_rxm``."""
-    fabric: str = ""
     name: str = ""
-    version: str = ""
     endpoint: str = ""
     """`msg`, `rdm` or `dgram`."""
-    protocol: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """One network interface with one of its IPv4 addresses; `address` and `prefix` are empty without one."""
+    """One network interface with one of its IPv4 addresses; `address` is empty without one."""
 
     name: str
     address: str = ""
-    prefix: int | None = None
     up: bool | None = None
-    speed_gbps: float | None = None
-    driver: str = ""
-    """Empty for interfaces without a device: a bridge, a veth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +67,6 @@ class Gpu:
     index: int
     name: str
     driver: str
-    memory_mib: int | None = None
-    ecc: str = ""
     bus: str = ""
     fabric: str = ""
     """State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none."""
@@ -88,17 +78,6 @@ class InstalledProgram:
 
     path: str
     size: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Memory of a host, in bytes."""
-
-    total: int | None = None
-    available: int | None = None
-    huge_pages: int | None = None
-    huge_pages_free: int | None = None
-    huge_page_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +103,10 @@ class Probe:
     identity: str = ""
     """Equal if two names lead to the same machine, or to the same container on it."""
     kernel: str = ""
-    arch: str = ""
-    os: str = ""
     cpus: int | None = None
-    memory: Memory = field(default_factory=Memory)
+    huge_pages: int | None = None
+    huge_pages_free: int | None = None
+    huge_page_size: int | None = None  # In bytes
     memlock: int | None = None
     """Bytes that a process may lock, or `UNLIMITED`."""
     instance_type: str = ""
@@ -144,6 +123,8 @@ class Probe:
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
+    """``GPU 0`` and RDMA devices → how they are attached."""
     verbs: int | None = None
     """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
     verbs_there: int | None = None
@@ -159,8 +140,6 @@ class Probe:
     nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
     gpu_processes: int | None = None
     nvidia_driver: str = ""
-    cuda: tuple[str, ...] = ()
-    """Versions of CUDA under /usr/local."""
     libraries: tuple[str, ...] = ()
     """Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA."""
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
@@ -172,7 +151,6 @@ class Probe:
     """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)
-    python: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     """`stdbuf`, `setsid`, `timeout`, `python3` → path, if found."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -213,6 +191,15 @@ class Probe:
         versions = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
         return tuple(sorted(version for version in versions if version.count(".") >= 2))
 
+    @property
+    def gpu_driver(self) -> str:
+        """Return the version of the NVIDIA driver."""
+        return self.nvidia_driver or next((gpu.driver for gpu in self.gpus), "")
+
+    def of_nics(self, fact: str) -> str:
+        """Return what the RDMA devices have of a fact of `NodeDevice`: each value once."""
+        return ", ".join(sorted({getattr(each, fact) for each in self.topology.values()} - {""}))
+
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))
@@ -222,6 +209,27 @@ class Probe:
 
 _MAX_LINES, _MAX_CHARACTERS = 5, 200
 """How much of a program's output, and of a line that cannot be read, is kept."""
+
+
+class Entry(dict[str, "Entry"]):
+    """A directory or a file of sysfs: what it holds, and its text, which is empty for what is not there."""
+
+    text = ""
+
+    def at(self, *path: str) -> "Entry":
+        """Return what is at a path below it."""
+        return reduce(lambda entry, name: entry.get(name, _NOT_THERE), path, self)
+
+    def add(self, path: str, text: str) -> None:
+        """Add a file, of which the first line counts."""
+        *folders, name = path.split("/")
+        entry = reduce(lambda entry, name: entry.setdefault(name, Entry()), (*folders, name), self)
+        entry.text = entry.text or text
+
+
+_NOT_THERE = Entry()
+_FILE = re.compile(r"(.+?)/((?!pci[0-9a-f]{4})[a-z]\w*|[0-9]{1,2}):(.*)")
+"""A line of a file. A directory's name may have a colon, too: ``0000:18:00.0``."""
 
 
 class Answer:
@@ -236,6 +244,15 @@ class Answer:
                 self._sections.setdefault(section, []).append(text)
             elif line.strip():
                 self.cannot_read("not from the probe", line.strip())
+        self.sysfs = Entry()
+        self.folders: dict[str, None] = {}
+        for line in self.all("sys"):
+            if match := _FILE.fullmatch(line):
+                self.folders[match[1]] = None
+                key, _, value = match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
+                self.sysfs.add(f"{match[1]}/{match[2]}{'/' * bool(key)}{key}", value.strip())
+            else:
+                self.cannot_read("sysfs", line)
 
     def cannot_read(self, what: str, text: str) -> None:
         """Record something that could not be read."""

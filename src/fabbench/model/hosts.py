@@ -43,8 +43,7 @@ class Needs:
     optional: bool = False
     """Whether hosts may lack some of them: what was found is known afterwards."""
     mpi: bool = False
-    gpus: bool = False
-    """Whether it measures GPUs, and nothing else."""
+    gpus: bool = False  # Whether it measures GPUs, and nothing else
     folders: Mapping[str, str] = field(default_factory=dict)
     """Program → the directory in which AWS's images have it."""
     subfolders: tuple[str, ...] = ("bin", "")
@@ -54,12 +53,32 @@ class Needs:
     nics: int = 0  # How many there are, if the user says so
     divided: bool = False
     """Whether subsets of hosts run executions, as in a sweep: mpirun on any of them; default: all free nodes."""
-    held_s: float | None = None
-    """For how long hosts are needed; None: not known."""
+    held_s: float | None = None  # For how long hosts are needed; None: not known
     fabrics: tuple[str, ...] = ()
     """The requested fabrics, as in `RunRequest`; empty: any that hosts have."""
     check: "Callable[[Inventory], object]" = lambda _: None
     """Raise FabbenchError for unsuitable hosts, before a launcher queues for them. Default: any are suitable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDevice:
+    """How a GPU, or an RDMA device with its first port, is attached. None and empty text: not known."""
+
+    kind: str  # `gpu`, or the link of an RDMA device
+    bus: str = ""
+    numa: int | None = None
+    width: int | None = None  # PCIe lanes
+    max_width: int | None = None
+    speed: float | None = None  # GT/s of a lane, which drops while a GPU idles
+    max_speed: float | None = None
+    rate_gbps: float | None = None
+    driver: str = ""  # With its version
+    firmware: str = ""
+    gid: int | None = None  # Index of the GID for RoCE v2
+    mtu: int | None = None
+    max_mtu: int | None = None
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
+    acs: tuple[str, ...] | None = None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +98,8 @@ class Host:
     """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Fabric → the variables that its platform sets for NCCL on it."""
-    gids: Mapping[str, int] = field(default_factory=dict)
-    """RoCE device → index of its RoCE v2 GID."""
+    gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""
     """As nvidia-smi names it; empty: not known."""
@@ -102,18 +121,6 @@ class Host:
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
         return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredHost:
-    """What is read of a host of a run."""
-
-    name: str = "unknown"
-    instance_type: str = ""
-    gpus: int = 0
-    gpu_model: str = ""
-    devices: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

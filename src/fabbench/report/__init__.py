@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
 
-FORMATS = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
+FORMATS = ("markdown", "comment", "csv", "raw-csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
 
 
 def render_comparison(  # noqa: PLR0913 - what is written, and how
@@ -22,7 +22,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     color: bool = False,
     width: int | None = None,
 ) -> str:
-    """Write a comparison in one of `FORMATS`, or as `RAW_CSV`; `verdict` adds the results of its gates.
+    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
 
     `configurations` (label → logs) adds mean and sum of rails where a configuration has several; not in CSV.
     `color` and `width` are for `terminal` only; without both it is plain text. Ends with a newline.

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from fabbench import __version__
 from fabbench.model.errors import Exit
-from fabbench.model.hosts import StoredHost
+from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_ratio, format_size, scale
 from fabbench.report.json_contract import to_json
-from fabbench.report.junit import document_of, test_case
+from fabbench.report.junit import Case, document_of
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, to_csv, write_result
 from fabbench.report.templates import rendered
@@ -115,7 +115,7 @@ class Certificate:
     started: float
     ended: float | None = None
     """None while it is in progress."""
-    nodes: tuple[StoredHost, ...] = ()
+    nodes: tuple[Host, ...] = ()
     rungs: tuple[RungResult, ...] = ()
     limits: str = ""
     """Where limits come from that are not published."""
@@ -179,9 +179,8 @@ def render_certificate(certificate: Certificate, form: str, *, color: bool = Fal
         title, verdict = certificate.headline.rstrip("."), certificate.verdict
         return rendered("certificate.html", title=title, verdict=verdict, tables=tables, version=version)
     if form == "junit":
-        cases = _cases(certificate)
-        made = [test_case("fabbench.accept", each.name, WORDS[each.state].junit, [each.why]) for each in cases]
-        return document_of({"accept": made}, name=f"fabbench accept {certificate.id}")
+        cases = [Case(each.name, WORDS[each.state].junit, each.state, [each.why]) for each in _cases(certificate)]
+        return document_of({"rungs": cases}, name=f"fabbench accept {certificate.id}")
     if form == "ctrf":
         return to_json(_ctrf(certificate))
     document, csv = partial(certificate_document, certificate), partial(to_csv, shown[0])
@@ -226,7 +225,7 @@ def _details(certificate: Certificate) -> Iterator[Table]:
     yield Table(title="How they were tested", header=("what", "value"), rows=list(facts.items()))
 
 
-def _facts_of(node: StoredHost) -> Mapping[str, str]:
+def _facts_of(node: Host) -> Mapping[str, str]:
     return {
         "type": node.instance_type or "-",
         "GPUs": " × ".join(filter(None, (str(node.gpus), node.gpu_model))),

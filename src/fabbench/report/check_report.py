@@ -24,7 +24,7 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     width: int | None = None,
     full: bool = True,
 ) -> str:
-    """Write checks in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline.
+    """Write checks in one of `log_report.FORMATS`. Ends with a newline.
 
     `color` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
     them, and CSV has the checks only. Without `full`, tables leave out skipped checks that need no action.
@@ -87,21 +87,20 @@ def _counts(checks: Sequence[Check]) -> Table:
 
 def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:
     """Return every piece of advice once: the checks with that cause, and what was seen on which hosts."""
-    groups: dict[str, dict[str, dict[str, list[str]]]] = {}
+    causes: dict[str, dict[str, dict[str, list[str]]]] = {}  # advice → check → what was seen → hosts
     for check in checks:
         if check.status is status:
-            seen = groups.setdefault(check.advice, {}).setdefault(check.name, {})
+            seen = causes.setdefault(check.advice, {}).setdefault(check.name, {})
             seen.setdefault(check.seen, []).append(check.host)
     notes = []
-    for advice, names in groups.items():
-        causes = (f"{name}: {_seen(seen, hosts)}" for name, seen in names.items())
-        notes.append(" ".join([*causes, "→", advice]))
+    for advice, names in causes.items():
+        parts = []
+        for name, seen in names.items():
+            where = [
+                text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
+                for text, affected in list(seen.items())[:_NAMED]
+            ]
+            more = [f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else []
+            parts.append(" ".join([f"{name}:", *where, *more]))
+        notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
-
-
-def _seen(seen: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> str:
-    where = [
-        text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
-        for text, affected in list(seen.items())[:_NAMED]
-    ]
-    return " ".join([*where, *([f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else [])])

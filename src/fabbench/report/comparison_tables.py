@@ -91,7 +91,7 @@ def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSect
         # a table of several rails has none
         headline=headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else "",
         header=[*rails, "Size" if terminal else "Message Size", *figures, *ratios, *verdicts],
-        align="l" * len(rails) + "lr"[terminal] + "d" * (len(figures) + len(ratios)) + "l" * len(verdicts),
+        align="l" * len(rails) + "lr"[terminal] + "r" * (len(figures) + len(ratios)) + "l" * len(verdicts),
         rows=rows,
         keys=len(rails) + 1 if terminal else 0,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from fabbench.analysis.curve import curve_line, with_curve
@@ -14,10 +14,11 @@ from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcom
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
-from fabbench.report.json_contract import HEAD, ROWS_A_PIECE, SampleText
+from fabbench.report.json_contract import sample_pieces
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
+from fabbench.report.templates import rendered
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "raw-csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
@@ -47,14 +48,13 @@ class LogWriter:
     """Takes the sources that could not be read, with the reasons."""
 
 
-@lru_cache(maxsize=8)  # what it keeps of one log's texts serves for the next
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
-    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
+    """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
         opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
-        return LogWriter(log=json_contract.Elements().write, opening=opening, separator=separator, closing=closing)
+        return LogWriter(log=json_contract.log_pieces, opening=opening, separator=separator, closing=closing)
     if form in CSV_FORMATS:
-        return LogWriter(log=_CsvSamples(raw=form == RAW_CSV).log, opening=write_rows(CSV_HEADER, ()))
+        return LogWriter(log=partial(_csv_pieces, raw=form == RAW_CSV), opening=write_rows(CSV_HEADER, ()))
     if form == "markdown":
         return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
@@ -62,33 +62,11 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
-class _CsvSamples(SampleText):
-    """Samples as rows of CSV."""
-
-    def __init__(self, *, raw: bool) -> None:
-        super().__init__()
-        self._raw = raw
-
-    @override
-    def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        left = f"{HEAD},{size},{_joined(tuple(labels.get(name, '') for name in LABELS), raw=self._raw)}"
-        pieces, end = [], ""
-        for metric in metrics:
-            pieces.append(f"{end}{left},{metric},")
-            end = f",{METRICS[metric].unit}\n"
-        return (*pieces, end)
-
-    def log(self, log: Log) -> Iterator[str]:
-        head = (log.source, log.benchmark or "", log.case or "", log.outcome.value)
-        self.head = _joined(head, raw=self._raw)
-        for start in range(0, len(log.points), ROWS_A_PIECE):
-            yield self.write(log.points[start : start + ROWS_A_PIECE])
-
-
-@lru_cache(maxsize=1024)
-def _joined(cells: tuple[str, ...], *, raw: bool) -> str:
-    """Return a part of a row, cached: thousands of logs may have the same few labels."""
-    return row_text(cells, raw=raw)
+def _csv_pieces(log: Log, *, raw: bool) -> Iterator[str]:
+    """Write samples as rows of CSV."""
+    head = row_text((log.source, log.benchmark or "", log.case or "", log.outcome.value), raw=raw)
+    sample = f"{head.replace('%', '%%')},%d,%s,%s,%r,%s\n"
+    return sample_pieces(log, sample, lambda labels: row_text(tuple(labels.get(name, "") for name in LABELS), raw=raw))
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
@@ -102,7 +80,7 @@ def log_records(log: Log) -> Iterator[dict[str, object]]:
 def log_tables(log: Log) -> list[Table]:
     """Return one table of a log's rows, with notes about the log below it."""
     rows = _Rows(log)
-    header, cells = (rows.header(), rows.rows()) if log.points else ((), ())
+    header, cells = (rows.header(), rows) if log.points else ((), ())
     notes = [*rows.notes(), *log_notes(log)]
     return [Table(title=_heading(log) + rows.peak(), header=header, rows=cells, align=rows.aligns(), notes=notes)]
 
@@ -134,11 +112,11 @@ def sentence(found: Finding) -> str:
     return f"{found.severity.value}: {found.meaning}{advice}{line}"
 
 
-class _Rows:
+class _Rows(Sequence[Sequence[str]]):
     """Arranges points: a line per size and its labels, a column per metric and side.
 
     Labels that do not differ, and counts of wrong elements that are all 0, get no column.
-    A point measured several times (`-N`) has several lines.
+    A point measured several times (`-N`) has several lines. Text is built on access: a log may have a million.
     """
 
     def __init__(self, log: Log) -> None:
@@ -184,18 +162,17 @@ class _Rows:
             names.append(" ".join(words) + (f" ({unit})" if unit != "count" else ""))
         return ["Size", *self._left, *names]
 
-    def rows(self) -> Sequence[Sequence[str]]:
-        keys, left, scales = list(self._keys()), self._left, self._scales
+    @override
+    def __len__(self) -> int:
+        return len(self._lines)
 
-        def cells_of(at: int) -> list[str]:
-            size, labels, cells = self._lines[at]
-            return [
-                format_size(size),
-                *(labels.get(name, "") for name in left),
-                *(scales[key[-1]].text(cells[key]) if key in cells else "" for key in keys),
-            ]
-
-        return _LazyRows(len(self._lines), cells_of)
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        size, labels, cells = self._lines[index]
+        figures = (self._scales[key[-1]].text(cells[key]) if key in cells else "" for key in self._keys())
+        return [format_size(size), *(labels.get(name, "") for name in self._left), *figures]
 
     def peak(self) -> str:
         """Return the largest rate with its size, as the end of a heading; empty without one."""
@@ -208,25 +185,7 @@ class _Rows:
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
 
     def aligns(self) -> str:
-        return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
-
-
-class _LazyRows(Sequence[Sequence[str]]):
-    """Rows that are built on access: a log may have a million."""
-
-    def __init__(self, count: int, row: Callable[[int], Sequence[str]]) -> None:
-        self._count = count
-        self._row = row
-
-    @override
-    def __len__(self) -> int:
-        return self._count
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._row(at) for at in range(*index.indices(self._count))]
-        return self._row(range(self._count)[index])
+        return "r" + "l" * len(self._left) + "d" * len(list(self._keys()))
 
 
 def _coarse(log: Log, metric: str, largest: float) -> bool:
@@ -251,46 +210,22 @@ def diagnosis_record(log: Log) -> dict[str, object]:
     }
 
 
-def diagnosis(log: Log) -> Iterator[str]:
-    """Yield the lines of a diagnosis."""
+def diagnosis(log: Log) -> list[str]:
+    """Return the lines of a diagnosis."""
     log = with_curve(log)
-    yield _heading(log)
-    if log.outcome is not Outcome.OK and log.reason:
-        yield f"  {log.reason}"
-    if str(log.facts.get("transport", "unknown")) == "unknown":
-        shown = benchmark_named("nccl" if log.case == NCCL_DEBUG else log.benchmark).network_shown
-        yield "  The log does not show what carried the data." + (f" With {shown}." if shown else "")
-    known = [name for name in _DIAGNOSED if name in log.facts and log.facts[name] != "unknown"]
-    width = max((len(str(log.facts[name])) for name in known), default=0)
-    for name in known:
-        shown = log.evidence.get(name, "")
-        yield f"  {name:<10} {log.facts[name]!s:<{width}}  {shown.strip()[:160]}".rstrip()
-    for line in expectation_lines(log):
-        yield f"  {line}"
-    if line := curve_line(log):
-        yield f"  curve: {line}"
     likely, others = causes(log)
-    if len(likely) > 1:
-        yield "  Causes, the most likely first:"
-    for number, cause in enumerate(likely, 1):
-        number_ = f"{number}. " if len(likely) > 1 else ""
-        yield f"  {number_}{_statement(cause.found)}"
-        yield from _details(cause.found, against=cause.against)
-    if decides := [cause.decide for cause in likely[:2] if cause.decide]:
-        yield f"  {'To decide' if len(likely) > 1 else 'To confirm'}: {decides[0]}"
-    for found in others:
-        yield f"  {_statement(found)}"
-        yield from _details(found)
-    if not log.findings:
-        yield "  No further findings."
-
-
-def _statement(found: Finding) -> str:
-    return f"{found.severity.value} ({found.code}): {found.meaning}"
-
-
-def _details(found: Finding, *, against: str = "") -> Iterator[str]:
-    """Yield what shows a finding, what contradicts it, and what to do."""
-    for name, text in (("seen", found.line.strip()[:200]), ("against", against), ("do", found.advice)):
-        if text:
-            yield f"    {name + ':':<5} {text}"
+    known = [(name, str(log.facts[name])) for name in _DIAGNOSED if log.facts.get(name, "unknown") != "unknown"]
+    text = rendered(
+        "explain.txt",
+        log=log,
+        heading=_heading(log),
+        network_shown=benchmark_named("nccl" if log.case == NCCL_DEBUG else log.benchmark).network_shown,
+        facts=known,
+        width=max((len(value) for _, value in known), default=0),
+        expectations=list(expectation_lines(log)),
+        curve=curve_line(log),
+        likely=likely,
+        others=others,
+        decide=next((cause.decide for cause in likely[:2] if cause.decide), ""),
+    )
+    return [line.rstrip() for line in str(text).splitlines()]

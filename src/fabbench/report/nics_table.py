@@ -92,7 +92,12 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     """
     sums = [_sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)]
     unit = scale("B/s", max(sums, default=0.0))
-    rows = [row for host, traffic in hosts.items() for row in _block(host, traffic, unit)]
+    rows = list[Sequence[str]]()
+    for host, traffic in hosts.items():
+        each = [_line(f"  {nic.name}", traffic, [nic], unit) for nic in traffic.nics]
+        rows += (
+            [(cut(host, _NAMES), "", "", ""), *each] if 1 < len(each) <= MAX_NICS else [_together(host, traffic, unit)]
+        )
     if len(rows) >= max_lines:
         rows = [_together(host, traffic, unit) for host, traffic in hosts.items()]
     room = max(1, max_lines - 1)
@@ -100,12 +105,6 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
     content = Table(header=header, rows=[*rows[: room - len(more)], *more], align="lrrr", ruled=False)
     return "".join(grid_pieces(content)).splitlines() if rows else []
-
-
-def _block(host: str, traffic: Traffic, unit: Scale) -> list[Sequence[str]]:
-    if not 1 < len(traffic.nics) <= MAX_NICS:
-        return [_together(host, traffic, unit)]
-    return [(cut(host, _NAMES), "", "", ""), *(_line(f"  {nic.name}", traffic, [nic], unit) for nic in traffic.nics)]
 
 
 def _together(host: str, traffic: Traffic, unit: Scale) -> Sequence[str]:

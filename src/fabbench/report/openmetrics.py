@@ -20,44 +20,41 @@ from fabbench.report.comparison_tables import comparison_rows
 _UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
 _STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0, GateState.UNTRUSTED: math.nan}
 
-Labels: TypeAlias = Mapping[str, object]
-Samples: TypeAlias = Iterable[tuple[Labels, float]]
+Samples: TypeAlias = Iterable[tuple[Mapping[str, object], object]]
 
 
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a comparison; without `verdict` there are no gates. Ends with ``# EOF`` and a newline."""
+    lines = [line for family in _families(comparison, verdict) for line in _family(*family)]
+    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+
+
+def _families(comparison: Comparison, verdict: Verdict | None) -> Iterator[tuple[str, str, str, Samples]]:
+    """Yield name, unit, help, and labels with values; a value that is no float is not known."""
     records = comparison_rows(comparison)
-    lines: list[str] = []
     for metric in comparison.metrics:
-        rows = [record for record in records if record["metric"] == metric.name]
-        values = ((_labels(each), each["value"]) for each in rows)
         unit = _UNITS.get(metric.unit, "")
-        name = "_".join(filter(None, ("fabbench", metric.name, unit)))
-        lines += _family(name, unit, f"{metric.name}, median of repeats.", _known(values))
-    for name, help_text in (
+        values = [(_labels(each), each["value"]) for each in records if each["metric"] == metric.name]
+        yield "_".join(filter(None, (metric.name, unit))), unit, f"{metric.name}, median of repeats.", values
+    for name, words in (
         ("ratio", "How many times better than the baseline."),
         ("ratio_low", "Lower bound of the interval of the ratio."),
         ("ratio_high", "Upper bound of the interval of the ratio."),
     ):
-        baseline = {"baseline": comparison.base.label}
-        ratios = (({**_labels(each), "metric": each["metric"], **baseline}, each[name]) for each in records)
-        lines += _family(f"fabbench_{name}", "", help_text, _known(ratios))
-    states = (({"configuration": each.label, "outcome": each.outcome.value}, 1.0) for each in comparison.columns)
-    lines += _family("fabbench_outcome", "", "The outcome of a configuration, as a label.", states)
-    labels = [{"configuration": column.label} for column in comparison.columns]
-    outcomes = [float(column.outcome is Outcome.OK) for column in comparison.columns]
-    executions = [float(column.executions) for column in comparison.columns]
-    for name, help_text, numbers in (
-        ("ok", "1 if the outcome of a configuration is ok, else 0.", outcomes),
-        ("executions", "Executions of a configuration.", executions),
-    ):
-        lines += _family(f"fabbench_{name}", "", help_text, zip(labels, numbers, strict=True))
+        more = {"baseline": comparison.base.label}
+        yield name, "", words, [({**_labels(each), "metric": each["metric"], **more}, each[name]) for each in records]
+    labeled = [({"configuration": column.label}, column) for column in comparison.columns]
+    outcomes = [({**label, "outcome": column.outcome.value}, 1.0) for label, column in labeled]
+    yield "outcome", "", "The outcome of a configuration, as a label.", outcomes
+    fine = [(label, float(column.outcome is Outcome.OK)) for label, column in labeled]
+    yield "ok", "", "1 if the outcome of a configuration is ok, else 0.", fine
+    counts = [(label, float(column.executions)) for label, column in labeled]
+    yield "executions", "", "Executions of a configuration.", counts
     if verdict is not None:
-        gates = (({"gate": result.gate}, _STATES[result.state]) for result in verdict.results)
-        lines += _family("fabbench_gate", "", "1: passed, 0: failed, NaN: not trusted.", gates)
+        gates = [({"gate": result.gate}, _STATES[result.state]) for result in verdict.results]
+        yield "gate", "", "1: passed, 0: failed, NaN: not trusted.", gates
     status = worst(comparison.status, verdict.status if verdict else Exit.FINE)
-    lines += _family("fabbench_exit_status", "", "The exit status of the command.", [({}, float(status))])
-    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+    yield "exit_status", "", "The exit status of the command.", [({}, float(status))]
 
 
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
@@ -65,19 +62,16 @@ def _labels(record: Mapping[str, object]) -> dict[str, object]:
     return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
 
 
-def _known(samples: Iterable[tuple[Labels, object]]) -> Samples:
-    return ((labels, value) for labels, value in samples if isinstance(value, float))
-
-
-def _family(name: str, unit: str, help_text: str, samples: Samples) -> Iterator[str]:
+def _family(name: str, unit: str, words: str, samples: Samples) -> Iterator[str]:
     lines = []
     for labels, value in samples:
         pairs = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
-        lines.append(f"{name}{f'{{{pairs}}}' if labels else ''} {_number(value)}")
+        if isinstance(value, float):
+            lines.append(f"fabbench_{name}{f'{{{pairs}}}' if labels else ''} {_number(value)}")
     if lines:
-        yield f"# HELP {name} {_escaped(help_text)}"
-        yield f"# TYPE {name} gauge"
-        yield from ([f"# UNIT {name} {unit}"] if unit else [])
+        yield f"# HELP fabbench_{name} {_escaped(words)}"
+        yield f"# TYPE fabbench_{name} gauge"
+        yield from ([f"# UNIT fabbench_{name} {unit}"] if unit else [])
         yield from lines
 
 

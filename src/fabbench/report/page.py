@@ -16,8 +16,8 @@ from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.causes import Cause, causes
-from fabbench.model.messages import counted
-from fabbench.model.units import format_decimal, format_ratio, format_size
+from fabbench.model.messages import counted, listed
+from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
 from fabbench.report.expectations import expectations_of
 from fabbench.report.plots import left_out, section_plots
@@ -107,7 +107,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         named=named,
         headlines=(headlines if len(headlines) < SEVERAL else headlines[:1]) or ["No result."],
         summary=summary_table(usual, terminal=True) if usual and len(headlines) >= SEVERAL else None,
-        figures=list(_figures(run.comparisons))[:_MAX_FIGURES],
+        figures=list(_sweep_figures(run.sweep) if run.sweep else _figures(run.comparisons))[:_MAX_FIGURES],
         chips=list(_chips(run)),
         facts=list(_facts(run, usual)) if usual else [],
         comparisons=[_comparison(each, f"{anchor}-{at}", first=not at) for at, each in enumerate(run.comparisons)],
@@ -146,7 +146,7 @@ class _Figure(NamedTuple):
 
 
 def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
-    """Yield the result at the largest size, its share of what is possible, and the time of the smallest size."""
+    """Yield the result at the largest size, how it compares, and the time of the smallest size."""
     found = [
         (comparison, section, row, at)
         for comparison in comparisons
@@ -157,12 +157,24 @@ def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
     for comparison, section, row, at in sorted(found, key=lambda each: each[1].metric.lower_is_better):
         figure, base, label = row.figures[at], row.figures[-1], comparison.columns[at].label
         what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
-        ratio = row.ratios[at] if at < len(row.figures) - 1 else None
-        more = f", {format_ratio(ratio).replace(' x', 'x')} {comparison.base.label}" if ratio and base else ""
-        more += f" ({section.scale.quantity(base.value)})" if more and base else ""
         if figure:
-            yield _Figure(what, section.scale.text(figure.value), section.scale.unit, f"{label}{more}")
+            yield _Figure(what, section.scale.text(figure.value), section.scale.unit, label)
+        if base and (ratio := row.ratios[at]) and at < len(row.figures) - 1:
+            times, of = format_ratio(ratio).removesuffix(" x"), section.scale.quantity(base.value)
+            yield _Figure(f"speed-up over {comparison.base.label}", times, "x", f"{comparison.base.label}: {of}")
         yield from _shares(comparison, section, label)
+
+
+def _sweep_figures(report: SweepReport) -> Iterator[_Figure]:
+    """Yield the typical figure of a test, how much is bad, and how much was tested."""
+    found, (tested, links) = report.diagnosis, report.diagnosis.links
+    for kind, figure in list(found.typicals.items())[:1]:
+        unit = scale(report.metric.unit, figure)
+        spread = f"± {format_decimal(100 * found.spread, 0)}%{f', {kind}' if kind else ''}"
+        yield _Figure(f"typical {report.metric.name}", unit.text(float(f"{figure:.3g}")), unit.unit, spread)
+    more = f"{len(found.undecided)} undecided" if found.undecided else listed([each.name for each in found.suspects])
+    yield _Figure("bad", str(len(found.suspects)), "", more)
+    yield _Figure("links tested", str(tested), f"of {links}", counted(found.tests, "test"))
 
 
 def _shares(comparison: Comparison, section: ComparisonSection, label: str) -> Iterator[_Figure]:
@@ -176,15 +188,14 @@ def _shares(comparison: Comparison, section: ComparisonSection, label: str) -> I
             yield _Figure(what, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}")
 
 
-def _chips(run: RunPage) -> Iterator[tuple[str, str]]:
-    """Yield verdicts: a word, and what it is about."""
+def _chips(run: RunPage) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what verdicts are about, and their words."""
     if run.gates:
-        yield run.gates, "gates"
-    for column in run.comparisons[0].columns if run.comparisons else ():
-        yield column.outcome.value, column.label
-    for each in expectations_of(run.comparisons[0]) if run.comparisons else ():
-        if not each.key and each.range:
-            yield each.assessment.value, each.column
+        yield "gates", [run.gates]
+    for usual in run.comparisons[:1]:
+        normal = {each.column: each.assessment.value for each in expectations_of(usual) if not each.key and each.range}
+        for column in usual.columns:
+            yield column.label, [column.outcome.value, *filter(None, [normal.get(column.label)])]
 
 
 def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:

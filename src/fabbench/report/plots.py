@@ -107,10 +107,13 @@ def _levels(
 
 
 def left_out(comparison: Comparison, index: int) -> list[str]:
-    """Describe what a plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
-    rows = comparison.sections[index].rows
+    """Describe what the plots of section `index` leave out: a logarithmic axis cannot show values of 0."""
+    rows, ratios = comparison.sections[index].rows, list(_ratios(comparison, comparison.sections[index]))
+    without = len(rows) - max((len(line.points) for line in ratios), default=len(rows))
     zeros = {
         column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
         for number, column in enumerate(comparison.columns)
     }
-    return [f"{counted(count, 'zero value')} of {label} not plotted." for label, count in zeros.items() if count]
+    of = {f"{counted(count, 'zero value')} of {label}": count for label, count in zeros.items()}
+    of[f"{counted(without, 'size')} without a speed-up"] = without
+    return [f"{what} not plotted." for what, count in of.items() if count]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
     from fabbench.sweep.values import Diagnosis, NodeGroup
 
-FORMATS = ("markdown", "json", "csv", "svg", "terminal")
+FORMATS = ("markdown", "json", "csv", "raw-csv", "svg", "terminal")
 _FEW = 4  # Maximum number of typical figures in the headline
 _LONGEST = 40  # Maximum length of the nodes of a group
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
@@ -39,7 +39,7 @@ class SweepReport:
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
-    """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
         return heat_map_file(report.matrix, headline(report))
     first, *others = sweep_tables(report)

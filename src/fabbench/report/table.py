@@ -26,8 +26,8 @@ from fabbench.report.json_contract import to_json
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
-    `align` has one letter per column, `l`, `r` or `d` (decimal points are aligned on a terminal);
-    empty means left everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
+    `align` has one letter per column, `l` or `r` (numbers, whose decimal points are aligned); empty means left
+    everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
     """
 
     header: Sequence[str]
@@ -155,7 +155,8 @@ def _block(text: str) -> str:
 
 
 def _grid(table: Table) -> str:
-    rows = [[cell(text) for text in row] for row in (table.header, *table.rows)]
+    table = align_decimals(replace(table, rows=[list(map(cell, row)) for row in table.rows]))
+    rows = [list(map(cell, table.header)), *table.rows]
     widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
     aligns = table.aligns()
     rule = ["-" * (width + 1) + ("-" if align == "l" else ":") for width, align in zip(widths, aligns, strict=True)]
@@ -174,7 +175,7 @@ _ROWS_PER_BLOCK = 512
 _GAP = 2
 _HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
 _LEAST = 8  # A column is not folded to less than this width
-_QUANTITY = lazy(r"(-?\d+)(\.\d+)?([^\d.–].*)?")
+_QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
 BOLD = "1"
 _TONES = {
@@ -237,7 +238,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 def folded(text: str, width: int | None, *, indent: str = "", whole: bool = True) -> list[str]:
     """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
-    line = _cell_text(text).rstrip()
+    line = _cell_text(text)
     if width is None or _cell_width(line) <= width:
         return [line]
     lines, rest = list[str](), line
@@ -260,7 +261,7 @@ def _fitting(text: str, room: int, *, whole: bool) -> int:
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
-    table = align_decimals(table) if len(table.rows) <= LONG else table
+    table = align_decimals(table)
     aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
     widths = _fitted(table, _widths(table, fold=fold is not None), fold)
 
@@ -290,12 +291,11 @@ def _toned_cell(text: str) -> str:
 
 
 def align_decimals(table: Table) -> Table:
-    """Pad the cells of columns aligned by their decimal points."""
-    aligns = table.aligns()
-    if "d" not in aligns or not table.rows:
+    """Pad the numbers of a table so that their decimal points are below each other."""
+    if "r" not in table.align or not 0 < len(table.rows) <= LONG:
         return table
-    columns = zip(zip(*table.rows, strict=True), aligns, strict=False)
-    padded = (_padded(column) if align == "d" else column for column, align in columns)
+    columns = zip(zip(*table.rows, strict=True), table.align, strict=True)
+    padded = (_padded(column) if align == "r" else column for column, align in columns)
     return replace(table, rows=list(zip(*padded, strict=True)))
 
 
@@ -394,7 +394,7 @@ def write_result(  # noqa: PLR0913 - what is written, and how
 
 
 def render_overview(overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None) -> str:
-    """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
     csv = partial(to_csv, overview.table)
     return write_result(form, lambda: [overview.table], lambda: document, csv, color=color, width=width)

@@ -1,9 +1,9 @@
-"""Pages and pictures from the templates of this package: all text in them is escaped, whatever its origin."""
+"""Pages, pictures and other documents from templates: text in markup is escaped, whatever its origin."""
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fabbench.model.messages import printable
+from fabbench.model.messages import printable, unbroken
 from fabbench.report.table import tone_of
 
 if TYPE_CHECKING:
@@ -11,23 +11,32 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+_NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML excludes these, and `printable` does not escape them
+
+
 @cache
 def template(name: str) -> "Template":
     """Return a template; a value that is not there is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    loader = PackageLoader("fabbench.report")
-    made = Environment(autoescape=True, finalize=_shown, undefined=StrictUndefined, loader=loader, **settings)
-    made.filters["tone"] = tone_of
+    made = Environment(
+        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
+        finalize=_shown,
+        keep_trailing_newline=True,
+        loader=PackageLoader("fabbench.report"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters.update(tone=tone_of, unbroken=unbroken)
     return made.get_template(name)
 
 
 def _shown(value: object) -> object:
-    """Make text printable, and round coordinates; what a template has written stays."""
+    """Make text printable, also for XML, and round coordinates; what a template has written stays."""
     if type(value) is float:
         return f"{round(value, 1):g}"
-    return printable(value) if type(value) is str else value
+    return printable(value).translate(_NO_XML) if type(value) is str else value
 
 
 def rendered(name: str, /, **values: object) -> "Markup":

@@ -31,7 +31,7 @@ from fabbench.launchers import (
     require_support,
 )
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Host, StoredHost, Target
+from fabbench.model.hosts import Host, Target
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.units import format_duration
@@ -39,7 +39,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.gates import Gate, GateKind, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, WORDS, Certificate, RungFigure, RungResult, State
-from fabbench.runs.document import StoreError, plain, read, read_value, write, writing
+from fabbench.runs.document import StoreError, read, write, writing
 from fabbench.runs.inputs import open_run
 from fabbench.runs.ladder import CHECK, INTERFERENCE, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs
 from fabbench.runs.report_pages import sweep_report
@@ -183,10 +183,9 @@ class _Climb:
     def up(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left. Raise RequestError for other nodes than those of rungs that are kept."""
         inventory, before = allocation.inventory, {each.name for each in self.certificate.nodes}
-        nodes = tuple(read_value(plain(host), StoredHost, host.name) for host in inventory.hosts)
-        if before and before != {each.name for each in nodes} | inventory.unreachable.keys():
+        if before and before != {each.name for each in inventory.hosts} | inventory.unreachable.keys():
             raise RequestError("These are other nodes than before.", hint="Name the same ones, or start a new ladder.")
-        self._write(nodes=nodes)
+        self._write(nodes=inventory.hosts)
         if lost := inventory.unreachable:
             what, why = "Nodes answer", f"{listed(list(lost))} left out."
             self._ended(RungResult(name="reach", what=what, state=State.FAILED, why=why, bad=lost, nodes=lost))

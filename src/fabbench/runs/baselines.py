@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import redacted
 from fabbench.model.options import written
-from fabbench.runs.document import FORMAT, read, write, writing
+from fabbench.runs.document import Format, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST, run_folders
 from fabbench.runs.inputs import open_run
 from fabbench.runs.summary import RunSetup, Summary, summaries, summary_of
@@ -34,7 +34,7 @@ _RESERVED = frozenset({LAST_GOOD, "last"})
 class Baseline:
     """``baselines/NAME.json``: a run with a name. `run` is its directory, relative to the store."""
 
-    format: int = FORMAT
+    format: Format = 1
     run: str
     name: str = ""
 

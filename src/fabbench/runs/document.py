@@ -7,18 +7,21 @@ value of the wrong type is damage, reported with its path (``$.executions[0].out
 import errno
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import Exit, MachineError
+from fabbench.model.hosts import Host
+from fabbench.model.log import Ending, Outcome
+from fabbench.model.plan import Configuration, Variant
 from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
-FORMAT = 1
+Format: TypeAlias = Literal[1]
 """Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28
 
@@ -32,9 +35,96 @@ class StoreError(MachineError):
     """What was measured cannot be stored, as on a full disk: this says nothing about the machines."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRequest:
+    """The parts of a request that its run stores: what was measured, where, and how."""
+
+    benchmark: str = ""
+    target: str = ""
+    fabrics: tuple[str, ...] = ()
+    repeats: int | None = None
+    most_repeats: int | None = None
+    """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """The target, with its options."""
+    variants: tuple[Variant, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDocument:
+    """The options of a sweep, which is resumed with the same."""
+
+    mode: str
+    benchmark: str
+    fabric: str
+    nodes: tuple[str, ...]
+    """All nodes, in the launcher's order."""
+    metric: str
+    seed: int
+    confidence: float
+    tolerance: float
+    partners: int | None = None
+    """Random partners of each node, if requested."""
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    """Node → its rack or other group, if known."""
+    nics: tuple[str, ...] = ()
+    """NICs that every node has, if they are tested one by one."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Requested nodes that did not answer at the start, and are left out → why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """``request.json``. An arm is a configuration."""
+
+    format: Format
+    fabbench: str = ""
+    id: str = ""
+    created: str = ""
+    name: str = ""
+    """The name from `fabbench run --name`."""
+    command: tuple[str, ...] = ()
+    """The command line, without secrets."""
+    request: StoredRequest = StoredRequest()
+    arms: tuple[Configuration, ...] = ()
+    schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
+    """The executions' directories: no name leads to another path."""
+    hosts: tuple[Host, ...] = ()
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    """Variant → the hosts as it sees them."""
+    image: str = ""
+    sweep: SweepDocument | None = None
+    """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.sweep_store`."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Formatted:
-    format: int | None = None
+class StoredOutcome:
+    """The outcome of a log of an execution."""
+
+    outcome: Outcome
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionDocument:
+    """``run.json``."""
+
+    format: Format = 1
+    started: float = 0.0
+    ended: float = 0.0
+    ending: Ending
+    outcomes: tuple[StoredOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictDocument:
+    """``verdict.json``."""
+
+    format: Format = 1
+    status: Exit
+    breaches: tuple[str, ...] = ()
 
 
 def plain(document: Any) -> Any:
@@ -79,21 +169,10 @@ def read(path: Path, kind: type[T]) -> T:
 def decode(text: bytes, kind: type[T], where: str) -> T:
     """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
     try:
-        document = _decoded(text, kind)
+        return _decoded(text, kind)
     except DAMAGE as error:
-        _require_format(text, where)
-        raise MachineError(f"{where} is damaged: {error}.") from error
-    if getattr(document, "format", FORMAT) != FORMAT:
-        _require_format(text, where)
-    return document
-
-
-def read_value(value: Any, kind: type[T], where: str) -> T:
-    """Return a value of a document that was read as plain. Raise MachineError if it is damaged."""
-    try:
-        return msgspec.convert(value, kind)
-    except DAMAGE as error:
-        raise MachineError(f"{where} is damaged: {error}.") from error
+        hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
+        raise MachineError(f"{where} is damaged: {error}.", hint=hint) from error
 
 
 def _decoded(text: bytes, kind: type[T]) -> T:
@@ -108,14 +187,3 @@ def _decoded(text: bytes, kind: type[T]) -> T:
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
-
-
-def _require_format(text: bytes, where: str) -> None:
-    """Raise MachineError if another format is the reason why a document cannot be read."""
-    with suppress(*DAMAGE):
-        number = _decoded(text, _Formatted).format
-        if number not in {None, FORMAT}:
-            raise MachineError(
-                f"{where} has format {number}, and this fabbench reads format {FORMAT}.",
-                hint="Read it with the fabbench that wrote it.",
-            )

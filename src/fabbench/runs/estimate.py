@@ -14,8 +14,8 @@ from fabbench.model.messages import redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import read
-from fabbench.runs.store import ENDED, ExecutionDocument, StoredRun, runs
+from fabbench.runs.document import ExecutionDocument, read
+from fabbench.runs.store import ENDED, StoredRun, runs
 
 _RUNS = 50
 """Number of runs in the store that are read, the newest ones."""
@@ -46,7 +46,7 @@ def _comparable(options: Mapping[str, Any]) -> Any:
 
 def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
     """Yield configuration and seconds of each execution that was ok."""
-    for name, label in run.schedule():
+    for name, label in run.schedule:
         with suppress(MachineError):
             document = read(run.path / "exec" / name / ENDED, ExecutionDocument)
             if all(each.outcome is Outcome.OK for each in document.outcomes):

@@ -7,7 +7,7 @@ returned.
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -47,20 +47,19 @@ class CounterSampler:
         self._printed = PrintedCounters(execution.id)
         self._cut = Prefixes().cut
         self._names = [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]
-        self._last: Mapping[str, Snapshot] = {}
+        self._before: Mapping[str, Snapshot] = {}
+        self._last = self._before
         self._next = 0.0
         self._lock = threading.Lock()
         self._over = threading.Event()
 
     def begin(self) -> ExecutionCounters:
         """Take the snapshot before the execution, and start sampling."""
-        taken = self._take_snapshots()
-        pairs = {name: Pair(taken.get(name), None) for name in self._all(taken)}
-        self.counters = replace(self.counters, hosts=pairs)
-        self._last, self._next = taken, time.monotonic() + EVERY_S
+        self._last = self._before = self._take_snapshots()
+        self._next = time.monotonic() + EVERY_S
         if self._view is not None:
             threading.Thread(target=self._keep_sampling, name="fabbench counters", daemon=True).start()
-        return self.counters
+        return self._counted({})
 
     def printed(self, line: str) -> bool:
         """Read a line of the execution. Return whether it holds counters that a job's script printed."""
@@ -77,20 +76,21 @@ class CounterSampler:
         if self._printed.counters is not None:
             self.counters = self._printed.counters
             return self.counters
-        taken = self._take_snapshots()
-        pairs = self.counters.hosts
-        before = {name: pairs[name].before if name in pairs else None for name in self._all(taken, pairs)}
-        hosts = {name: Pair(first, taken.get(name)) for name, first in before.items()}
+        return self._counted(self._take_snapshots())
+
+    def _counted(self, after: Mapping[str, Snapshot]) -> ExecutionCounters:
+        names = dict.fromkeys([*self._names, *self._before, *after])
+        hosts = {name: Pair(self._before.get(name), after.get(name)) for name in names}
         self.counters = replace(self.counters, hosts=hosts)
         return self.counters
 
-    def _all(self, *by_host: Mapping[str, object]) -> Sequence[str]:
-        return list(dict.fromkeys([*self._names, *(name for names in by_host for name in names)]))
+    def _snapshots(self) -> dict[str, Snapshot]:
+        return {host: read_snapshot(lines) for host, lines in self._allocation.counters().items() if lines}
 
     def _take_snapshots(self) -> dict[str, Snapshot]:
         """Take snapshots of all hosts that answer; record the error if there are none."""
         try:
-            return {host: read_snapshot(lines) for host, lines in self._allocation.counters().items() if lines}
+            return self._snapshots()
         except (FabbenchError, OSError) as error:
             failures = dict.fromkeys((*self.counters.failures, str(error)))
             self.counters = replace(self.counters, failures=tuple(failures))
@@ -102,12 +102,9 @@ class CounterSampler:
             self._sample(view)
 
     def _sample(self, view: View) -> None:
-        started = time.monotonic()
-        try:
-            lines = self._allocation.counters()
-        except (FabbenchError, OSError):
-            lines = {}
-        now = {host: read_snapshot(texts) for host, texts in lines.items() if texts}
+        started, now = time.monotonic(), dict[str, Snapshot]()
+        with suppress(FabbenchError, OSError):
+            now = self._snapshots()
         moved = {host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last}
         ended = time.monotonic()
         self._next = max(started + EVERY_S, ended + _MAX_SHARE * (ended - started))

@@ -3,24 +3,20 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from fabbench.plan import STORE
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"
 """A directory without it is not a run."""
-VERDICT = "verdict.json"
-"""The result of the gates; written last."""
-SUMMARY = "summary.json"
-"""See `fabbench.runs.summary`."""
-SWEEP = "sweep.json"
-"""Exists if the run is a sweep: see `fabbench.runs.sweep_store`."""
-SWEEP_LOGS = "logs"
-"""The folder of a sweep that holds the output of its tests."""
+VERDICT = "verdict.json"  # The result of the gates; written last
+SUMMARY = "summary.json"  # See `fabbench.runs.summary`
+SWEEP_LOGS = "logs"  # The folder of a sweep that holds the output of its tests
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
-BASELINES = "baselines"
-"""The folder of a store that holds the names of baselines."""
+BASELINES = "baselines"  # The folder of a store that holds the names of baselines
 
 
 def run_folders(store: Path) -> list[str]:
@@ -44,11 +40,16 @@ def run_folders(store: Path) -> list[str]:
     return [path for _, _, path in sorted(aged, reverse=True)]
 
 
-def runs(store: Path) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first."""
-    for path in run_folders(store):
+def runs(store: Path, known: Iterable[str] | None = None) -> Iterator[Path]:
+    """Yield the directories of all runs of a store, newest first, or of those that are `known`."""
+    for path in run_folders(store) if known is None else known:
         if (store / path / REQUEST).is_file():
             yield store / path
+
+
+def store_here(store: Path | None) -> Path:
+    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
+    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
 
 
 def _entries(folder: str) -> tuple[list[str], list[str]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
-from fabbench.analysis.change_points import LEAST_VALUES
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
@@ -70,9 +69,7 @@ def history(
     unknown = next((name for name in where or () if known and name not in known), None)
     if unknown is not None:
         raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
-    # The length of a series does not depend on its values, so short series take no share of the level.
-    together = sum(len(points) >= LEAST_VALUES for points in by_key.values())
-    series = [with_changes(dict(key), points[::-1], together) for key, points in by_key.items()]
+    series = [with_changes(dict(key), points[::-1]) for key, points in by_key.items()]
     size = sizes[0] if sizes is not None and len(sizes) == 1 else None
     return History(metric=metric, size=size, series=series, span=_span(sizes))
 

@@ -1,6 +1,6 @@
 """What users name → logs: files, directories, archives, lists, and runs of a store. One grammar for all commands."""
 
-import os
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.folders import ENVIRONMENT_VARIABLE, REQUEST, RUN_NAME, SWEEP, SWEEP_LOGS, run_folders
+from fabbench.runs.folders import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 
@@ -68,14 +68,14 @@ def read_source(source: Source, *, proof: Proof | None = None, tables: bool = Fa
     if not source.run:
         yield from parse_source(source, proof=proof, tables=tables)
         return
-    if (Path(source.name) / SWEEP).is_file():
-        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
-        yield from (entry for each in logs for entry in parse_source(each))
-        return
 
     from fabbench.runs.store import StoredRun
 
     run, empty = StoredRun(Path(source.name)), source.named
+    if run.sweep is not None:
+        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
+        yield from (entry for each in logs for entry in parse_source(each))
+        return
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False
@@ -94,18 +94,14 @@ def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) 
     if (Path(ref) / REQUEST).is_file():
         return StoredRun(Path(ref))
     known = run_folders(store) if known is None else known
-    if ref == "last" and (newest := next(_existing(store, known), None)):
+    if ref == "last" and (newest := next(runs(store, known), None)):
         return StoredRun(newest)
-    named = ((path, RUN_NAME.fullmatch(Path(path).name)) for path in known if ref and ref in path)
-    candidates = (
-        path
-        for path, name in named
-        if name and (name[0].startswith(ref) or name[0].endswith(ref) or name["id"].startswith(ref))
-    )
-    matches = list(_existing(store, candidates))
+    part = re.escape(ref)
+    fits = re.compile(rf"(?:.*/)?(?:{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*)").fullmatch
+    matches = list(runs(store, filter(fits, known if ref else ())))
     exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
     if not matches:
-        matches = [path for path in _existing(store, known) if ref and StoredRun(path).name == ref]
+        matches = [path for path in runs(store, known) if ref and StoredRun(path).name == ref]
     if len(exact or matches) == 1:
         return StoredRun((exact or matches)[0])
     if matches:
@@ -113,7 +109,7 @@ def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) 
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
     if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
-    hint = "fabbench runs lists them." if any(_existing(store, known)) else f"No runs in {store}; see --store."
+    hint = "fabbench runs lists them." if any(runs(store, known)) else f"No runs in {store}; see --store."
     near = did_you_mean(nearest(ref, ("last", *(path.rpartition("-")[2] for path in known))))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
 
@@ -122,11 +118,6 @@ def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":
     """Find runs as `open_run` does, listing the store only once."""
     known = run_folders(store)
     return [open_run(ref, store, known) for ref in refs]
-
-
-def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories that have a request."""
-    return (store / path for path in known if (store / path / REQUEST).is_file())
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
@@ -142,8 +133,7 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
 def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None, store: Path | None = None) -> Iterator[Log]:
     """Read and judge logs one by one; see `parse`."""
     proof = Proof(fabric=fabric) if fabric is not None else None
-    known = store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
-    for source in sources_of(map(str, sources), known, proof):
+    for source in sources_of(map(str, sources), store_here(store), proof):
         for entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
                 yield entry

@@ -15,9 +15,8 @@ from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.options import Option, declared, read_option
-from fabbench.plan import STORE
 from fabbench.plan.request import RunRequest
-from fabbench.runs.folders import ENVIRONMENT_VARIABLE
+from fabbench.runs.folders import store_here
 from fabbench.runs.load_columns import load
 
 if TYPE_CHECKING:
@@ -72,11 +71,6 @@ def compare(
         columns = [column for each in listed for column in each]
     made = comparing.compare(columns, **how)
     return ShownComparison(**{each.name: getattr(made, each.name) for each in fields(made)})
-
-
-def store_here(store: Path | None) -> Path:
-    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
-    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
 
 
 # ---------------------------------------------------------------- a request

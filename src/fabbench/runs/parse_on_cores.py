@@ -11,14 +11,14 @@ import re
 import stat
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from mmap import mmap
 
+T = TypeVar("T")
 RANGE = 2 << 20
 """Minimum bytes of a range: enough to make its overhead negligible; few, so that all cores end together."""
 _BOUNDARY = (
@@ -245,6 +246,19 @@ def _range(source: Source, part: ByteRange, job: ParseJob) -> Iterator[Log | Unr
         yield from parse_range(Path(source.name), part, proof=job.proof)
     except OSError as error:
         yield Unread(source.name, f"{source.name} cannot be read: {error.strerror or error}", damaged=True)
+
+
+def on_cores(
+    function: Callable[..., T], *items: Sequence[Any], cores: int | None = None, chunk: int = 1
+) -> Iterator[T]:
+    """Yield what a function returns for each item, in order; of many, by processes that closing the iterator ends."""
+    count = cores or os.cpu_count() or 1
+    if count < 2 or len(items[0]) <= 2 * _FEW:
+        yield from map(function, *items)
+        return
+    benchmarks()  # loaded before this process is forked
+    with processes(count) as pool:
+        yield from pool.map(function, *items, chunksize=chunk)
 
 
 @contextmanager

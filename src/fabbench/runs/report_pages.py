@@ -1,6 +1,5 @@
 """Stored runs and sweeps → their pages and sections in a report; many are made on all cores."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fabbench.benchmarks import benchmarks
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
@@ -16,11 +14,11 @@ from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.svg import MAX_ROWS
 from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.load_columns import columns_within, stored_columns
-from fabbench.runs.parse_on_cores import processes
+from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
 from fabbench.runs.sweep_modes import unfinished
-from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -30,7 +28,7 @@ from fabbench.sweep.values import SweepResult
 
 def sweep_page(run: StoredRun) -> RunPage:
     """Return the page of a sweep in a report. Raise MachineError if the sweep cannot be read."""
-    sweep = stored_sweep(run.path)
+    sweep = stored_sweep(run)
     outcomes = Counter(each.outcome for each in sweep.tests)
     return RunPage(
         id=run.id,
@@ -68,8 +66,6 @@ def sweep_report(
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
 
 
-_FEW = 16
-"""Up to this many runs are rendered in less time than processes take to start."""
 _CHUNK = 8
 MANY = 100
 """With more runs, a page has one metric each, as browsers would take long to open it."""
@@ -93,23 +89,17 @@ def stored_sections(
     first: int = 1,
     cores: int | None = None,
 ) -> Iterator[StoredSection]:
-    """Yield the sections of runs in order, numbered from `first`."""
-    count = cores or os.cpu_count() or 1
-    if len(runs) == 1 and not is_sweep(runs[0]):
-        columns_within(stored_columns(StoredRun(runs[0])), sizes)  # of several, a section says that it has none
+    """Return an iterator of the sections of runs in order, numbered from `first`."""
+    if len(runs) == 1 and (run := StoredRun(runs[0])).sweep is None:
+        columns_within(stored_columns(run), sizes)  # of several, a section says that it has none
     render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(first, first + len(runs))
-    if count < 2 or len(runs) <= _FEW:
-        yield from map(render, runs, numbers)
-        return
-    benchmarks()  # loaded before this process is forked
-    with processes(count) as pool:
-        yield from pool.map(render, runs, numbers, chunksize=_CHUNK)
+    return on_cores(render, runs, numbers, cores=cores, chunk=_CHUNK)
 
 
 def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
     run = StoredRun(path)
-    if is_sweep(path):
+    if run.sweep is not None:
         if metric is not None or sizes is not None:
             raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
         page = sweep_page(run)

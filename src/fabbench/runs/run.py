@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
@@ -29,7 +29,7 @@ from fabbench.runs.adaptive import Open, StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, with_labels
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.store import RunWriter, StoredRun, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep import same_nodes
 
@@ -69,13 +69,6 @@ class RunResult:
         )
 
 
-class _RunMeasurement(NamedTuple):
-    writer: RunWriter
-    result: PlanResult
-    baseline: Columns
-    release_failure: FabbenchError | KeyboardInterrupt | None = None
-
-
 def run(
     request: RunRequest,
     *,
@@ -98,7 +91,7 @@ def run(
                 f"All executions of run {resume.id} are ok.", hint=f"Measure again: fabbench rerun {resume.id}."
             )
         request = same_nodes(request, resume.hosts)
-    baseline, measured = _checked(request), None
+    baseline, measured, release_failure = _checked(request), None, None
     needs = replace(request.work.needs, fabrics=request.fabrics)
     launcher = launcher_named(request.target.launcher)
     require_support(launcher, request.target)
@@ -108,8 +101,8 @@ def run(
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:
             raise
-        measured = measured._replace(release_failure=error)
-    return _compared(request, measured)
+        release_failure = error
+    return _compared(request, *measured, release_failure)
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
@@ -152,7 +145,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     notify: Notify,
     watching: Watching,
     resume: StoredRun | None,
-) -> _RunMeasurement:
+) -> tuple[RunWriter, PlanResult, Columns]:
     inventory = allocation.inventory
     reason = f": {request.target_reason}" if request.target_reason else ""
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){reason}.")
@@ -184,7 +177,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
             keep_going=request.keep_going,
             should_stop=_stop_condition(request, baseline, writer, planned, watcher),
         )
-    return _RunMeasurement(writer, result, baseline)
+    return writer, result, baseline
 
 
 def _stop_condition(
@@ -228,8 +221,13 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
     return f"{hosts}; image {images}" if images else hosts
 
 
-def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
-    writer, result, baseline, release_failure = measured
+def _compared(
+    request: RunRequest,
+    writer: RunWriter,
+    result: PlanResult,
+    baseline: Columns,
+    release_failure: FabbenchError | KeyboardInterrupt | None,
+) -> RunResult:
     interrupted, logs = result.interrupted or isinstance(release_failure, KeyboardInterrupt), result.logs
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their environment.
@@ -240,7 +238,7 @@ def _compared(request: RunRequest, measured: _RunMeasurement) -> RunResult:
         if configurations:
             comparison, verdict = _judged(request, baseline, configurations, gates=not interrupted)
             if verdict is not None:
-                writer.judged(verdict.status, verdict.breaches)
+                write_verdict(writer.path, verdict.status, verdict.breaches)
     except FabbenchError as error:
         failure = error
     write_summary(writer.path, result.logs)

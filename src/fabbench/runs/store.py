@@ -18,103 +18,47 @@ import shutil
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge
 from fabbench.model.errors import Exit, MachineError, RequestError
-from fabbench.model.hosts import Inventory, StoredHost
+from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
-from fabbench.model.messages import one_line, redacted
+from fabbench.model.messages import environment, redacted, redacted_values
 from fabbench.model.options import written
-from fabbench.model.plan import Configuration, Execution, Plan, Proof, Step, Variant
+from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import FORMAT, decode, plain, read, read_value, write, writing
-from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, SWEEP, VERDICT
+from fabbench.runs.document import (
+    ExecutionDocument,
+    RunDocument,
+    StoredOutcome,
+    StoredRequest,
+    SweepDocument,
+    VerdictDocument,
+    plain,
+    read,
+    write,
+    writing,
+)
+from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
+EXECUTIONS, COUNTERS = "exec", "counters"
+PLAN = "plan.json"
+"""The `Execution`, written when it begins."""
+OUTPUT = "output.log"
 ENDED = "run.json"
 """How an execution ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRequest:
-    """The parts of a request that its run stores: what was measured, where, and how."""
-
-    benchmark: str = ""
-    target: str = ""
-    fabrics: tuple[str, ...] = ()
-    repeats: int | None = None
-    most_repeats: int | None = None
-    """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDocument:
-    """``request.json``. An arm is a configuration."""
-
-    format: int
-    fabbench: str = ""
-    id: str = ""
-    created: str = ""
-    name: str = ""
-    """The name from `fabbench run --name`."""
-    command: tuple[str, ...] = ()
-    """The command line, without secrets."""
-    request: StoredRequest = StoredRequest()
-    arms: tuple[Configuration, ...] = ()
-    schedule: tuple[str, ...] = ()
-    hosts: tuple[StoredHost, ...] = ()
-    image: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutcome:
-    """The outcome of a log of an execution."""
-
-    outcome: Outcome
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionDocument:
-    """``run.json``."""
-
-    format: int = FORMAT
-    started: float = 0.0
-    ended: float = 0.0
-    ending: Ending
-    outcomes: tuple[StoredOutcome, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictDocument:
-    """``verdict.json``."""
-
-    format: int = FORMAT
-    status: Exit
-    breaches: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPlan:
-    """The fields that are read of ``plan.json``, which is an `Execution`."""
-
-    proof: Proof | None = None
-    planned_sizes: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
 
 
 class ExecutionWriter:
@@ -126,9 +70,9 @@ class ExecutionWriter:
         self._started = time.time()
         with writing(path):
             path.mkdir()
-            write(path / "plan.json", redacted(plain(execution)))
+            write(path / PLAN, redacted(plain(execution)))
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._log = os.open(path / "output.log", flags, 0o644)
+            self._log = os.open(path / OUTPUT, flags, 0o644)
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +85,7 @@ class ExecutionWriter:
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
-        with writing(self.path / "output.log"):
+        with writing(self.path / OUTPUT):
             while rest:
                 rest = rest[os.write(self._log, rest) :]
 
@@ -168,39 +112,20 @@ _QUIET_S = 600
 """A run that was not written to for this long has stopped."""
 STOPPED = "fabbench was stopped before this execution ended."
 
-_EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
-
 
 # ---------------------------------------------------------------- writing
 
 
-class RunFolder:
-    """The directory of a run in progress, or of a sweep."""
-
-    def __init__(self, path: Path) -> None:
-        """Continue a run whose request exists."""
-        self.path = path
-
-    def judged(self, status: Exit, breaches: Sequence[str]) -> None:
-        """Write whether the gates held, or the result of a sweep, which marks its end."""
-        with writing(self.path / VERDICT):
-            write(self.path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
-
-    def forget_result(self) -> None:
-        """Remove what was written at the end of a run that goes on."""
-        for name in (VERDICT, SUMMARY):
-            (self.path / name).unlink(missing_ok=True)
-
-    def execution(self, execution: Execution) -> ExecutionWriter:
-        """Create the directory of one execution."""
-        return ExecutionWriter(self.path / "exec" / execution.id, _counters(self.path, execution.id), execution)
-
-
-class RunWriter(RunFolder):
-    """A run in progress."""
+class RunWriter:
+    """A run or a sweep in progress. A sweep's methods may be called from any thread."""
 
     def __init__(
-        self, request: RunRequest, inventory: Inventory, plan: Plan, resumed: "StoredRun | None" = None
+        self,
+        request: RunRequest,
+        inventory: Inventory,
+        plan: Plan,
+        resumed: "StoredRun | None" = None,
+        sweep: SweepDocument | None = None,
     ) -> None:
         """Create the run's directory and write its request, or continue a run that measures the same.
 
@@ -211,53 +136,41 @@ class RunWriter(RunFolder):
         """Label of a configuration → its variant; None if it has none."""
         self.kept: dict[str, tuple[Log, ...]] = {}
         """Execution → logs, if it is ok and need not run again."""
-        self.id, created = secrets.token_hex(3), time.gmtime()
-        name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
-        super().__init__((request.store / name).absolute())
-        document = RunDocument(
-            format=FORMAT,
-            fabbench=__version__,
-            id=self.id,
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
-            name=request.name,
-            command=tuple(redacted(request.command)),
-            request=_stored(request),
-            arms=plan.configurations,
-            schedule=tuple(execution.id for execution in plan.executions),
-            image=inventory.image,
-        )
-        # Of hosts everything is written, and little is read.
-        self._document = {**plain(document), "hosts": plain(inventory.hosts), "variants": plain(inventory.variants)}
         if resumed is not None:
-            self._resume(resumed)
-            return
+            require_same(resumed, request, inventory, plan)
+        self._document = resumed.document if resumed else _document(request, inventory, plan, sweep)
+        self.id, created = resumed.id if resumed else self._document.id, re.sub("[-:]", "", self._document.created)
+        path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
+        self.path = path.absolute()
         with writing(self.path):
-            (self.path / "exec").mkdir(parents=True)
-            (self.path / "counters").mkdir()
-            write(self.path / REQUEST, self._document)
-        self._lock()
+            for name in (EXECUTIONS, COUNTERS):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+            if resumed is None:
+                write(self.path / REQUEST, self._document)
+            self._lock()
+            if resumed is not None:
+                self._forget(resumed)
 
-    def _resume(self, run: "StoredRun") -> None:
-        """Keep what is ok of a run, and forget the rest."""
-        now = decode(json.dumps(self._document).encode(), RunDocument, REQUEST)
-        for name, was, wanted in (
-            ("nodes", run.hosts, tuple(host.name for host in now.hosts)),
-            ("configurations", run.configurations, now.arms),
-            ("options", run.options, now.request.options),
-            ("environment", run.request.env, now.request.env),
-            ("executions", run.document.schedule, now.schedule),
-        ):
-            if was != wanted:
-                raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
-        self.id, self.path, self._document = run.id, run.path.absolute(), read(run.path / REQUEST, dict)
-        self._lock()
+    def _forget(self, run: "StoredRun") -> None:
+        """Remove the result of a run that goes on, and all but the executions that are ok."""
         self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
-        with writing(self.path):
-            self.forget_result()
-            for each in run.executions:
-                if not each.is_ok:
-                    shutil.rmtree(each.path, ignore_errors=True)
-                    _counters(self.path, each.id).unlink(missing_ok=True)
+        for name in (VERDICT, SUMMARY):
+            (self.path / name).unlink(missing_ok=True)
+        for path in (*(self.path / EXECUTIONS).iterdir(), *(self.path / COUNTERS).iterdir()):
+            if path.name.removesuffix(".json") not in self.kept:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+
+    def execution(self, execution: Execution) -> ExecutionWriter:
+        """Create the directory of one execution."""
+        return ExecutionWriter(self.path / EXECUTIONS / execution.id, _counters(self.path, execution.id), execution)
+
+    def drop(self, execution: Execution) -> None:
+        """Remove an execution that does not count, or is kept elsewhere."""
+        shutil.rmtree(self.path / EXECUTIONS / execution.id, ignore_errors=True)
+        _counters(self.path, execution.id).unlink(missing_ok=True)
 
     def _lock(self) -> None:
         """Lock the directory until this process ends. Raise RequestError if another one has."""
@@ -279,28 +192,68 @@ class RunWriter(RunFolder):
 
     def decided(self, executions: Sequence[Execution]) -> None:
         """Write that these executions were decisive, and that no more will follow."""
-        document = {**self._document, "schedule": [execution.id for execution in executions]}
+        schedule = tuple(execution.id for execution in executions)
         with writing(self.path / REQUEST):
-            write(self.path / REQUEST, document)
+            write(self.path / REQUEST, replace(self._document, schedule=schedule))
+
+
+def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> None:
+    """Write whether the gates of a run held, or the result of a sweep, which marks its end."""
+    with writing(path / VERDICT):
+        write(path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
+
+
+def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
+    """Raise RequestError if a run measures something else than what is requested now."""
+    now = _document(request, inventory, plan, run.sweep)
+    ordered = sorted if run.sweep else list
+    for name, was, wanted in (
+        ("nodes", ordered(run.hosts), ordered(host.name for host in now.hosts)),
+        ("configurations", run.configurations, now.arms),
+        ("options", run.options, json.loads(json.dumps(now.request.options))),
+        ("environment", run.request.env, now.request.env),
+        ("executions", run.document.schedule, now.schedule),
+    ):
+        if was != wanted:
+            raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
+
+
+def _document(request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None) -> RunDocument:
+    return RunDocument(
+        format=1,
+        fabbench=__version__,
+        id=secrets.token_hex(3),
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        name=request.name,
+        command=tuple(redacted(request.command)),
+        request=_stored(request),
+        arms=plan.configurations,
+        schedule=() if sweep else tuple(execution.id for execution in plan.executions),
+        hosts=inventory.hosts,
+        variants=inventory.variants,
+        image=inventory.image,
+        sweep=sweep,
+    )
 
 
 def _stored(request: RunRequest) -> StoredRequest:
     where = plain(request.target)
-    del where["typed"]
-    stored = StoredRequest(
+    del where["typed"], where["variants"]
+    return StoredRequest(
         benchmark=request.benchmark,
         target=request.target.name,
         fabrics=request.fabrics,
         repeats=request.repeats,
         most_repeats=request.adaptive.max_repeats if request.adaptive else None,
         where=redacted({"target": where.pop("name"), **where}),
+        variants=redacted_values(request.target.variants),
+        env=environment(request.env),
         options=redacted(written(request.work)),
     )
-    return replace(stored, env=redacted({"env": request.env})["env"])
 
 
 def _counters(run: Path, name: str) -> Path:
-    return run / "counters" / f"{name}.json"
+    return run / COUNTERS / f"{name}.json"
 
 
 # ---------------------------------------------------------------- reading
@@ -338,11 +291,10 @@ class StoredRun:
         self._damage: list[str] = []
         try:
             document = read(path / REQUEST, RunDocument)
-            variants = read_value(document.request.where.get("variants", ()), tuple[Variant, ...], REQUEST)
         except MachineError as error:
             self._damage.append(str(error))
-            document, variants = RunDocument(format=FORMAT), ()
-        self.document = document
+            document = RunDocument(format=1)
+        self.document, self.sweep = document, document.sweep
         self.request, self.command, self.image = document.request, document.command, document.image
         self.name, self.options, self.configurations = document.name, document.request.options, document.arms
         name = RUN_NAME.fullmatch(path.name)
@@ -353,9 +305,10 @@ class StoredRun:
         self.target = self.request.target
         self.hosts = tuple(host.name for host in document.hosts)
         """Names of the hosts."""
-        self.variants = {variant.name: variant for variant in variants}
+        self.variants = {variant.name: variant for variant in document.request.variants}
         """The configurations' variants, by name."""
-        self._schedule = tuple(self._names())
+        self.schedule = tuple((each, each.partition("-")[2].rpartition("-")[0]) for each in document.schedule)
+        """Scheduled executions, and their configurations."""
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -371,11 +324,9 @@ class StoredRun:
     @cached_property
     def verdict(self) -> VerdictDocument | None:
         """The result of the run's gates; None if there are none, or it has not ended."""
-        path = self.path / VERDICT
-        try:
-            return read(path, VerdictDocument) if path.is_file() else None
-        except MachineError:
-            return None
+        with suppress(MachineError):
+            return read(self.path / VERDICT, VerdictDocument)
+        return None
 
     @property
     def gates(self) -> str:
@@ -402,13 +353,7 @@ class StoredRun:
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
         """Every scheduled execution, in order."""
-        return tuple(self._execution(name, label) for name, label in self.schedule())
-
-    def schedule(self) -> Iterator[tuple[str, str]]:
-        """Yield each scheduled execution, and its configuration. No log is read."""
-        labels = [each.label for each in sorted(self.configurations, key=lambda each: -len(each.label))]
-        for name in self._schedule:
-            yield name, next((each for each in labels if re.fullmatch(rf"\d+-{re.escape(each)}-r\d+", name)), "")
+        return tuple(self._execution(name, label) for name, label in self.schedule)
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
         """Return the judged logs of one configuration, in order; executions that never started have none."""
@@ -423,18 +368,9 @@ class StoredRun:
 
     # -- inside
 
-    def _names(self) -> Iterator[str]:
-        """Yield the scheduled executions. A name that leads to another path is not an execution's."""
-        for name in self.document.schedule:
-            if _EXECUTION.fullmatch(name):
-                yield name
-            else:
-                wrong = one_line(repr(name))
-                self._damage.append(f"{REQUEST}: schedule has {wrong}, which is not an execution.")
-
     def _execution(self, name: str, configuration: str) -> StoredExecution:
-        path = self.path / "exec" / name
-        started, finished = (path / "plan.json").is_file(), (path / ENDED).is_file()
+        path = self.path / EXECUTIONS / name
+        started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
             logs = execution_counters.with_counter_findings(logs, self.counters(name))
@@ -446,21 +382,20 @@ class StoredRun:
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
-        plan, damage = StoredPlan(), ""
+        ending, proof, damage, output = Ending(stopped=STOPPED), None, "", path / OUTPUT
         try:
-            plan = read(path / "plan.json", StoredPlan)
-            ending = Ending(stopped=STOPPED, planned_sizes=plan.planned_sizes)
+            plan = read(path / PLAN, Execution)
+            ending, proof = replace(ending, planned_sizes=plan.planned_sizes), plan.proof
             if finished:
                 ending = read(path / ENDED, ExecutionDocument).ending
         except MachineError as error:
             damage = str(error)
-            ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=plan.planned_sizes)
-        output = path / "output.log"
+            ending = replace(ending, stopped=f"Its record in the run is damaged: {damage}")
         try:
-            logs = tuple(parse_file(output, proof=plan.proof, ending=ending)) if output.is_file() else ()
+            logs = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
         except MachineError as error:
             logs, damage = (), str(error)
-        return logs or (nothing_read(self.benchmark, output, plan.proof, ending),), damage
+        return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:
@@ -472,9 +407,9 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
 def in_progress(path: Path) -> bool:
     """Return whether a run may be in progress: it has executions left, and was written to recently."""
     stored = StoredRun(path)
-    unfinished = any(not (path / "exec" / name / ENDED).is_file() for name, _ in stored.schedule())
-    unfinished = unfinished or ((path / SWEEP).is_file() and stored.verdict is None)
-    files = (Path(folder, name) for folder, _, names in os.walk(path / "exec") for name in names)
+    unfinished = any(not (path / EXECUTIONS / name / ENDED).is_file() for name, _ in stored.schedule)
+    unfinished = unfinished or (stored.sweep is not None and stored.verdict is None)
+    files = (Path(folder, name) for folder, _, names in os.walk(path / EXECUTIONS) for name in names)
     return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S
 
 

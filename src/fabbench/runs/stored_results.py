@@ -11,15 +11,17 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
+from fabbench.hosts.check.devices import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import StoredHost
+from fabbench.model.hosts import Host
 from fabbench.model.messages import counted, listed
+from fabbench.model.plan import Execution
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import StoredExecution, StoredPlan, StoredRun
+from fabbench.runs.store import PLAN, StoredExecution, StoredRun
 
 if TYPE_CHECKING:
     from fabbench.report.page import RunPage
@@ -135,8 +137,8 @@ def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     hosts = [_node(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
-        header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
-        yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
+        header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
+        yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
     yield from _versions(columns)
 
 
@@ -144,14 +146,16 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     stated = ((column, name) for column in columns for name in versions_of(column))
     versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
     if versions:
-        title = "Versions, as the logs state them"
-        yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
+        header = ("Configuration", "Library", "Version")
+        yield Table(title="Versions, as the logs state them", header=header, rows=versions)
 
 
-def _node(host: StoredHost) -> tuple[str, ...]:
+def _node(host: Host) -> tuple[str, ...]:
     devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
-    return tuple(text or "-" for text in (host.name, host.instance_type, str(host.gpus or ""), devices, versions))
+    topology = "; ".join(f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology)))
+    cells = (host.name, host.instance_type, str(host.gpus or ""), devices, topology, versions)
+    return tuple(text or "-" for text in cells)
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
@@ -162,7 +166,7 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: StoredExecution) -> list[str]:
     try:
-        steps = read(execution.path / "plan.json", StoredPlan).steps
+        steps = read(execution.path / PLAN, Execution).steps
     except MachineError:
         return []  # reported in the run's damage
     lines = [

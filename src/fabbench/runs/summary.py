@@ -5,18 +5,15 @@ run's documents and logs, and kept as soon as the run is no longer in progress. 
 """
 
 import json
-import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
 from fabbench.runs.document import DAMAGE, write
@@ -95,8 +92,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences: what cannot be read, and why."""
     path: str = ""
     """Its directory, relative to the store; not stored."""
-    is_brief: bool = False
-    """Whether only the run's request was read."""
 
     @property
     def folder(self) -> str:
@@ -123,26 +118,20 @@ def summaries(
     reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
     *,
     figures: bool = False,
-    seconds: float | None = None,
 ) -> Iterator[Summary]:
     """Yield the summary of each run of a store, newest first; as `FullSummary` if `figures` are needed.
 
-    Missing ones are made, on all cores. After so many `seconds` of that, the rest `is_brief`.
+    Missing ones are made, on all cores.
     """
     paths = run_folders(store)
     found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
     missing = [store / path for path, summary in found.items() if summary is None]
-    end = float("inf") if seconds is None else time.monotonic() + seconds
-    with ExitStack() as stack:
-        made = _made(missing if end > time.monotonic() else [], stack)
-        read = stack.enter_context(reading(len(missing))) if missing else None
+    with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
             summary = known
-            if summary is None and time.monotonic() < end and read is not None:
+            if summary is None:
                 summary = next(made)
                 read()
-            elif summary is None:
-                summary = _brief_summary(store / path)
             if summary is not None:
                 msgspec.structs.force_setattr(summary, "path", path)
                 yield summary
@@ -151,45 +140,20 @@ def summaries(
 def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
     """Return a summary that can be used."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = os.read(descriptor, os.fstat(descriptor).st_size)
-        finally:
-            os.close(descriptor)
-        found = decoder.decode(text)
+        found = decoder.decode(Path(file).read_bytes())
     except (OSError, *DAMAGE):
         return None
     return found if found.format == _FORMAT else None
 
 
-_FEW = 16
-"""Up to this many are made in less time than processes take to start."""
-
-
-def _made(paths: Sequence[Path], stack: ExitStack) -> Iterator[Summary | None]:
-    """Make summaries, by processes that end with the stack if there are many."""
-    cores = os.cpu_count() or 1
-    if cores < 2 or len(paths) <= _FEW:
-        return map(_make_summary, paths)
-
-    from fabbench.benchmarks import benchmarks
-    from fabbench.runs.parse_on_cores import processes
-
-    benchmarks()  # loaded before this process is forked
-    return stack.enter_context(processes(cores)).map(_make_summary, paths)
-
-
 # ---------------------------------------------------------------- made
 
 
-def _brief_summary(path: Path) -> Summary | None:
-    """Return what the request of a run says; None for a directory that is not a run."""
-    from fabbench.runs.store import StoredRun
+def _made(paths: Sequence[Path]) -> Generator[Summary | None]:
+    if paths:
+        from fabbench.runs.parse_on_cores import on_cores  # loads all that reads logs
 
-    if not (path / REQUEST).is_file():
-        return None
-    run = StoredRun(path)
-    return Summary(id=run.id, name=run.name, created=run.created, setup=_setup(run, {}), is_brief=True)
+        yield from on_cores(_make_summary, paths)
 
 
 def _make_summary(path: Path) -> FullSummary | None:
@@ -224,19 +188,16 @@ def _keep(path: Path, summary: FullSummary) -> None:
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    from fabbench.runs.sweep_store import is_sweep, stored_sweep
+    from fabbench.runs.sweep_store import stored_sweep
 
     damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
     outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
-    if is_sweep(run.path):
-        try:
-            sweep = stored_sweep(run.path)
-            outcomes.update(each.outcome for each in sweep.tests)
-            damage = (*damage, *sweep.damage)
-        except MachineError as error:
-            damage = (*damage, str(error))
-    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule()]
+    if run.sweep is not None:
+        sweep = stored_sweep(run)
+        outcomes.update(each.outcome for each in sweep.tests)
+        damage = (*damage, *sweep.damage)
+    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule]
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(

@@ -19,10 +19,11 @@ from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.document import SweepDocument
+from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
-from fabbench.runs.sweep_store import StoredSweep, SweepDocument, SweepWriter, TestResult, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
@@ -83,7 +84,7 @@ class SweepRun:
 
 def end_sweep(sweep: StoredSweep, status: Exit) -> None:
     """Write the result of a sweep, which marks its end."""
-    SweepWriter(sweep.path).judged(status, ())
+    write_verdict(sweep.path, status)
     write_summary(sweep.path)
 
 
@@ -96,8 +97,7 @@ def sweep(
     try:
         with nullcontext(held) if held else launcher.open(run.target, _needs(request)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
-            request = _grouped(request, stored, launcher, allocation.inventory)
-            result = _measure(request, stored, allocation, notify, watching)
+            result = _measure(request, stored, launcher, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if result is None:
             raise
@@ -143,7 +143,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
     """Return the sweep to resume. Raise RequestError if its options were different."""
     if request.resume is None:
         return None
-    stored = stored_sweep(request.resume.path)
+    stored = stored_sweep(request.resume)
     document = stored.document
     for name, value in _options(request, request.run).items():
         if value != getattr(document, name):
@@ -173,9 +173,10 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
 
 
-def _measure(
+def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     request: SweepRequest,
     stored: StoredSweep | None,
+    launcher: Launcher,
     allocation: DivisibleAllocation,
     notify: Notify,
     watching: Watching,
@@ -186,12 +187,12 @@ def _measure(
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     for name, why in inventory.unreachable.items():
         notify(f"{why} {name} is left out.")
-    run, document, whole = _planned(request, stored, inventory)
-    nodes = tuple(host.name for host in inventory.hosts)
-    writer = _open_sweep(stored, document, run, allocation, whole)
+    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
+    writer = RunWriter(run, inventory, whole, request.resume, document)
+    if request.resume is None:
+        writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
-    rounds = _Rounds(planner_of(document), stored.tests if stored else (), nodes)
     kept = f", {counted(len(stored.tests), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
     interrupted, failure = False, None
@@ -203,18 +204,11 @@ def _measure(
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        sweep=stored_sweep(writer.path), interrupted=interrupted, out_of_time=rounds.out_of_time, failure=failure
+        sweep=stored_sweep(StoredRun(writer.path)),
+        interrupted=interrupted,
+        out_of_time=rounds.out_of_time,
+        failure=failure,
     )
-
-
-def _grouped(
-    request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
-) -> SweepRequest:
-    """Add the launcher's groups to the request; those of a resumed sweep are known."""
-    if not request.groups_by or stored is not None:
-        return request
-    nodes = [host.name for host in inventory.hosts]
-    return replace(request, group_of=launcher.node_groups(request.run.target, nodes, request.groups_by))
 
 
 class SweepPreview(NamedTuple):
@@ -234,10 +228,8 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     """Return what `sweep` would do, with the same checks. Nothing is started."""
     request, stored, launcher = _checked(request)
     inventory = launcher.preview(request.run.target, _needs(request))
-    request = _grouped(request, stored, launcher, inventory)
-    run, document, whole = _planned(request, stored, inventory)
+    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
     require_names(whole)
-    rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
     first, max_rounds, tests = rounds.first()
     execution = None
     if tests:
@@ -256,9 +248,9 @@ def _needs(request: SweepRequest) -> Needs:
 
 
 def _planned(
-    request: SweepRequest, stored: StoredSweep | None, inventory: Inventory
-) -> tuple[RunRequest, SweepDocument, Plan]:
-    """Return the request of a test, the sweep's document, and its plan. Raise FabbenchError."""
+    request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
+) -> tuple[RunRequest, SweepDocument, Plan, "_Rounds"]:
+    """Return the request of a test, the sweep's document, its plan, and its rounds. Raise FabbenchError."""
     if (count := len(inventory.hosts)) < 2:
         raise RequestError(
             f"A sweep needs 2 nodes or more, not {count}.",
@@ -269,53 +261,27 @@ def _planned(
     if (count := len(whole.configurations)) != 1:
         raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
     run = replace(run, fabrics=(whole.configurations[0].fabric,))
-    nodes = tuple(host.name for host in inventory.hosts)
-    nics = nics_of(request.mode, run, inventory)
-    document = _document(request, run, inventory, nics) if stored is None else stored.document
-    _require_same(document, run.fabrics[0], nodes)
-    return run, document, whole
+    if request.resume is not None:
+        require_same(request.resume, run, inventory, whole)
+    document = stored.document if stored else _document(request, run, launcher, inventory)
+    nodes = [host.name for host in inventory.hosts]
+    return run, document, whole, _Rounds(planner_of(document), stored.tests if stored else (), nodes)
 
 
-def _document(request: SweepRequest, run: RunRequest, inventory: Inventory, nics: tuple[str, ...]) -> SweepDocument:
+def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
-    nodes = tuple(host.name for host in inventory.hosts)
-    missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
-    if missing:
+    nodes, by = tuple(host.name for host in inventory.hosts), request.groups_by
+    group_of = launcher.node_groups(run.target, nodes, by) if by else request.group_of
+    if missing := [node for node in nodes if group_of and node not in group_of]:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
     return SweepDocument(
         **_options(request, run),
         fabric=run.fabrics[0],
         nodes=nodes,
-        group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
-        nics=nics,
+        group_of={node: group_of[node] for node in nodes if group_of},
+        nics=nics_of(request.mode, run, inventory),
         unreachable=inventory.unreachable,
     )
-
-
-def _open_sweep(
-    stored: StoredSweep | None, document: SweepDocument, run: RunRequest, allocation: DivisibleAllocation, whole: Plan
-) -> SweepWriter:
-    """Create the directory of a sweep, or continue in an existing one."""
-    if stored is not None:
-        writer = SweepWriter(stored.path)
-        writer.forget_interrupted()
-        return writer
-    run_writer = RunWriter(run, allocation.inventory, replace(whole, executions=()))
-    run_writer.rendered(allocation.documents)
-    return SweepWriter.begin(run_writer, document)
-
-
-def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) -> None:
-    if document.fabric != fabric:
-        raise RequestError(
-            f"The sweep measured {document.fabric}, not {fabric}.", hint=f"Add --fabric {document.fabric}."
-        )
-    if set(document.nodes) != set(nodes):
-        missing = sorted(set(document.nodes) - set(nodes)) or sorted(set(nodes) - set(document.nodes))
-        raise RequestError(
-            f"The sweep has different nodes: {', '.join(missing[:5])} is in only one of the two.",
-            hint="Name the same nodes with --host, or start a new sweep.",
-        )
 
 
 class _Rounds:

@@ -5,7 +5,7 @@ failed test of its nodes; a file that names two nodes and shows nothing is a tes
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
@@ -23,8 +23,9 @@ from fabbench.model.units import format_size
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import slow_nics
+from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep_modes import unfinished
-from fabbench.runs.sweep_store import MEASURED, is_sweep, stored_sweep, values_of
+from fabbench.runs.sweep_store import outcome_of_test, stored_sweep, values_of
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -52,7 +53,8 @@ class SweepLogs:
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
     """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
     sources = sources_of(names, store)
-    sweeps = [stored_sweep(Path(each.name)) for each in sources if each.run and is_sweep(Path(each.name))]
+    runs = [StoredRun(Path(each.name)) for each in sources if each.run]
+    sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
     others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
     entries = [entry for source in others for entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
@@ -63,8 +65,9 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     known = _Known(hosts | {name for log in logs for name in _named(log.source, log.hosts, _Known(hosts, ()))}, ())
     templates = {template_of(log.source, _named(log.source, log.hosts, known)): None for log in logs}
     known = known._replace(templates=[each for each in templates if each])
-    left_out: list[tuple[str, str]] = []
-    results = [result for entry in entries for result in _result(entry, chosen, known, left_out)]
+    read = [(entry.source, _result(entry, chosen, known)) for entry in entries]
+    left_out = [(source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE]
+    results = [each for _, each in read if each.test.nodes]
     results += [result for sweep in sweeps for result in sweep.results]
     if not any(result.figure for result in results):
         why = f" {left_out[0][1]}" if len(left_out) == 1 else ""
@@ -105,9 +108,7 @@ class _Known(NamedTuple):
     """How their files are named."""
 
 
-def _result(
-    entry: Log | Unread, metric: Metric, known: _Known, left_out: list[tuple[str, str]]
-) -> Iterator[SweepResult]:
+def _result(entry: Log | Unread, metric: Metric, known: _Known) -> SweepResult:
     hosts = entry.hosts if isinstance(entry, Log) else frozenset[str]()
     nodes = _named(entry.source, hosts, known)
     if isinstance(entry, Unread):
@@ -117,29 +118,23 @@ def _result(
     else:
         # An altered log is a problem of the file, not of the nodes.
         unusable = next((finding.meaning for finding in entry.findings if finding.code == MISMATCH), "")
+    test = SweepTest(nodes)
     if not nodes:
-        left_out.append((entry.source, unusable or "Neither the log nor its file name names its nodes."))
-        return
+        unusable = unusable or "Neither the log nor its file name names its nodes."
     if unusable or isinstance(entry, Unread):
-        left_out.append((entry.source, unusable))
-        yield SweepResult(SweepTest(nodes), SweepOutcome.UNUSABLE, reason=unusable)
-        return
-    if entry.outcome not in MEASURED:
-        outcome = SweepOutcome.HUNG if entry.outcome is Outcome.TIMEOUT else SweepOutcome.FAILED
-        reason = entry.reason or str(entry.outcome)
-        yield SweepResult(SweepTest(nodes), outcome, reason=reason, series=_series(entry, None))
-        return
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=unusable)
+    outcome = outcome_of_test(entry.outcome)
+    if outcome is not SweepOutcome.OK:
+        return SweepResult(test, outcome, reason=entry.reason or str(entry.outcome), series=_series(entry, None))
     # The row that counts: largest size, client side of a pair, worst NIC.
     rows = list(values_of(entry, metric.name))
     rows = [row for row in rows if row[0].labels.get("side") == "client"] or rows
     if not rows:
-        left_out.append((entry.source, f"It has no {metric.name}."))
-        yield SweepResult(SweepTest(nodes), SweepOutcome.UNUSABLE, reason=left_out[-1][1])
-        return
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
     size = max(point.size for point, _ in rows)
     worst = max if metric.lower_is_better else min
     point, value = worst((row for row in rows if row[0].size == size), key=itemgetter(1))
-    yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
+    return SweepResult(test, outcome, value, series=_series(entry, point))
 
 
 def _named(source: str, hosts: AbstractSet[str], known: _Known) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.sweep_store import StoredSweep, SweepDocument
+from fabbench.runs.document import SweepDocument
+from fabbench.runs.sweep_store import StoredSweep
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 

@@ -1,12 +1,10 @@
-"""Sweeps on disk: a run directory with ``sweep.json`` and ``tests.jsonl``.
+"""The tests of a sweep on disk, which is a run directory besides.
 
-``sweep.json`` has the options of the sweep; it is written first. ``tests.jsonl`` grows by one line per ended
-test; a test counts once its line is on disk. ``logs/NNNNNN.log.gz`` is the output of the programs of a test.
-``exec/`` and ``counters/`` hold only tests in progress, in the format of any run: tests found there later
-were interrupted, and are measured again. ``request.json`` and ``verdict.json`` are as in any run.
+``request.json`` has the options of the sweep, too. ``tests.jsonl`` grows by one line per ended test; a test counts
+once its line is on disk. ``logs/NNNNNN.log.gz`` is the output of the programs of a test. ``exec/`` and ``counters/``
+hold only tests in progress: those found there later were interrupted, and are measured again.
 """
 
-import contextlib
 import gzip
 import json
 import os
@@ -15,49 +13,26 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
-from fabbench.runs.document import FORMAT, decode, plain, read, write, writing
-from fabbench.runs.folders import SWEEP, SWEEP_LOGS
+from fabbench.runs.document import SweepDocument, decode, plain, writing
+from fabbench.runs.folders import SWEEP_LOGS
 from fabbench.runs.inputs import open_run
-from fabbench.runs.store import RunFolder, RunWriter, StoredRun
+from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
-_SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
-    Outcome.OK: SweepOutcome.OK,
-    Outcome.UNPROVEN: SweepOutcome.OK,
-    Outcome.TIMEOUT: SweepOutcome.HUNG,
-}
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepDocument:
-    """The options of a sweep, which is resumed with the same."""
-
-    format: int = FORMAT
-    mode: str
-    benchmark: str
-    fabric: str
-    nodes: tuple[str, ...]
-    """All nodes, in the launcher's order."""
-    metric: str
-    seed: int
-    confidence: float
-    tolerance: float
-    partners: int | None = None
-    """Random partners of each node, if requested."""
-    group_of: Mapping[str, str] = field(default_factory=dict)
-    """Node → its rack or other group, if known."""
-    nics: tuple[str, ...] = ()
-    """NICs that every node has, if they are tested one by one."""
-    unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Requested nodes that did not answer at the start, and are left out → why."""
+def outcome_of_test(outcome: str) -> SweepOutcome:
+    """Return what the outcome of a log says of a test."""
+    if outcome in MEASURED:
+        return SweepOutcome.OK
+    return SweepOutcome.HUNG if outcome == Outcome.TIMEOUT else SweepOutcome.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +59,7 @@ class TestResult:
     @property
     def result(self) -> SweepResult:
         """Return the test as planners and the analysis need it."""
-        outcome = _SWEEP_OUTCOMES.get(self.outcome, SweepOutcome.FAILED)
+        outcome = outcome_of_test(self.outcome)
         reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
         return SweepResult(
             test=SweepTest(self.nodes, self.rail),
@@ -96,58 +71,29 @@ class TestResult:
         )
 
 
-class SweepWriter(RunFolder):
-    """A sweep in progress. Its methods may be called from any thread."""
+_ONE = threading.Lock()
 
-    def __init__(self, path: Path) -> None:
-        """Continue a sweep whose documents exist."""
-        super().__init__(path)
-        self._lock = threading.Lock()
 
-    @classmethod
-    def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
-        """Create a sweep from a new run. Raise MachineError if that is impossible."""
-        with writing(run.path / SWEEP):
-            (run.path / SWEEP_LOGS).mkdir()
-            write(run.path / SWEEP, document)
-        return cls(run.path)
+def add_test(path: Path, measured: TestResult) -> None:
+    """Store the result of a test, from any thread. Once this returns, it survives the end of fabbench."""
+    line = json.dumps(plain(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    with writing(path / _TESTS), _ONE, (path / _TESTS).open("a+b") as file:
+        file.seek(max(file.tell() - 1, 0))
+        if file.read() not in {b"", b"\n"}:  # the last line was being written when a sweep ended
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
-    def forget_interrupted(self) -> None:
-        """Remove interrupted tests, an incomplete line, and the result of a sweep that has lost tests."""
-        tests = self.path / _TESTS
-        self.forget_result()
-        for folder in ("exec", "counters"):
-            for path in (self.path / folder).glob("*"):
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            whole = tests.read_bytes().rpartition(b"\n")
-            os.truncate(tests, len(whole[0]) + len(whole[1]))
 
-    def add(self, measured: TestResult) -> None:
-        """Store the result of a test. Once this returns, it survives the end of fabbench."""
-        line = json.dumps(plain(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-        path = self.path / _TESTS
-        with writing(path), self._lock, path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def pack(self, execution: Execution, number: int) -> None:
-        """Compress the log of a test, and remove its directory."""
-        folder = self.path / "exec" / execution.id
-        packed = log_path(self.path, number)
-        with writing(packed):
-            with (folder / "output.log").open("rb") as log, gzip.open(packed, "wb") as file:
-                shutil.copyfileobj(log, file)
-            self.drop(execution)
-
-    def drop(self, execution: Execution) -> None:
-        """Remove the directory of a test that was packed, or does not count."""
-        shutil.rmtree(self.path / "exec" / execution.id, ignore_errors=True)
-        (self.path / "counters" / f"{execution.id}.json").unlink(missing_ok=True)
+def pack_log(path: Path, execution: Execution, number: int) -> None:
+    """Compress the log of a test."""
+    packed = log_path(path, number)
+    with writing(packed):
+        packed.parent.mkdir(exist_ok=True)
+        with (path / EXECUTIONS / execution.id / OUTPUT).open("rb") as log, gzip.open(packed, "wb") as file:
+            shutil.copyfileobj(log, file)
 
 
 def log_path(path: Path, number: int) -> Path:
@@ -181,23 +127,19 @@ def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:
             yield point, point.values[point.metrics.index(metric)]
 
 
-def is_sweep(path: Path) -> bool:
-    """Return whether a run directory is a sweep's."""
-    return (path / SWEEP).is_file()
-
-
-def stored_sweep(path: Path) -> StoredSweep:
+def stored_sweep(run: StoredRun) -> StoredSweep:
     """Read a sweep. Raise MachineError if it cannot be read at all."""
-    document = read(path / SWEEP, SweepDocument)
+    if run.sweep is None:
+        raise MachineError(f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}.")
     damage: list[str] = []
-    tests = {each.number: each for each in _tests(path / _TESTS, damage)}
+    tests = {each.number: each for each in _tests(run.path / _TESTS, damage)}
     in_order = tuple(tests[number] for number in sorted(tests))
-    return StoredSweep(path=path, document=document, tests=in_order, damage=tuple(damage))
+    return StoredSweep(path=run.path, document=run.sweep, tests=in_order, damage=tuple(damage))
 
 
 def require_executions(run: StoredRun) -> StoredRun:
     """Return the run. Raise RequestError if it is a sweep."""
-    if is_sweep(run.path):
+    if run.sweep is not None:
         raise RequestError(
             f"{run.id} is a sweep: it compares nodes, not configurations.",
             hint=f"fabbench show {run.id} prints what it found.",
@@ -208,7 +150,7 @@ def require_executions(run: StoredRun) -> StoredRun:
 def open_sweep(ref: str, store: Path) -> StoredRun:
     """Find the run directory of a sweep. Raise RequestError if there is none."""
     run = open_run(ref, store)
-    if not is_sweep(run.path):
+    if run.sweep is None:
         raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
     return run
 

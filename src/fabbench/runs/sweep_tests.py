@@ -15,8 +15,9 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import StoreError
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
+from fabbench.runs.store import RunWriter
 from fabbench.runs.sweep_modes import nics_of_host, on_nic
-from fabbench.runs.sweep_store import MEASURED, SweepWriter, TestResult, values_of
+from fabbench.runs.sweep_store import MEASURED, TestResult, add_test, pack_log, values_of
 from fabbench.sweep.values import SweepTest
 
 _MIN_TIME_S = 1.0
@@ -51,7 +52,7 @@ class SweepTests:
         self,
         request: RunRequest,
         allocation: DivisibleAllocation,
-        writer: SweepWriter,
+        writer: RunWriter,
         *,
         metric: str,
         deadline: float | None,
@@ -105,8 +106,9 @@ class SweepTests:
             notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
         )
-        self._writer.pack(execution, test.number)
-        self._writer.add(measured)
+        pack_log(self._writer.path, execution, test.number)
+        self._writer.drop(execution)
+        add_test(self._writer.path, measured)
         return measured
 
     def _left(self) -> float:

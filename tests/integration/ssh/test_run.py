@@ -84,7 +84,7 @@ def test_hosts_behind_a_host(lab: Labs) -> None:
 def test_the_network_that_was_not_asked_for(lab: Labs) -> None:
     """libfabric 1.17 ignores a domain that is not there, and measures another: that is refused."""
     site = lab(2)
-    done = run(site, pingpong(site, "--fabric", "tcp", "--domain", "fab9", "--size", "64"))
+    done = run(site, pingpong(site, "--fabric", "tcp", "--device", "fab9", "--size", "64"))
     assert done.returncode == 4, done.stderr
     log = the_log(site, "tcp")
     assert log.outcome is Outcome.OFF_FABRIC

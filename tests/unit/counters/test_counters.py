@@ -409,7 +409,7 @@ def test_what_is_stored_is_read_again(tree: Tree) -> None:
 
 @pytest.mark.parametrize("document", [None, {"format": 2, "hosts": {}}, {"format": 1, "hosts": {"a": 5}}])
 def test_what_is_damaged_is_a_message(document: object) -> None:
-    with pytest.raises(MachineError, match=r"counters\.json (is damaged: .* `|has format 2)"):
+    with pytest.raises(MachineError, match=r"counters\.json is damaged: .* `"):
         decode(json.dumps(document).encode(), ExecutionCounters, "counters.json")
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
 from fabbench.model.hosts import MpiKind
+from tests.support import sysfs
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.needed import need
 from tests.support.probes import PROBES, lines, probe
@@ -60,7 +61,7 @@ def test_this_machine_is_reported_as_it_is() -> None:
     assert found.hostname == platform.node()
     assert found.kernel == platform.release()
     assert found.cpus
-    assert found.memory.total
+    assert found.huge_pages is not None
     assert found.time_s is not None
     assert found.temporary_free
     assert found.programs["sh"].path.endswith("/sh")
@@ -143,7 +144,7 @@ def test_an_old_nvidia_smi_is_asked_for_what_it_knows(tmp_path: Path) -> None:
         "nvidia-smi",
         "case $1 in *fabric.state*) echo fabric.state is not a valid field to query.; exit 2 ;; "
         "*apps*) exit 0 ;; "
-        "*) echo '0, Tesla V100-SXM2-32GB, 450.80.02, 32510, Disabled, 00000000:00:1E.0' ;; esac",
+        "*) echo '0, Tesla V100-SXM2-32GB, 450.80.02, 00000000:00:1E.0' ;; esac",
     )
     found = read_probe(ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
     assert [(gpu.name, gpu.fabric) for gpu in found.gpus] == [("Tesla V100-SXM2-32GB", "")]
@@ -185,11 +186,13 @@ def test_what_is_read_of_a_p5_is_what_it_has() -> None:
         (["0 fe80::1 RoCE v2", "1 2001:db8::1 RoCE v2"], 1),
         (["2 0000:0000:0000:0000:0000:ffff:0a00:0001 IB/RoCE v1"], None),
         (["1 0000:0000:0000:0000:0000:0000:0000:0000 RoCE v2"], None),
-        (["x fe80::1 RoCE v2"], None),
     ],
 )
 def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
-    probed = ["rdma\tmlx5_0 1 link_layer Ethernet", *(f"rdma\tmlx5_0 1 gid {gid}" for gid in gids)]
+    port, parts = "sys\tclass/infiniband/mlx5_0/ports/1", [gid.split(" ", 2) for gid in gids]
+    probed = [f"{port}/link_layer:Ethernet"]
+    for number, gid, kind in parts:
+        probed += [f"{port}/gids/{number}:{gid}", f"{port}/gid_attrs/types/{number}:{kind}"]
     assert read_probe(probed).devices[0].roce_v2_gid == index
 
 
@@ -206,7 +209,8 @@ def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
     ],
 )
 def test_a_device_is_what_its_driver_and_link_layer_say(name: str, driver: str, layer: str, link: Link) -> None:
-    probed = [f"rdma\t{name} 0 driver {driver}", f"rdma\t{name} 1 link_layer {layer}"]
+    device = f"sys\tclass/infiniband/{name}"
+    probed = [f"{device}/device/uevent:DRIVER={driver}", f"{device}/ports/1/link_layer:{layer}"]
     assert [item.link for item in read_probe(probed).devices] == [link]
 
 
@@ -218,10 +222,10 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         "address.bare.status\t0",
         "route\tIface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",
         "route\tfab0\t000112C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0  ",
-        "netdev\tfab0 up 10000 -",
+        "sys\tclass/net/fab0/operstate:up",
     ]
     found = read_probe(probed)
-    assert found.interfaces == (Interface(name="fab0", address="198.18.1.11", prefix=24, up=True, speed_gbps=10),)
+    assert found.interfaces == (Interface(name="fab0", address="198.18.1.11", up=True),)
     assert found.unread == ("the interface of the address: 10.9.9.9",)
 
 
@@ -235,7 +239,8 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
     ],
 )
 def test_only_amazons_own_machines_have_an_instance_type(vendor: str, expected: str, kind: str) -> None:
-    assert read_probe([f"dmi.board_vendor\t{vendor}", f"dmi.product_name\t{expected}"]).instance_type == kind
+    dmi = "sys\tclass/dmi/id"
+    assert read_probe([f"{dmi}/board_vendor:{vendor}", f"{dmi}/product_name:{expected}"]).instance_type == kind
 
 
 @pytest.mark.parametrize(
@@ -256,10 +261,10 @@ def test_what_is_not_from_the_probe_is_reported() -> None:
     [
         ("cpus\tmany", "cpus: many"),
         ("memlock\tsh: ulimit: bad", "memlock: sh: ulimit: bad"),
-        ("memory\tMemTotal: lots", "memory: MemTotal: lots"),
-        ("rdma\tmlx5_0", "RDMA device: mlx5_0"),
+        ("memory\tHugePages_Free: lots", "memory: HugePages_Free: lots"),
+        ("sys\tclass/infiniband/mlx5_0", "sysfs: class/infiniband/mlx5_0"),
         ("uname\tLinux", "uname: Linux"),
-        ("uverbs\tx y", "uverbs: y"),
+        ("uverbs\tx y", "uverbs: x y"),
         ("gpu\t0, H100\ngpu.status\t0", "GPU: 0, H100"),
     ],
 )
@@ -267,7 +272,7 @@ def test_what_cannot_be_read_is_reported(line: str, unread: str) -> None:
     assert unread in read_probe(line.split("\n")).unread
 
 
-@pytest.mark.parametrize("keep", [0, 1, 20, 100, 500, 901])
+@pytest.mark.parametrize("keep", [0, 1, 20, 100, 500, -1])
 def test_an_answer_that_was_cut_is_not_whole(keep: int) -> None:
     found = read_probe(lines("p5-48xlarge")[:keep])
     assert not found.whole
@@ -281,3 +286,22 @@ def test_no_answer_can_break_the_reader(data: st.DataObject) -> None:
     )
     cut = [line[: data.draw(st.integers(0, 60))] for line in drawn]
     assert isinstance(read_probe([*drawn, *cut]), Probe)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_the_pci_tree_is_reported(tmp_path: Path, shell: str) -> None:
+    """What is read of it is in the golden file: PIX, PXB, PHB, NODE and SYS are there."""
+    need(shell)
+    said = sysfs.answer(tmp_path, {}, *([shell, "sh"] if shell == "busybox" else [shell]))
+    assert [line for line in said if line.startswith("sys\t")] == [
+        line for line in lines("two-sockets") if line.startswith("sys\t")
+    ]
+
+
+def test_what_ibv_devinfo_says_of_the_mtu_comes_first(tmp_path: Path) -> None:
+    said = "hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t2048 (4)\n"
+    fake(tmp_path / "bin", "ibv_devinfo", f"printf '{said}'")
+    found = sysfs.probe(tmp_path, {}, "sh", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}").topology
+    assert [(each.mtu, each.max_mtu) for name, each in found.items() if "mlx5" in name] == [(2048, 4096)] + [
+        (4096,) * 2
+    ] * 3

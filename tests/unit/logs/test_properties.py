@@ -362,8 +362,7 @@ time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL
 
 def written(logs: Sequence[Log]) -> str:
     """Write logs as the public contract."""
-    elements = json_contract.Elements()
-    pieces = json_contract.SEPARATOR.join("".join(elements.write(log)) for log in logs)
+    pieces = json_contract.SEPARATOR.join("".join(json_contract.log_pieces(log)) for log in logs)
     return json_contract.OPENING + pieces + json_contract.closing([])
 
 

@@ -229,7 +229,7 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     (new,), (plain,) = stored.logs("newer"), stored.logs("plain")
     assert new.facts["libfabric"] != plain.facts["libfabric"]
     written = json.loads((stored.path / "request.json").read_text())
-    assert [each["env"] for each in written["request"]["where"]["variants"]] == [{}, {"S_TOKEN": "(redacted)"}]
+    assert [each["env"] for each in written["request"]["variants"]] == [{}, {"S_TOKEN": "(redacted)"}]
     shown = fabbench(store, "show").stdout
     assert f"\nConfigurations: newer (tcp), plain (tcp)\nVariant newer: {newer}\n" in shown
     assert variants in fabbench(store, "compare", "last").stdout

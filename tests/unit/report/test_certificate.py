@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from fabbench.model.hosts import StoredHost
+from fabbench.model.hosts import Host
 from fabbench.report.certificate import (
     FORMATS,
     Certificate,
@@ -27,7 +27,7 @@ FINE = Certificate(
     target="prod",
     started=1.0,
     ended=61.0,
-    nodes=(StoredHost(name="node1", gpus=8, versions={"kernel": "6.1"}), StoredHost(name="node2", gpus=8)),
+    nodes=(Host(name="node1", gpus=8, versions={"kernel": "6.1"}), Host(name="node2", gpus=8)),
     rungs=(CHECK, ALL),
 )
 BAD = replace(CHECK, name="pairs", state=State.FAILED, bad={"node2": "slow"}, nodes={"node2": "slow"}, why="Bad.")
@@ -78,7 +78,7 @@ def test_reports_of_tests_fail_where_the_verdict_is_open() -> None:
 
 def test_changes_name_figures_nodes_and_versions() -> None:
     slower = replace(ALL, figures=(replace(FIGURE, value=2e11),))
-    nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), StoredHost(name="node3"))
+    nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), Host(name="node3"))
     text = render_changes(FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown")
     cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
     assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.5 x") in cells

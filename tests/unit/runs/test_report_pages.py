@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fabbench.report.page import page_of
-from fabbench.runs import report_pages
+from fabbench.runs import parse_on_cores, report_pages
 from fabbench.runs.report_pages import stored_sections
 from fabbench.runs.store import runs
 from tests.performance.store import write_store
@@ -28,7 +28,7 @@ def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: py
     known = list(runs(tmp_path))
     (known[1] / "request.json").write_text("{")
     alone = list(stored_sections(known, cores=1))
-    monkeypatch.setattr(report_pages, "_FEW", 2)
+    monkeypatch.setattr(parse_on_cores, "_FEW", 1)
     monkeypatch.setattr(report_pages, "_CHUNK", 2)
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known

@@ -17,7 +17,7 @@ from tests.support.store_fixtures import RUNS
 BUSBW = METRICS["busbw"]
 
 
-def listed(store: Path, *, figures: bool = False, seconds: float | None = None) -> tuple[list[Summary], int]:
+def listed(store: Path, *, figures: bool = False) -> tuple[list[Summary], int]:
     """Return the summaries of a store, and how many were made."""
     count = 0
 
@@ -31,7 +31,7 @@ def listed(store: Path, *, figures: bool = False, seconds: float | None = None) 
 
         yield read
 
-    return list(summaries(store, reading, figures=figures, seconds=seconds)), count
+    return list(summaries(store, reading, figures=figures)), count
 
 
 def full(store: Path) -> list[FullSummary]:
@@ -130,15 +130,6 @@ def test_a_folder_without_a_request_is_no_run(store: Path) -> None:
     (newest(store) / "request.json").unlink()
     (newest(store) / "summary.json").unlink()
     assert [run.path for run in listed(store)[0]] == [run.path for run in runs[1:]]
-
-
-def test_when_the_time_is_over_the_rest_is_brief(store: Path) -> None:
-    runs, made = listed(store, seconds=0)
-    assert made == 0
-    assert [(run.is_brief, run.setup.benchmark, run.sizes, run.outcomes) for run in runs] == [
-        (True, "nccl", "", {})
-    ] * RUNS
-    assert [run.is_brief for run in listed(store)[0]] == [False] * RUNS
 
 
 def test_a_store_that_cannot_be_written_is_read(store: Path) -> None:

@@ -2,17 +2,22 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fabbench.runs.document import write
-from fabbench.runs.store import StoredRun
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.model.errors import RequestError
+from fabbench.model.plan import Configuration, Plan
+from fabbench.runs.document import SweepDocument, write
+from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.summary import summary_of
 from fabbench.runs.sweep_modes import planner_of, unfinished
-from fabbench.runs.sweep_store import SweepDocument, SweepWriter, TestResult, stored_sweep
+from fabbench.runs.sweep_store import StoredSweep, TestResult, add_test, stored_sweep
 from fabbench.sweep.values import SweepOutcome, SweepTest
+from fabbench.testing import two_hosts
+from tests.support.requests import request
 
 DOCUMENT = {
-    "format": 1,
     "mode": "pairs",
     "benchmark": "nccl",
     "fabric": "efa",
@@ -34,23 +39,27 @@ def measured(number: int, *nodes: str, **more: object) -> TestResult:
 def sweep(tmp_path: Path) -> Path:
     for folder in ("exec", "counters", "logs"):
         (tmp_path / folder).mkdir()
-    write(tmp_path / "sweep.json", DOCUMENT)
+    write(tmp_path / "request.json", {"format": 1, "sweep": DOCUMENT})
     return tmp_path
 
 
+def read(path: Path) -> StoredSweep:
+    return stored_sweep(StoredRun(path))
+
+
 def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
-    writer, number = SweepWriter(sweep), 0
-    planner = planner_of(stored_sweep(sweep).document)
-    assert unfinished(stored_sweep(sweep)).startswith("1 test of round 1 (all pairs, round 1 of 3) and any")
+    number = 0
+    planner = planner_of(read(sweep).document)
+    assert unfinished(read(sweep)).startswith("1 test of round 1 (all pairs, round 1 of 3) and any")
     while (planned := planner.next_round()) is not None:
         for test in planned.tests:
-            assert unfinished(stored_sweep(sweep)).startswith("1 test of round ")
+            assert unfinished(read(sweep)).startswith("1 test of round ")
             each = TestResult(number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9)
-            writer.add(each)
+            add_test(sweep, each)
             planner.add(each.result)
             number += 1
     assert number >= 3
-    assert unfinished(stored_sweep(sweep)) == ""
+    assert unfinished(read(sweep)) == ""
 
 
 def test_what_is_added_is_read_again(sweep: Path) -> None:
@@ -58,51 +67,46 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
         measured(0, "a", "b", nics={"mlx5_0": 2.0}, notes=("retransmits",)),
         measured(1, "a", "c", outcome="timeout", value=None, reason="It hung."),
     ]
-    writer = SweepWriter(sweep)
     for each in tests:
-        writer.add(each)
-    found = stored_sweep(sweep)
+        add_test(sweep, each)
+    found = read(sweep)
     assert list(found.tests) == tests
-    assert found.document == SweepDocument(
-        mode="pairs",
-        benchmark="nccl",
-        fabric="efa",
-        nodes=("a", "b", "c"),
-        metric="busbw",
-        seed=0,
-        confidence=0.99,
-        tolerance=0.1,
-        group_of={"a": "rack-1", "b": "rack-1", "c": "rack-2"},
-    )
+    assert found.document == msgspec.convert(DOCUMENT, SweepDocument)
     assert found.damage == ()
 
 
 def test_a_line_that_was_being_written_does_not_count(sweep: Path) -> None:
-    SweepWriter(sweep).add(measured(0, "a", "b"))
+    add_test(sweep, measured(0, "a", "b"))
     whole = (sweep / "tests.jsonl").read_bytes()
     (sweep / "tests.jsonl").write_bytes(whole + whole[:20])
-    assert len(stored_sweep(sweep).tests) == 1
-    writer = SweepWriter(sweep)
-    writer.forget_interrupted()
-    writer.add(measured(1, "a", "c"))
-    assert [each.number for each in stored_sweep(sweep).tests] == [0, 1]
+    assert len(read(sweep).tests) == 1
+    add_test(sweep, measured(1, "a", "c"))
+    assert [each.number for each in read(sweep).tests] == [0, 1]
 
 
-def test_what_went_on_is_forgotten(sweep: Path) -> None:
-    (sweep / "exec/000003-efa-r1").mkdir()
-    (sweep / "exec/000003-efa-r1/output.log").write_text("half\n")
-    (sweep / "counters/000003-efa-r1.json").write_text("{}")
-    SweepWriter(sweep).forget_interrupted()
-    assert list((sweep / "exec").iterdir()) == []
-    assert list((sweep / "counters").iterdir()) == []
+def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
+    asked, efa = request("pingpong", PingpongWork(), store=tmp_path), Configuration(label="efa", fabric="efa")
+    whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
+    writer = RunWriter(asked, two_hosts(), whole, None, msgspec.convert(DOCUMENT, SweepDocument))
+    path, sweep = writer.path, StoredRun(writer.path)
+    (path / "exec/000003-efa-r1").mkdir()
+    (path / "exec/000003-efa-r1/output.log").write_text("half\n")
+    (path / "counters/000003-efa-r1.json").write_text("{}")
+    with pytest.raises(RequestError, match="in progress"):
+        RunWriter(asked, two_hosts(), whole, sweep)
+    del writer
+    again = RunWriter(asked, two_hosts().part((1, 0)), whole, sweep)
+    assert (again.path, [*(path / "exec").iterdir()], [*(path / "counters").iterdir()]) == (path, [], [])
+    with pytest.raises(RequestError, match="other nodes"):
+        RunWriter(asked, two_hosts().part((0,)), whole, sweep)
 
 
 def test_a_damaged_line_is_reported_and_the_others_count(sweep: Path) -> None:
-    SweepWriter(sweep).add(measured(0, "a", "b"))
+    add_test(sweep, measured(0, "a", "b"))
     with (sweep / "tests.jsonl").open("a") as file:
         file.write('{"number": "one"}\n')
-    SweepWriter(sweep).add(measured(2, "b", "c"))
-    found = stored_sweep(sweep)
+    add_test(sweep, measured(2, "b", "c"))
+    found = read(sweep)
     assert [each.number for each in found.tests] == [0, 2]
     assert "tests.jsonl: line 2 is damaged" in found.damage[0]
     summary = summary_of(StoredRun(sweep))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
-from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
+from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
@@ -38,15 +38,13 @@ class FabtestsWork(LibfabricWork):
     )
     sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Several need --one-by-one.", "1M")
     all_sizes: bool = option(Flag(), "Measure the program's own sizes; needs --one-by-one.")
-    devices: tuple[str, ...] = devices("Measure this device or domain, such as rdmap0s6. Default: all.")
+    devices: tuple[str, ...] = devices("Use only this NIC or domain, such as rdmap0s6. Default: all.")
     one_by_one: bool = option(Flag(), "Run NICs one at a time.")
     iterations: int | None = option(
         Whole(1, 10**9), "Messages. Default: as many as take ten seconds, or one second with --one-by-one."
     )
     window: int | None = option(Whole(1, 10**6), "Messages in flight (window size).")
-    memory: str | None = option(
-        Choice(("host", "cuda")), "Buffer location. Default: cuda if all hosts have GPUs (one GPU per NIC)."
-    )
+    memory: str | None = option(MEMORY, "Buffer location. Default: cuda if all hosts have GPUs (one GPU per NIC).")
     direct: bool = option(Flag(), "Use EFA's fabric efa-direct.")
     timeout_s: float = timeout("120", "Abort what takes longer: all NICs, or each one with --one-by-one.")
     extra: tuple[str, ...] = extra()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.shared_options import MEMORY, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
@@ -62,7 +62,7 @@ class OsuWork(StandardWork):
         default="1",
     )
     check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).", "--verify")
-    gpu_memory: bool = option(Flag(), "Exchange GPU memory; the programs must be built with CUDA.")
+    memory: str = option(MEMORY, "Buffer location; cuda needs programs that were built with CUDA.", default="host")
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
@@ -82,7 +82,7 @@ class OsuWork(StandardWork):
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=self.gpu_memory, subfolders=SUBFOLDERS)
+        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=self.memory == "cuda", subfolders=SUBFOLDERS)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, if the programs are known to print them as requested."""
@@ -113,9 +113,9 @@ class OsuWork(StandardWork):
                 *(() if self.iterations is None else ("-i", str(self.iterations))),
                 *(() if self.warmup is None else ("-x", str(self.warmup))),
                 *(("-c",) if self.check else ()),
-                *(("-d", "cuda") if self.gpu_memory else ()),
+                *(("-d", "cuda") if self.memory == "cuda" else ()),
                 *self.extra,
-                *(("D", "D") if self.gpu_memory and name in {*PAIRS, *HALVES} else ()),
+                *(("D", "D") if self.memory == "cuda" and name in {*PAIRS, *HALVES} else ()),
             )
             commands[name] = (Command(argv=words, env=env, unset=unset, ranks=ranks),)
         return nccl_env.rank_steps(execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
-from fabbench.benchmarks.shared_options import devices, extra, sizes, timeout
+from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
 from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
@@ -33,7 +33,7 @@ class PerftestWork(StandardWork):
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
     sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency.")
     all_sizes: bool = option(Flag(), "Measure 2 B to 8 MiB instead.", "-a", "--all-sizes")
-    devices: tuple[str, ...] = devices("Measure this device, such as mlx5_0. Default: all of the fabric.")
+    devices: tuple[str, ...] = devices("Use only this NIC, such as mlx5_0. Default: all of the fabric.")
     together: bool = option(Flag(), "Run all NICs concurrently.")
     iterations: int | None = option(Whole(5, 10**9), "Messages. Default: perftest's own number.")
     duration_s: int | None = option(
@@ -47,7 +47,7 @@ class PerftestWork(StandardWork):
     gid_index: int | None = option(
         Whole(0, 65_535), "GID index on every device. Default: on RoCE, that of RoCE v2 is found."
     )
-    gpu_memory: bool = option(Flag(), "Use GPU buffers (GPUDirect RDMA), one GPU per NIC.")
+    memory: str = option(MEMORY, "Buffer location; cuda: GPUDirect RDMA, one GPU per NIC.", default="host")
     dmabuf: bool = option(Flag(), "Register GPU memory as dma-buf.")
     timeout_s: float = timeout("120", "Abort a device that takes longer; all of them with --together.")
     extra: tuple[str, ...] = extra()
@@ -61,7 +61,7 @@ class PerftestWork(StandardWork):
             (self.iterations and self.duration_s, "Iterations and a duration exclude each other.", "Leave one out."),
             (self.bidirectional and both_ways, f"{self.test} always measures both directions.", "Leave it out."),
             (self.together and several, "--together: devices stay in step at one size only.", "Specify one --size."),
-            (self.dmabuf and not self.gpu_memory, "dma-buf is for GPU memory only.", "Add --gpu-memory."),
+            (self.dmabuf and self.memory != "cuda", "dma-buf is for GPU memory only.", "Add --memory cuda."),
         ):
             if refused:
                 raise RequestError(why, hint=hint)
@@ -99,7 +99,7 @@ class PerftestWork(StandardWork):
         without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
             return f"{' and '.join(without_gid)}: no RoCE v2 GID was found there; pass another with --gid-index."
-        return "it has no GPU, but GPU memory was requested." if self.gpu_memory and not host.gpus else ""
+        return "it has no GPU, but GPU memory was requested." if self.memory == "cuda" and not host.gpus else ""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per rail and size: the server on the first host, the client on the last."""
@@ -139,7 +139,7 @@ class PerftestWork(StandardWork):
             *(("-n", str(self.iterations)) if self.iterations else ()),
             *(("-D", str(duration)) if duration else ()),
             *(("-b",) if self.bidirectional else ()),
-            *((f"--use_cuda={rail.nearest_gpu(host.gpus)}",) if self.gpu_memory else ()),
+            *((f"--use_cuda={rail.nearest_gpu(host.gpus)}",) if self.memory == "cuda" else ()),
             *(("--use_cuda_dmabuf",) if self.dmabuf else ()),
             *self.extra,
         )

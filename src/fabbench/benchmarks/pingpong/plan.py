@@ -26,22 +26,16 @@ class PingpongWork(LibfabricWork):
     max_bytes: int = max_bytes("4M", "It is always measured.")
     factor: int = factor("16")
     sizes: tuple[int, ...] = sizes("Measure this size instead.")
-    endpoint: str = option(
-        Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: msg for tcp and verbs, else rdm.", unset=""
-    )
-    iterations: int | None = option(
-        Whole(1, 10**9), "Messages per size. Default: as many as make connection set-up less than 1 % of the time."
-    )
-    domain: str | None = option(DEVICE, "Bind to this libfabric domain (interface), and verify that it was used.")
-    all_domains: bool = option(
-        Flag(), "Measure over the domain of each RDMA device, one after another; a table for each."
-    )
+    endpoint: str = option(Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: rdm; msg on tcp, verbs.", unset="")
+    iterations: int | None = option(Whole(1, 10**9), "Messages per size. Default: set-up is below 1 % of the time.")
+    domain: str | None = option(DEVICE, "Use only this NIC: a libfabric domain, or an interface.", "--device")
+    all_domains: bool = option(Flag(), "Measure over each RDMA device, one after another.", "--all-devices")
     check: bool = option(Flag(), "Verify payloads.", "--verify")
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:
         if self.domain and self.all_domains:
-            raise RequestError("One domain and all domains are mutually exclusive.", hint="Leave one out.")
+            raise RequestError("--device and --all-devices are mutually exclusive.", hint="Leave one out.")
         _ = self.step_sizes
 
     benchmark, program, install = "pingpong", PROGRAM, INSTALL

@@ -1,167 +1,114 @@
-"""Checks of RDMA devices, of what libfabric offers on them, and of GPUs and their path to the network."""
+"""Checks of RDMA devices, of what libfabric offers on them, of GPUs, and of how both are attached."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from fabbench.catalog.images import why_unfit
-from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks
+from fabbench.hosts.check.model import RDMA_FABRICS, HostChecks, Result, Status, outcome
 from fabbench.hosts.probe_result import UNLIMITED, Link
+from fabbench.model.hosts import NodeDevice
+from fabbench.model.messages import listed
 
+_NAMED = 4
 _MISSING, _TIMED_OUT = 127, (124, 137)
 _MEMLOCK_ENOUGH = 16 * 1024**3
 """What AWS's own health check requires."""
 _MEMLOCK_TOO_LITTLE = 64 * 1024**2
 """The largest of the usual defaults; memory registration has been seen to fail with all of them."""
-_NO_DEVICES = "In Kubernetes request vpc.amazonaws.com/efa; on EC2 attach EFA interfaces when launching."
 
 
-def libfabric(checks: HostChecks) -> Check:
+def libfabric(checks: HostChecks) -> Result | None:
     """Check that ``fi_info`` works, and report what it offers."""
-    probe, name = checks.probe, "libfabric"
-    status = probe.fi_info.status
+    probe, status = checks.probe, checks.probe.fi_info.status
     if status is None:
-        return checks.not_reported(name)
+        return None
     if status == _MISSING:
-        seen = "fi_info was not found in PATH or the usual directories."
-        advice = (
-            "Install libfabric's tools: sudo apt-get install libfabric-bin (Debian, Ubuntu); on AWS "
-            "they come with the EFA installer (/opt/amazon/efa/bin)."
-        )
         needed = checks.has_rdma or checks.requirements.fabric
-        return checks.warn(name, seen, advice) if needed else checks.skip(name, seen, advice)
+        return outcome("libfabric.missing", None if needed else Status.SKIP)
     if status in _TIMED_OUT:
-        seen = f"{probe.fi_info_path} timed out after 10 s."
-        return checks.fail(name, seen, "Run fi_info there by hand: a driver or device may be hanging.")
+        return outcome("libfabric.hangs", path=probe.fi_info_path)
     if probe.domains:
         offered = ", ".join(sorted(probe.providers))
-        return checks.passed(name, f"libfabric {probe.libfabric or 'of unknown version'} offers {offered}.")
+        return outcome("libfabric.offers", version=probe.libfabric or "of unknown version", offered=offered)
     line = " ".join(probe.fi_info.lines[:1]) or f"It exited with status {status}."
-    seen = f"fi_info lists no providers: {line}"
-    advice = "On EFA hosts, use the EFA installer's libfabric (/opt/amazon/efa); elsewhere, reinstall libfabric."
-    return checks.fail(name, f"{seen} ({probe.fi_info_path})", advice)
+    return outcome("libfabric.nothing", line=line, path=probe.fi_info_path)
 
 
-def efa(checks: HostChecks) -> Check:
+def efa(checks: HostChecks) -> Result | None:
     """Compare the EFA devices that libfabric offers with those in /sys and in the catalog."""
-    probe, name = checks.probe, "efa"
+    probe, entry = checks.probe, checks.instance
     offered, there = len(probe.efa_domains), len(probe.devices_of(Link.EFA))
     if not checks.devices_reported or probe.fi_info.status is None:
-        return checks.not_reported(name)
+        return None
     if not checks.has_efa:
-        return checks.skip(name, "No EFA device was found.", "Nothing to do unless you expect EFA; then attach it.")
-    entry = checks.instance
+        return outcome("efa.none")
     usual = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))}" if entry else ""
-    seen = f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}."
-    if not offered:
-        return _no_efa(checks, seen, there)
     expected = entry.efa_counts if entry else (max(there, offered),)
-    if offered in expected:
-        return checks.passed(name, seen)
-    if offered > max(expected):
-        return checks.warn(name, seen, "Check the host's instance type; the catalog may be out of date.")
-    advice = f"Give the host all its EFA devices; otherwise you measure fewer. {_NO_DEVICES}"
-    return checks.warn(name, seen, advice)
+    if offered:
+        found = "all" if offered in expected else "more" if offered > max(expected) else "fewer"
+    elif there:
+        found = "unchecked" if probe.fi_info.status == _MISSING else "unseen"
+    else:
+        found = "requested" if checks.requirements.fabric == "efa" else "tcp"
+    return outcome(f"efa.{found}", counts=f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}.")
 
 
-def _no_efa(checks: HostChecks, seen: str, there: int) -> Check:
-    if there and checks.probe.fi_info.status == _MISSING:
-        return checks.skip(
-            "efa", seen, "Install the EFA installer's libfabric: without fi_info the devices cannot be checked."
-        )
-    if there:
-        advice = (
-            "libfabric does not see the devices. Use the EFA installer's libfabric (/opt/amazon/efa), "
-            "and check that /dev/infiniband/uverbs* can be opened."
-        )
-        return checks.fail("efa", seen, advice)
-    if checks.requirements.fabric == "efa":
-        return checks.fail("efa", seen, f"The host has no EFA device. {_NO_DEVICES}")
-    return checks.warn("efa", seen, f"A run would use TCP. {_NO_DEVICES}")
-
-
-def ports(checks: HostChecks) -> Check:
+def ports(checks: HostChecks) -> Result | None:
     """Check that the ports of RDMA devices are up, alike, and of the requested kind."""
-    probe, name = checks.probe, "rdma ports"
+    probe, fabric = checks.probe, checks.requirements.fabric
     if not checks.devices_reported:
-        return checks.not_reported(name)
-    link = RDMA_FABRICS.get(checks.requirements.fabric)
+        return None
+    link = RDMA_FABRICS.get(fabric)
     devices = [item for item in probe.devices if link is None or item.link is link]
     if not devices:
-        if link is not None:
-            advice = "Choose an available fabric, or check why its driver found no device (dmesg)."
-            return checks.fail(name, f"No {checks.requirements.fabric} device was found.", advice)
-        return checks.skip(name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network.")
+        return outcome("rdma-ports.requested", fabric=fabric) if link else outcome("rdma-ports.none")
     kinds = ", ".join(f"{len(probe.devices_of(kind))} {kind}" for kind in Link if probe.devices_of(kind))
     down = [item.name for item in devices if item.state not in {"ACTIVE", ""}]
     if down:
-        seen = f"Not active: {', '.join(down)} (of {kinds})."
-        advice = "Check the cable, the switch port and the subnet manager, or leave these devices out."
-        return checks.fail(name, seen, advice) if len(down) == len(devices) else checks.warn(name, seen, advice)
+        status = Status.FAIL if len(down) == len(devices) else None
+        return outcome("rdma-ports.down", status, names=", ".join(down), kinds=kinds)
     bare = [item.name for item in devices if item.link is Link.ROCE and item.roce_v2_gid is None]
     if bare:
-        advice = "Assign an IPv4 address to the device's interface: RoCE v2 needs its GID."
-        return checks.warn(name, f"No RoCE v2 GID: {', '.join(bare)}.", advice)
+        return outcome("rdma-ports.no-gid", names=", ".join(bare))
     rates = sorted({f"{item.rate_gbps:g}" for item in devices if item.rate_gbps})
-    return checks.passed(name, f"Active: {kinds}, at {' and '.join(rates) or 'unknown'} Gb/s each.")
+    return outcome("rdma-ports.active", kinds=kinds, rates=" and ".join(rates) or "unknown")
 
 
-def verbs(checks: HostChecks) -> Check:
+def verbs(checks: HostChecks) -> Result | None:
     """Check that the device files exist, and that this user can open them."""
-    probe, name = checks.probe, "verbs"
-    there, usable = probe.verbs_there, probe.verbs or 0
+    probe = checks.probe
+    there, usable, devices = probe.verbs_there, probe.verbs or 0, len({item.name for item in probe.devices})
     if there is None:
-        return checks.not_reported(name)
+        return None
     if not checks.has_rdma:
-        return checks.skip(name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network.")
+        return outcome("verbs.none")
     if not there:
-        seen = "/dev/infiniband/uverbs* was not found."
-        advice = f"Pass the devices to the container. {_NO_DEVICES} On a host, load the module ib_uverbs."
         needed = probe.devices or checks.requirements.fabric in RDMA_FABRICS
-        return checks.fail(name, seen, advice) if needed else checks.warn(name, seen, advice)
-    if usable < there:
-        seen = f"This user can open {usable} of {there} /dev/infiniband/uverbs*."
-        advice = "Allow the user to read and write /dev/infiniband/* (group rdma, or a udev rule)."
-        return checks.fail(name, seen, advice)
-    devices = len({item.name for item in probe.devices})
-    if there < devices:
-        seen = f"There are {there} /dev/infiniband/uverbs* for {devices} devices."
-        return checks.warn(name, seen, f"The container was given fewer. {_NO_DEVICES}")
-    return checks.passed(name, f"All {there} /dev/infiniband/uverbs* can be opened.")
+        return outcome("verbs.missing", None if needed else Status.WARN)
+    found = "closed" if usable < there else "fewer" if there < devices else "usable"
+    return outcome(f"verbs.{found}", there=there, usable=usable, devices=devices)
 
 
-def memlock(checks: HostChecks) -> Check:
+def memlock(checks: HostChecks) -> Result | None:
     """Check how much memory a process may lock: RDMA devices need locked memory."""
-    limit, name = checks.probe.memlock, "memlock"
+    limit = checks.probe.memlock
     if limit is None:
-        return checks.not_reported(name)
+        return None
+    enough = limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH
+    short = "not-needed" if not checks.has_rdma else "little" if limit <= _MEMLOCK_TOO_LITTLE else "below"
     seen = "Locked memory is unlimited." if limit == UNLIMITED else f"A process can lock {_amount(limit)} of memory."
-    if limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH:
-        return checks.passed(name, seen)
-    if not checks.has_rdma:
-        return checks.skip(name, seen, "Nothing to do: no RDMA device here needs more.")
-    advice = (
-        "Set memlock to unlimited: over ssh in /etc/security/limits.conf (and log in again), in Kubernetes "
-        "with IPC_LOCK, under Slurm with PropagateResourceLimitsExcept=MEMLOCK and the limits of slurmd."
-    )
-    if limit <= _MEMLOCK_TOO_LITTLE:
-        return checks.fail(name, seen, advice)
-    return checks.warn(name, f"{seen} AWS recommends 16 GiB.", advice)
+    return outcome(f"memlock.{'enough' if enough else short}", limit=seen)
 
 
-def huge_pages(checks: HostChecks) -> Check:
+def huge_pages(checks: HostChecks) -> Result | None:
     """Check that huge pages are free: EFA's provider puts its buffers there."""
-    memory, name = checks.probe.memory, "huge pages"
-    total, free = memory.huge_pages, memory.huge_pages_free
+    probe = checks.probe
+    total, free = probe.huge_pages, probe.huge_pages_free
     if total is None or free is None:
-        return checks.not_reported(name)
-    size = _amount(memory.huge_page_size) if memory.huge_page_size else "unknown size"
-    seen = f"{free} of {total} huge pages ({size}) are free."
-    if not checks.has_efa:
-        return checks.skip(name, seen, "Nothing to do: no EFA device here uses them.")
-    if not total:
-        advice = "Set vm.nr_hugepages=5128, as the EFA driver does, or request hugepages-2Mi for the pod."
-        return checks.warn(name, f"{seen} libfabric uses regular pages, which are slower to register.", advice)
-    if not free:
-        advice = "Stop what holds them: with none free, programs fail with `fork: Cannot allocate memory`."
-        return checks.warn(name, seen, advice)
-    return checks.passed(name, seen)
+        return None
+    size = _amount(probe.huge_page_size) if probe.huge_page_size else "unknown size"
+    found = "not-needed" if not checks.has_efa else "none" if not total else "free" if free else "held"
+    return outcome(f"huge-pages.{found}", pages=f"{free} of {total} huge pages ({size}) are free.")
 
 
 def _amount(size: int) -> str:
@@ -172,81 +119,135 @@ def _amount(size: int) -> str:
     return f"{size} B"
 
 
-def gpus(checks: HostChecks) -> Check:
+def gpus(checks: HostChecks) -> Result | None:
     """Compare the GPUs with the catalog, and check that they are ready."""
-    probe, name, entry = checks.probe, "gpus", checks.instance
+    probe, entry = checks.probe, checks.instance
     status, expected = probe.nvidia_smi.status, entry.gpus if entry else 0
     if status is None:
-        return checks.not_reported(name)
+        return None
     if not probe.gpus:
         return _no_gpus(checks, status, expected)
     models = ", ".join(dict.fromkeys(gpu.name for gpu in probe.gpus))
     seen = f"{len(probe.gpus)} GPUs ({models})."
     if expected and len(probe.gpus) != expected:
-        advice = "Look for Xid errors (dmesg | grep Xid) and for a limit of the container; replace the node."
-        return checks.fail(name, f"{seen} A {probe.instance_type} has {expected}.", advice)
+        return outcome("gpus.lost", gpus=seen, type=probe.instance_type, expected=expected)
     waiting = [gpu for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
     if waiting:
-        seen = f"{seen} The NVLink fabric of {len(waiting)} is not ready: {waiting[0].fabric}."
-        advice = "Wait for nvidia-fabricmanager, or start it: until then every program fails with CUDA error 802."
-        return checks.fail(name, seen, advice)
+        return outcome("gpus.fabric", gpus=seen, waiting=len(waiting), state=waiting[0].fabric)
     if entry and entry.gpu_model and entry.gpu_model.split()[0] not in models:
-        advice = "Check the host's instance type; the catalog may be out of date."
-        return checks.warn(name, f"{seen} A {probe.instance_type} has {entry.gpu_model}.", advice)
+        return outcome("gpus.other", gpus=seen, type=probe.instance_type, model=entry.gpu_model)
     why, advice = why_unfit(checks.requirements.image, models, probe.gpus[0].driver)
-    return checks.fail(name, f"{seen} {why}", advice) if why else checks.passed(name, seen)
+    return outcome("gpus.unfit" if why else "gpus.ready", gpus=seen, why=why, advice=advice)
 
 
-def _no_gpus(checks: HostChecks, status: int, expected: int) -> Check:
-    line = " ".join(checks.probe.nvidia_smi.lines[:1])
-    if status == _MISSING:
-        seen = "nvidia-smi was not found."
-    elif status in _TIMED_OUT:
-        seen = "nvidia-smi timed out after 10 s."
-    else:
-        seen = f"nvidia-smi shows no GPU: {line or f'status {status}'}"
-    advice = "Install the NVIDIA driver, and give a container its GPUs (nvidia.com/gpu, --gpus all)."
-    if status in _TIMED_OUT:
-        advice = "A GPU may have fallen off the bus (dmesg | grep Xid): reset or replace the node."
-    if expected:
-        return checks.fail("gpus", f"{seen} A {checks.probe.instance_type} has {expected} GPUs.", advice)
-    if checks.requirements.gpus or status != _MISSING:
-        return checks.fail("gpus", seen, advice)
-    return checks.skip("gpus", seen, "Nothing to do unless you expect GPUs; then install the NVIDIA driver.")
+def _no_gpus(checks: HostChecks, status: int, expected: int) -> Result:
+    if status == _MISSING and not expected and not checks.requirements.gpus:
+        return outcome("gpus.not-needed")
+    found = "missing" if status == _MISSING else "hangs" if status in _TIMED_OUT else "none"
+    line = " ".join(checks.probe.nvidia_smi.lines[:1]) or f"status {status}"
+    usual = f" A {checks.probe.instance_type} has {expected} GPUs." if expected else ""
+    return outcome(f"gpus.{found}", line=line, expected=usual)
 
 
-def work(checks: HostChecks) -> Check:
+def work(checks: HostChecks) -> Result | None:
     """Check that nothing else uses the GPUs."""
-    probe, name = checks.probe, "gpu work"
+    probe = checks.probe
     if probe.nvidia_smi.status is None:
-        return checks.not_reported(name)
-    if not probe.gpus:
-        return checks.skip(name, "No GPU was found.", "Nothing to do unless you expect GPUs.")
-    if probe.gpu_processes is None:
-        return checks.skip(
-            name, "nvidia-smi does not show which processes use the GPUs.", "Run nvidia-smi there by hand."
-        )
-    if probe.gpu_processes:
-        seen = f"Processes using the GPUs: {probe.gpu_processes}."
-        advice = "Stop them, or wait until they finish: nvidia-smi --query-compute-apps=pid,name lists them."
-        return checks.warn(name, seen, advice)
-    return checks.passed(name, "No process uses the GPUs.")
+        return None
+    count = probe.gpu_processes
+    found = "none" if not probe.gpus else "hidden" if count is None else "busy" if count else "idle"
+    return outcome(f"gpu-work.{found}", count=count)
 
 
-def plugin(checks: HostChecks) -> Check:
+def plugin(checks: HostChecks) -> Result | None:
     """Check that NCCL finds the plugin aws-ofi-nccl, if there are GPUs and EFA."""
-    probe, name = checks.probe, "plugin"
+    probe = checks.probe
     if probe.nvidia_smi.status is None or not checks.devices_reported:
-        return checks.not_reported(name)
+        return None
     if not probe.gpus or not checks.has_efa:
-        seen = f"NCCL's plugin has no {'EFA' if probe.gpus else 'GPU'} to use here."
-        return checks.skip(name, seen, "Nothing to do unless you expect NCCL over EFA.")
+        return outcome("plugin.not-needed", lacking="EFA" if probe.gpus else "GPU")
     if probe.plugins:
-        return checks.passed(name, f"aws-ofi-nccl is {probe.plugins[0]}.")
-    seen = "The aws-ofi-nccl plugin (libnccl-net) was not found."
-    advice = (
-        "Install it with the EFA installer, and add its directory (/opt/amazon/ofi-nccl/lib) to "
-        "LD_LIBRARY_PATH: without it NCCL silently uses sockets."
-    )
+        return outcome("plugin.found", path=probe.plugins[0])
     needed = bool(probe.devices_of(Link.EFA) or probe.efa_domains) or checks.requirements.fabric == "efa"
-    return checks.fail(name, seen, advice) if needed else checks.warn(name, seen, advice)
+    return outcome("plugin.missing", None if needed else Status.WARN)
+
+
+# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something of each device that may cost bandwidth."""
+
+    name: str
+    shown: Callable[[NodeDevice], str]
+    """In words; empty: not known, or not of this kind of device."""
+    costs: Callable[[NodeDevice], bool]
+
+    def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
+        """Return what is known of devices, each fact with the names of those that have it in common."""
+        found: dict[str, list[str]] = {}
+        for name, device in devices.items():
+            if shown := self.shown(device):
+                found.setdefault(shown, []).append(name)
+        return found
+
+    def check(self, checks: HostChecks) -> Result | None:
+        """Check a host: name the devices of which it costs bandwidth."""
+        devices = checks.probe.topology
+        if not checks.devices_reported:
+            return None
+        if slow := self.of({name: each for name, each in devices.items() if self.costs(each)}):
+            return outcome(f"{self.name.replace(' ', '-')}.costs", devices=_sentence(slow))
+        known = self.of(devices)
+        return outcome("topology.fine" if known else "topology.unknown", devices=_sentence(known))
+
+    def summary(self, devices: Mapping[str, NodeDevice]) -> str:
+        """Return what a host has, without the names of its devices."""
+        return ", ".join(sorted(f"{len(names)} × {shown}" for shown, names in self.of(devices).items()))
+
+
+def _sentence(found: Mapping[str, Iterable[str]]) -> str:
+    return "; ".join(f"{listed(list(names), _NAMED)}: {shown}" for shown, names in found.items())
+
+
+def _link(device: NodeDevice) -> str:
+    if not device.width or not device.max_width:
+        return ""
+    lanes = f"x{device.width} of x{device.max_width}"
+    if device.kind == "gpu" or not device.speed or not device.max_speed:
+        return lanes  # A GPU lowers its speed while it idles
+    carried, port = _carried(device), device.rate_gbps or 0
+    short = f", which carries {carried:.0f} of the port's {port:g} Gb/s" if carried < port else ""
+    return f"{lanes} at {device.speed:g} of {device.max_speed:g} GT/s{short}"
+
+
+def _carried(device: NodeDevice) -> float:
+    """Return what a PCIe link carries, in Gb/s, without its line code: 8b/10b up to 5 GT/s, then 128b/130b."""
+    return (device.width or 0) * (device.speed or 0) * (0.8 if (device.speed or 0) <= 5 else 128 / 130)
+
+
+def _slow(device: NodeDevice) -> bool:
+    """Return whether a link has fewer lanes than it could, or a NIC's is too slow for its port."""
+    slower = device.kind != "gpu" and (device.speed or 0) < (device.max_speed or 0)
+    return (device.width or 0) < (device.max_width or 0) or (slower and _carried(device) < (device.rate_gbps or 1e9))
+
+
+def _nearest(device: NodeDevice) -> str:
+    return next((f"{far} to {len(names)} NIC{'s' * (len(names) > 1)}" for far, names in device.nics.items()), "")
+
+
+FACTS = (
+    Fact("pcie links", _link, _slow),
+    Fact("gpu to nic", _nearest, lambda device: next(iter(device.nics), "") == "SYS"),
+    Fact(
+        "acs",
+        lambda device: "" if device.acs is None else f"on at {listed(device.acs, 2)}" if device.acs else "off",
+        lambda device: bool(device.acs),
+    ),
+    Fact(
+        "mtu",
+        lambda device: f"{device.mtu} of {device.max_mtu}" if device.mtu and device.max_mtu else "",
+        lambda device: device.mtu is not None and device.mtu < (device.max_mtu or 0),
+    ),
+)

@@ -1,8 +1,11 @@
 """Inputs and results of host checks."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.resources import files
+from typing import NamedTuple
 
 from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.probe_result import Link, Probe
@@ -33,6 +36,24 @@ class Check:
     """One sentence."""
     advice: str = ""
     """What to do next; empty if the status is pass."""
+
+
+class Result(NamedTuple):
+    """What a check found, as in `Check`."""
+
+    status: Status
+    seen: str
+    advice: str = ""
+
+
+_OUTCOMES = tomllib.loads((files("fabbench.hosts.check") / "outcomes.toml").read_text("utf-8"))
+
+
+def outcome(name: str, status: Status | None = None, **values: object) -> Result:
+    """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values, and with another status if one is given."""
+    check, _, found = name.partition(".")
+    usual, *texts = _OUTCOMES[check][found]
+    return Result(status or Status(usual), *(text.format(**values) for text in texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +112,13 @@ class HostRelations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChecks:
-    """One host and its requirements; creates the checks for it."""
+    """One host, as it is checked."""
 
     host: str
     probe: Probe
     requirements: Requirements = field(default_factory=Requirements)
+    address: str = ""
+    """Where the others reach it."""
 
     @property
     def instance(self) -> Instance | None:
@@ -118,24 +141,6 @@ class HostChecks:
         """Return whether there are RDMA devices, or should be."""
         return bool(self.probe.devices) or self.has_efa or self.requirements.fabric in RDMA_FABRICS
 
-    def passed(self, name: str, seen: str) -> Check:
-        """Return a check that passed."""
-        return Check(host=self.host, name=name, status=Status.PASS, seen=seen)
-
-    def warn(self, name: str, seen: str, advice: str) -> Check:
-        """Return a check that found something worth a look."""
-        return Check(host=self.host, name=name, status=Status.WARN, seen=seen, advice=advice)
-
-    def fail(self, name: str, seen: str, advice: str) -> Check:
-        """Return a check that found what will stop or spoil a run."""
-        return Check(host=self.host, name=name, status=Status.FAIL, seen=seen, advice=advice)
-
-    def skip(self, name: str, seen: str, advice: str) -> Check:
-        """Return a check that found nothing out."""
-        return Check(host=self.host, name=name, status=Status.SKIP, seen=seen, advice=advice)
-
-    def not_reported(self, name: str) -> Check:
-        """Return the check of something that the host's answer does not include."""
-        return self.skip(
-            name, "The host's answer does not include it.", "Check again; the check named answer shows why."
-        )
+    def check(self, name: str, result: Result | None) -> Check:
+        """Return a result as a check of this host; None: the host's answer does not include it."""
+        return Check(host=self.host, name=name, **(result or outcome("answer.not-reported"))._asdict())

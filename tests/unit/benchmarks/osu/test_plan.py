@@ -26,8 +26,8 @@ def test_sizes_from_zero_go_on_with_one() -> None:
 
 
 def test_gpu_memory_is_named_as_each_kind_of_program_takes_it() -> None:
-    assert argv(OsuWork(gpu_memory=True))[-4:] == ("-d", "cuda", "D", "D")
-    assert argv(OsuWork(tests=("osu_allreduce",), gpu_memory=True))[-2:] == ("-d", "cuda")
+    assert argv(OsuWork(memory="cuda"))[-4:] == ("-d", "cuda", "D", "D")
+    assert argv(OsuWork(tests=("osu_allreduce",), memory="cuda"))[-2:] == ("-d", "cuda")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_all_sizes_are_one_step_for_each_device() -> None:
 
 
 def test_gpus_are_shared_out_evenly() -> None:
-    execution = execution_of(PerftestWork(gpu_memory=True, dmabuf=True), "efa", P5, P5)
+    execution = execution_of(PerftestWork(memory="cuda", dmabuf=True), "efa", P5, P5)
     used = [word for step in execution.steps for word in words(step, "client") if word.startswith("--use_cuda=")]
     assert used == [f"--use_cuda={index // 4}" for index in range(32)]
     assert "--use_cuda_dmabuf" in words(execution.steps[0], "server")
@@ -155,7 +155,7 @@ def test_options_that_exclude_each_other(options: dict[str, object]) -> None:
 
 def test_gpu_memory_needs_gpus() -> None:
     with pytest.raises(MachineError, match="has no GPU"):
-        execution_of(PerftestWork(gpu_memory=True), "roce", ROCE)
+        execution_of(PerftestWork(memory="cuda"), "roce", ROCE)
 
 
 # ---------------------------------------------------------------- runs

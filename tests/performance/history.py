@@ -1,0 +1,135 @@
+"""Series of simulated runs: how often one without a change has one reported, and after how many runs a step is found.
+
+`python -m tests.performance.history 2 1000` prints the tables of docs/honest-numbers.md: with 2 processes, of 1,000
+series a cell. The limit of `change_points` was chosen so that no cell that is promised is above 5 %.
+"""
+
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TypeAlias
+
+from fabbench.analysis.change_points import level_shifts
+
+RUNS = 200
+CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8)
+LATEST = 48
+"""How many runs after a step are simulated."""
+Noise: TypeAlias = Callable[[random.Random, float, int], list[float]]
+"""Makes values around 1: of a correlation between neighbors, so many."""
+
+
+def correlated(chance: random.Random, rho: float, runs: int) -> list[float]:
+    """An AR(1) process of standard normal values."""
+    values = [chance.gauss(0, 1)]
+    while len(values) < runs:
+        values.append(rho * values[-1] + math.sqrt(1 - rho * rho) * chance.gauss(0, 1))
+    return values
+
+
+def normal(chance: random.Random, rho: float, runs: int, deviation: float = 0.05) -> list[float]:
+    return [1 + deviation * value for value in correlated(chance, rho, runs)]
+
+
+def lognormal(chance: random.Random, rho: float, runs: int, deviation: float = 0.15) -> list[float]:
+    return [math.exp(deviation * value) for value in correlated(chance, rho, runs)]
+
+
+def outliers(chance: random.Random, rho: float, runs: int) -> list[float]:
+    """One run in twenty is 30 % slower."""
+    return [value * (0.7 if chance.random() < 0.05 else 1.0) for value in normal(chance, rho, runs)]
+
+
+def heavy(chance: random.Random, rho: float, runs: int) -> list[float]:
+    """Student's t with three degrees of freedom, where runs are independent: one in twenty is 3.2 deviations away."""
+    values = correlated(chance, rho, runs)
+    return [math.exp(0.05 * value / math.sqrt(chance.gammavariate(1.5, 2.0) / 3)) for value in values]
+
+
+def drifting(chance: random.Random, rho: float, runs: int, by: float = -0.01, deviation: float = 0.005) -> list[float]:
+    """A slow drift by 1 %, whose noise is smaller."""
+    values = normal(chance, rho, runs, deviation)
+    return [value * (1 + by * place / runs) for place, value in enumerate(values)]
+
+
+NOISES: Mapping[str, Noise] = {
+    "normal, 5 %": normal,
+    "lognormal, 15 %": lognormal,
+    "one in twenty 30 % slower": outliers,
+    "heavy tails": heavy,
+    "drift of 1 %, noise of 0.5 %": drifting,
+}
+
+
+def false_alarms(noise: Noise, rho: float, series: int, runs: int = RUNS) -> float:
+    """Return the fraction of series without a change that ever have one reported."""
+    chance = random.Random(11)
+    return sum(bool(level_shifts(noise(chance, rho, runs))) for _ in range(series)) / series
+
+
+def runs_until_found(step: float, rho: float, before: int, series: int, *, latest: int = LATEST) -> list[float]:
+    """Return after how many runs each step is found that comes after `before` runs; infinity: not within `latest`."""
+    chance, found = random.Random(12), []
+    for _ in range(series):
+        values = normal(chance, rho, before + latest)
+        values[before:] = [value * (1 - step) for value in values[before:]]
+        found.append(next((each.shown - before for each in level_shifts(values) if each.shown > before), math.inf))
+    return found
+
+
+def drifts_named(by: float, deviation: float, series: int) -> tuple[float, float]:
+    """Return the fractions of series with a drift over all runs for which a change, and a drift, is reported."""
+    chance, changed, named = random.Random(13), 0, 0
+    for _ in range(series):
+        shifts = level_shifts(drifting(chance, 0.0, RUNS, by, deviation))
+        changed += bool(shifts)
+        named += any(shift.drift for shift in shifts)
+    return changed / series, named / series
+
+
+STEPS = ((0.3, 6), (0.1, 10))
+"""Steps, and the runs within which they are to be found at 5 % of noise."""
+BEFORE = (20, 30, 50, 100, 150)
+
+
+def _cells(series: int) -> Iterable[tuple[str, Callable[[], str]]]:
+    for name, noise in NOISES.items():
+        for rho in CORRELATIONS:
+            yield f"false alarms, {name}, {rho}", partial(_false, noise, rho, series)
+    for step, within in STEPS:
+        for rho in (0.0, 0.5, 0.8):
+            for before in BEFORE:
+                cell = partial(_found, step, within, rho, before, max(series // 2, 1))
+                yield f"step of {step:.0%}, {rho}, after {before}", cell
+    for by, deviation in ((-0.1, 0.005), (-0.1, 0.02), (-0.3, 0.02), (-0.05, 0.05)):
+        yield f"drift of {by:.0%}, noise of {deviation:.1%}", partial(_drift, by, deviation, max(series // 10, 1))
+
+
+def _false(noise: Noise, rho: float, series: int) -> str:
+    return f"{false_alarms(noise, rho, series):.1%}"
+
+
+def _found(step: float, within: int, rho: float, before: int, series: int) -> str:
+    found = runs_until_found(step, rho, before, series)
+    inside = sum(runs <= within for runs in found) / series
+    ninth = sorted(found)[int(0.9 * series)]
+    return f"median {statistics.median(found):.0f}, 90 % by {ninth:.0f}, within {within}: {inside:.0%}"
+
+
+def _drift(by: float, deviation: float, series: int) -> str:
+    return "changed {:.0%}, named as drift {:.0%}".format(*drifts_named(by, deviation, series))
+
+
+def simulate(processes: int, series: int) -> None:
+    """Print all of it."""
+    with ProcessPoolExecutor(processes) as pool:
+        for name, cell in [(name, pool.submit(cell)) for name, cell in _cells(series)]:
+            print(f"{name}: {cell.result()}", flush=True)
+
+
+if __name__ == "__main__":
+    simulate(int(sys.argv[1]), int(sys.argv[2]))
