@@ -57,6 +57,7 @@ SECTIONS = {
 }
 """Sections of options of launchers, and the launchers whose options alone are there."""
 GUIDES = {
+    "accept": "accept",
     "check": "check",
     "run": "runs",
     "sweep": "sweep",

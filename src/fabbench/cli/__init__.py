@@ -26,6 +26,7 @@ from fabbench.model.plugins import PluginWarning
 
 _SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Measure": {
+        "accept": "Test new nodes rung by rung, and answer: accepted or not.",
         "check": "Check hosts or clusters before a run, and suggest fixes.",
         "run": "Run a benchmark and compare configurations.",
         "sweep": "Find bad nodes, NICs and links of a cluster.",

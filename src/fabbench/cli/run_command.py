@@ -145,7 +145,8 @@ class RunCommand(SectionedCommand):
 
             show_plan(request, ctx.params["form"])
             return
-        watched = {} if terminal.is_quiet() else {"watching": partial(watching, metric=request.metric)}
+        shown = partial(watching, metric=request.metric)
+        watched: dict[str, Any] = {} if terminal.is_quiet() else {"watching": shown}
         with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
             with interruptible():
                 result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)

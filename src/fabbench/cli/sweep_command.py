@@ -103,7 +103,7 @@ class SweepCommand(RunCommand):
             show_sweep(request, how)
             return
         with interruptible():
-            result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, _suspects))
+            result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, suspects))
         _print(result, how)
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
@@ -152,7 +152,8 @@ def _require_effect(given: SweepOptions) -> None:
         )
 
 
-def _suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
+def suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
+    """Return the names of what looks bad so far."""
     from fabbench.sweep.analyze import analyze
     from fabbench.sweep.readings import Readings
 

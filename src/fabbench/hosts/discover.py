@@ -80,12 +80,12 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
         )
     missing = {name: [each for each in needs.programs if each not in probe.programs] for name, probe in probes.items()}
     problems = [f"{' and '.join(lacking)} not found on {name}." for name, lacking in missing.items() if lacking]
-    if problems:
+    if problems and not needs.optional:
         raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
     if needs.mpi:
         _require_same_paths(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
-    if needs.mpi:
+    if needs.mpi and not needs.optional:
         for name in list(probes) if needs.divided else list(probes)[:1]:
             _require_mpirun(name, probes[name], target.mpirun)
     return Inventory(target=target.name, hosts=hosts)
@@ -117,7 +117,7 @@ def split(host: Host, parts: int) -> tuple[Host, ...]:
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
     """Raise MachineError if hosts have a program at different paths: all ranks are started by one path."""
     for program in needs.programs:
-        paths = {name: probe.programs[program].path for name, probe in probes.items()}
+        paths = {name: probe.programs[program].path for name, probe in probes.items() if program in probe.programs}
         if len(set(paths.values())) > 1:
             named = ", ".join(f"{path} on {name}" for name, path in list(paths.items())[:4])
             raise MachineError(

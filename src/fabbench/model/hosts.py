@@ -40,6 +40,8 @@ class Needs:
     programs: tuple[str, ...]
     install: str
     """The command that installs them."""
+    optional: bool = False
+    """Whether hosts may lack some of them: what was found is known afterwards."""
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else
     folders: Mapping[str, str] = field(default_factory=dict)

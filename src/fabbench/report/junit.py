@@ -4,7 +4,7 @@ A gate that fails is a `failure`. A result that cannot be trusted, or a problem 
 is an `error`: the result is not bad, it is missing. Only elements that Jenkins and GitLab read are used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison
@@ -13,7 +13,7 @@ from fabbench.model.log import Outcome
 from fabbench.report.templates import rendered
 
 
-class _Case(NamedTuple):
+class Case(NamedTuple):
     """A test case. Unless it passed, `tag` is the element that says why; `output` is what else is known."""
 
     name: str
@@ -27,13 +27,18 @@ def to_junit(
     comparison: Comparison | None, verdict: Verdict | None = None, *, name: str = "fabbench", problem: str = ""
 ) -> str:
     """Write a document; `problem` is what ended the command early. Ends with a newline."""
-    suites: dict[str, list[_Case]] = {}
+    suites: dict[str, Sequence[Case]] = {}
     if comparison is not None:
         suites["configurations"] = [_configuration(comparison, index) for index in range(len(comparison.columns))]
     if verdict is not None:
         suites["gates"] = list(map(_gate, verdict.results))
     if problem:
-        suites["command"] = [_Case(name, "error", "error", [problem])]
+        suites["command"] = [Case(name, "error", "error", [problem])]
+    return document_of(suites, name=name)
+
+
+def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
+    """Write a document of suites. Ends with a newline."""
     cases = [case for some in suites.values() for case in some]
     return str(rendered("junit.xml", name=name, suites=suites, cases=cases))
 
@@ -43,19 +48,19 @@ def untrusted(comparison: Comparison, index: int) -> bool:
     return comparison.columns[index].hidden > 0 or any(section.partial[index] for section in comparison.sections)
 
 
-def _configuration(comparison: Comparison, index: int) -> _Case:
+def _configuration(comparison: Comparison, index: int) -> Case:
     column = comparison.columns[index]
     tag = "skipped" if column.outcome is Outcome.SKIPPED else "error" if untrusted(comparison, index) else ""
     facts = [f"{name}: {', '.join(map(str, values))}" for name, values in column.facts.items()]
     found = [f"{each.severity}: {each.meaning}{f' {each.advice}' if each.advice else ''}" for each in column.findings]
     reasons = column.reasons or [f"{column.outcome}: no reason given"]
-    return _Case(column.label, tag, column.outcome.value, reasons, [f"Outcome: {column.outcome}", *facts, *found])
+    return Case(column.label, tag, column.outcome.value, reasons, [f"Outcome: {column.outcome}", *facts, *found])
 
 
-def _gate(result: GateResult) -> _Case:
+def _gate(result: GateResult) -> Case:
     tag, kind, reasons = {
         GateState.PASSED: ("", "", ()),
         GateState.FAILED: ("failure", "gate", result.breaches),
         GateState.UNTRUSTED: ("error", "untrusted", ["What it compares cannot be trusted.", *result.notes]),
     }[result.state]
-    return _Case(result.gate, tag, kind, reasons, result.notes)
+    return Case(result.gate, tag, kind, reasons, result.notes)

@@ -223,16 +223,17 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
         for node in suspect.nodes:
             if node not in seen:
                 seen.add(node)
-                yield _cordon(program, node, suspect)
+                yield cordon_command(program, node, f"{suspect.kind} {suspect.name}")
 
 
-def _cordon(program: str, node: str, suspect: Suspect) -> str:
+def cordon_command(program: str, node: str, reason: str) -> str:
+    """Return a shell command that takes a node out of service."""
     if not _NODE.fullmatch(node):
         return f"# node {one_line(node)}: no command; this is not the name of one node"
     if program == "kubectl":
         return shlex.join(["kubectl", "cordon", "--", node])
-    reason = one_line(f"fabbench: {suspect.kind} {suspect.name}")
-    return shlex.join(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])
+    reason = one_line(f"Reason=fabbench: {reason}")
+    return shlex.join(["scontrol", "update", f"NodeName={node}", "State=DRAIN", reason])
 
 
 # ---------------------------------------------------------------- heat map

@@ -179,11 +179,11 @@ _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
 BOLD = "1"
 _TONES = {
-    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good"), "good"),
+    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted"), "good"),
     **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
-    **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling"), "bad"),
+    **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling", "rejected"), "bad"),
     **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
-    **dict.fromkeys(("truncated", "unproven", "undecided", "suspiciously-high"), "doubt"),
+    **dict.fromkeys(("truncated", "unproven", "undecided", "suspiciously-high", "incomplete"), "doubt"),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)

@@ -31,6 +31,10 @@ DAMAGE = (ValueError, RecursionError, msgspec.MsgspecError)
 T = TypeVar("T")
 
 
+class StoreError(MachineError):
+    """What was measured cannot be stored, as on a full disk: this says nothing about the machines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRequest:
     """The parts of a request that its run stores: what was measured, where, and how."""
@@ -143,13 +147,13 @@ def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise MachineError if a part of a run cannot be stored."""
+    """Raise StoreError if a part of a run cannot be stored."""
     try:
         yield
     except OSError as error:
         first = "Free some space, or specify" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Specify"
         hint = f"{first} another directory with --store or {ENVIRONMENT_VARIABLE}."
-        raise MachineError(f"{path} cannot be written: {error.strerror or error}.", hint=hint) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}.", hint=hint) from error
 
 
 def read(path: Path, kind: type[T]) -> T:

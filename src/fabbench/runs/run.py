@@ -75,10 +75,12 @@ def run(
     notify: Notify = lambda sentence: None,  # noqa: ARG005 - ignored by default
     watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - ignored by default
     resume: StoredRun | None = None,
+    held: Allocation | None = None,
 ) -> RunResult:
     """Carry out a request, store it, and compare the results.
 
-    `resume` is a run of the same request that was interrupted: its executions that are ok are kept.
+    `resume` is a run of the same request that was interrupted: its executions that are ok are kept. `held` are
+    machines to use, which stay held; None: those of the request's target.
 
     Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be allocated. Any
     later error is part of the result.
@@ -94,7 +96,7 @@ def run(
     launcher = launcher_named(request.target.launcher)
     require_support(launcher, request.target)
     try:
-        with launcher.open(request.target, needs) as allocation:
+        with nullcontext(held) if held else launcher.open(request.target, needs) as allocation:
             measured = _measure(request, baseline, allocation, notify, watching, resume)
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:

@@ -6,7 +6,7 @@ another network is a result like any other. Nothing is printed here.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -14,7 +14,7 @@ from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
-from fabbench.model.hosts import Inventory, Needs
+from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
@@ -88,12 +88,14 @@ def end_sweep(sweep: StoredSweep, status: Exit) -> None:
     write_summary(sweep.path)
 
 
-def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
-    """Carry out a sweep. Raise FabbenchError if it cannot start."""
+def sweep(
+    request: SweepRequest, *, notify: Notify, watching: Watching, held: DivisibleAllocation | None = None
+) -> SweepRun:
+    """Carry out a sweep, on machines that are `held` or its target's. Raise FabbenchError if it cannot start."""
     request, stored, launcher = _checked(request)
     run, result = request.run, None
     try:
-        with launcher.open(run.target, _needs(request)) as allocation:
+        with nullcontext(held) if held else launcher.open(run.target, _needs(request)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
             result = _measure(request, stored, launcher, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
@@ -110,16 +112,15 @@ def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, L
     if stored is not None:
         request = replace(request, run=same_nodes(request.run, stored.document.nodes))
     launcher = launcher_named(request.run.target.launcher)
-    require_divisible(request)
+    require_divisible(request.run.target)
     _require_groups(request, launcher)
     require_measurable(request.run)
     require_support(launcher, request.run.target)
     return request, stored, launcher
 
 
-def require_divisible(request: SweepRequest) -> None:
+def require_divisible(target: Target) -> None:
     """Raise RequestError if a launcher's machines cannot be measured in parts."""
-    target = request.run.target
     if not target.options.divides:
         raise RequestError(
             f"fabbench sweep does not run on {target.launcher}.",

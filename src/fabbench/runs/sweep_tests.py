@@ -13,6 +13,7 @@ from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
+from fabbench.runs.document import StoreError
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
 from fabbench.runs.store import RunWriter
 from fabbench.runs.sweep_modes import nics_of_host, on_nic
@@ -84,7 +85,7 @@ class SweepTests:
         if running.interrupted:
             self._writer.drop(execution)
             raise KeyboardInterrupt
-        if isinstance(running.failure, AllocationLostError):
+        if isinstance(running.failure, AllocationLostError | StoreError):
             self._writer.drop(execution)
             raise running.failure
         if shortened and result.outcome not in MEASURED and self._left() < _MIN_TIME_S:

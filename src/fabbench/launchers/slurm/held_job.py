@@ -51,22 +51,33 @@ class HeldJob(JobAllocation):
 class JobPart(JobAllocation):
     """Some nodes of a job. It can be used in any thread."""
 
+    concurrent = True
+
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
-        self._limit_s = 0.0
+        self._steps, self._limit_s, self._left = steps, 0.0, 0
         how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
         super().__init__(inventory, rendering_named("slurm"), FILE, how)
+
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+        """Return an allocation of some of these nodes."""
+        return JobPart(self.inventory.part(hosts), self._steps, ended)
 
     @override
     def submit(self, source: RenderInput) -> None:
         # The requested nodes are those of the whole job.
         target = replace(source.request.target, hosts=(), nodes=None)
-        self._limit_s = longest_s(source.plan)
+        self._limit_s, self._left = longest_s(source.plan), len(source.plan.executions)
         super().submit(replace(source, request=replace(source.request, target=target)))
 
     @override
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        self._left -= 1
+        going_on = False
         try:
-            return (yield from super().execute(execution))
+            ending = yield from super().execute(execution)
+            going_on = self._left > 0
+            return ending
         finally:
-            self.close()
+            if not going_on:
+                self.close()

@@ -54,6 +54,7 @@ def main() -> None:
         sys.exit("osu_bw: unrecognized option '--unknown'")
     title, columns = TITLES[name]
     first, last = map(int, sys.argv[sys.argv.index("-m") + 1].split(":"))
+    rounds = int(sys.argv[sys.argv.index("-i") + 1]) if "-i" in sys.argv else ROUNDS
     mpi = Mpi()
     rank, ranks = mpi.number("MPI_Comm_rank"), mpi.number("MPI_Comm_size")
     if name != "osu_allreduce" and ranks != 2:
@@ -66,9 +67,9 @@ def main() -> None:
     size = first
     while size <= last:
         begun = time.perf_counter()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             exchange(mpi, name, rank, (buffer, into), size)
-        each = (time.perf_counter() - begun) / ROUNDS
+        each = (time.perf_counter() - begun) / rounds
         if rank == 0:
             figure = size / each / 1e6 if name == "osu_bw" else each * 1e6 / (2 if ranks == 2 else 1)
             print(f"{size:<10d}{figure:18.2f}", flush=True)

@@ -1,0 +1,158 @@
+"""``fabbench accept``: one command, one verdict on nodes."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from fabbench.benchmarks import DEFAULT
+from fabbench.cli import terminal
+from fabbench.cli.click_options import click_options, values_of
+from fabbench.cli.help_sections import WORDS
+from fabbench.cli.options import takes
+from fabbench.cli.output import require_writable, result_options
+from fabbench.cli.rerun import rerun_words
+from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible
+from fabbench.cli.sweep_answer import AnswerOptions
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.options import declared
+from fabbench.report.certificate import FORMATS, Certificate, render_certificate, render_changes
+from fabbench.report.certificate import WORDS as STATES
+from fabbench.report.sweep_report import cordon_command
+from fabbench.runs.ladder import LEVELS, AcceptOptions
+
+if TYPE_CHECKING:
+    from fabbench.runs.sweep import SweepRequest
+
+_RESUMED = "fabbench.resumed_certificate"
+_WRITTEN = frozenset({"store", "form", "output", "json", "verbose", "quiet"})
+"""Options that work with --compare."""
+
+
+class _Accept(TargetCommand):
+    """The command, with declared options."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
+        own = click_options(declared(AcceptOptions).values())
+        how = click_options(declared(AnswerOptions)[name] for name in ("tolerance", "confidence", "print_cordon"))
+        super().__init__(name, params=[*own, *how, *params, *result_options(FORMATS, "Output format.")], **more)
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    name="accept",
+    cls=_Accept,
+    selects=lambda each: each.only != "render",
+    short_help="Test new nodes rung by rung, and answer: accepted or not.",
+)
+@click.option(
+    "--resume", "resumed", metavar="ID", help="Go on with a ladder that was interrupted: the same command line."
+)
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="OLD NEW",
+    help="Start nothing: print what changed between two certificates, as after maintenance.",
+)
+@takes("store")
+@click.pass_context
+def command(
+    ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
+) -> None:
+    """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
+
+    Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A node that
+    a rung finds bad is left out of later rungs; a rung that fails stops only what depends on it. Between nodes
+    the fabric must be proven. Figures are judged by published ones, or by --thresholds.
+
+    The exit status is 0 if all nodes are accepted, 1 if something is bad, and 4 if something was not tested or
+    is not certain. The certificate is stored: --resume ID, --resume last, --compare OLD NEW.
+
+    Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
+
+    Example: fabbench accept --level full --profile inference --thresholds limits.yaml
+
+    Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
+    """
+    from fabbench.cli.live_screen import watching
+    from fabbench.cli.sweep_command import suspects
+    from fabbench.cli.sweep_live import watching_sweep
+    from fabbench.runs.acceptance import Watched, accept, open_certificate
+    from fabbench.runs.thresholds import write_thresholds
+
+    if compared:
+        _require_alone(ctx, "compared", _WRITTEN)
+        old, new = (open_certificate(each, store) for each in compared)
+        terminal.write_drawn(terminal.drawn(render_changes, old, new, form))
+        return
+    if resumed is not None:
+        _require_alone(ctx, "resumed", {"store", "verbose", "quiet"})
+        _resume(ctx, open_certificate(resumed, store), store)
+        return
+    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
+    asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
+    watched = Watched(terminal.notify, run, partial(watching_sweep, suspects), terminal.hosts_progress)
+    with interruptible():
+        certificate = accept(asked, how, watched, ctx.meta.get(_RESUMED))
+    if program := ctx.params["print_cordon"]:
+        text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
+    else:
+        text = terminal.drawn(render_certificate, certificate, form)
+    terminal.write_drawn(text)
+    terminal.notify(f"Certificate: {certificate.id}")
+    if how.write_thresholds:
+        write_thresholds(how.write_thresholds, certificate, terminal.notify)
+    ctx.exit(STATES[certificate.state].exit)
+
+
+def _require_alone(ctx: click.Context, name: str, others: "frozenset[str] | set[str]") -> None:
+    """Raise RequestError for options that have no effect with the option `name`: all but `others`."""
+    typed = [
+        each for each in ctx.command.params if ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+    ]
+    (flag,) = (each.opts[0] for each in typed if each.name == name)
+    if idle := [each.opts[0] for each in typed if each.name not in {name, *others}]:
+        raise RequestError(f"{idle[0]} has no effect with {flag}.", hint="Leave it out.")
+
+
+def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:
+    """Go on with a ladder: the same command line, on the same target."""
+    if certificate.ended is not None:
+        raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
+    words = rerun_words(certificate.command[2:], (), target=certificate.target, store=store)
+    ctx.meta[_RESUMED] = certificate
+    with command.make_context("accept", words, parent=ctx.parent) as inner:
+        command.invoke(inner)
+
+
+def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest":
+    """Return what all rungs have in common. Raise FabbenchError."""
+    from fabbench.launchers.pod_options import with_image
+    from fabbench.plan.request import RunRequest
+    from fabbench.runs.sweep import SweepRequest
+
+    if how.soak is not None and how.level != LEVELS[-1]:
+        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
+    if how.write_thresholds:
+        require_writable(how.write_thresholds, "--write-thresholds")
+    target, reason = chosen_target(ctx)
+    fabrics = (how.fabric,) if how.fabric else ()
+    run = RunRequest(
+        benchmark=DEFAULT,
+        work=default_work(DEFAULT, None),
+        target=with_image(target, DEFAULT, fabrics),
+        target_reason=reason,
+        fabrics=fabrics,
+        env=target.env,
+        store=store,
+        command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta[WORDS]),
+    )
+    return SweepRequest(run=run, mode="", **values_of(ctx, ("tolerance", "confidence")))

@@ -1,0 +1,314 @@
+"""The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+from fabbench import __version__
+from fabbench.model.errors import Exit
+from fabbench.model.hosts import Host
+from fabbench.model.log import METRICS
+from fabbench.model.messages import counted
+from fabbench.model.units import format_duration, format_ratio, format_size, scale
+from fabbench.report.json_contract import to_json
+from fabbench.report.junit import Case, document_of
+from fabbench.report.sweep_report import CORDON, cordon_command
+from fabbench.report.table import Table, to_csv, write_result
+from fabbench.report.templates import rendered
+
+FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
+ALL = "all:"
+"""How the names of rungs on all nodes together begin: only limits judge these, no comparison of nodes does."""
+
+
+class State(StrEnum):
+    """The result of a rung, and of all of them."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    """It says nothing for certain."""
+    NOT_APPLICABLE = "not applicable"
+    """The nodes do not have what it tests."""
+
+
+class Words(NamedTuple):
+    """What a state is elsewhere."""
+
+    verdict: str
+    exit: Exit
+    ctrf: str
+    junit: str
+
+
+WORDS: Mapping[State, Words] = {
+    State.PASSED: Words("accepted", Exit.FINE, "passed", ""),
+    State.FAILED: Words("rejected", Exit.BAD_ANSWER, "failed", "failure"),
+    State.INCOMPLETE: Words("incomplete", Exit.UNTRUSTED, "other", "error"),
+    State.NOT_APPLICABLE: Words("", Exit.FINE, "skipped", "skipped"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RungFigure:
+    """One figure of a rung, in the metric's base unit."""
+
+    metric: str
+    size: int | None
+    """None: the largest that was tested."""
+    value: float
+    repeats: int = 1
+    limit: str = ""
+    """What it was judged by, with its source; empty: by nothing."""
+
+    @property
+    def what(self) -> str:
+        """Return the metric and the size."""
+        return self.metric if self.size is None else f"{self.metric} at {format_size(self.size)}"
+
+    def __str__(self) -> str:
+        """Return the value with its unit."""
+        return scale(METRICS[self.metric].unit, self.value).quantity(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungResult:
+    """One rung that has ended."""
+
+    name: str
+    what: str
+    state: State
+    why: str = ""
+    """A sentence, unless it passed."""
+    bad: Mapping[str, str] = field(default_factory=dict)
+    """Node, NIC, link or group → why it is bad."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Of these, the nodes that later rungs leave out → why."""
+    figures: tuple[RungFigure, ...] = ()
+    fabric: str = ""
+    """What carried the data, as proven."""
+    run: str = ""
+    """The run of the store that has everything."""
+    seconds: float = 0.0
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether it passed only because nothing says what is normal."""
+        together = self.state is State.PASSED and self.name.startswith(ALL)
+        return together and not any(each.limit for each in self.figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
+
+    format: int = 1
+    id: str
+    level: str
+    profile: str
+    target: str
+    command: tuple[str, ...] = ()
+    fabbench: str = __version__
+    started: float
+    ended: float | None = None
+    """None while it is in progress."""
+    nodes: tuple[Host, ...] = ()
+    rungs: tuple[RungResult, ...] = ()
+    limits: str = ""
+    """Where limits come from that are not published."""
+
+    @property
+    def bad(self) -> Mapping[str, str]:
+        """What is bad → why, each with the first reason."""
+        return {name: why for rung in reversed(self.rungs) for name, why in rung.bad.items()}
+
+    @property
+    def bad_nodes(self) -> Mapping[str, str]:
+        """Nodes that are bad, or have a bad NIC → why."""
+        return {name: why for rung in reversed(self.rungs) for name, why in rung.nodes.items()}
+
+    @property
+    def untested(self) -> Mapping[str, str]:
+        """Rung that says nothing for certain → why."""
+        open_ends = {each.name: each.why for each in self.rungs if each.state is State.INCOMPLETE}
+        if self.ended is None:
+            open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
+        elif not any(each.figures for each in self.rungs):
+            open_ends.setdefault("measurements", "Nothing was measured.")
+        if unjudged := [each.name for each in self.rungs if each.unjudged]:
+            open_ends["limits"] = (
+                f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
+                "--write-thresholds FILE, and pass them with --thresholds FILE."
+            )
+        return open_ends
+
+    @property
+    def state(self) -> State:
+        """The answer: nothing that was not tested is accepted."""
+        if any(each.state is State.FAILED for each in self.rungs):
+            return State.FAILED
+        return State.INCOMPLETE if self.untested else State.PASSED
+
+    @property
+    def verdict(self) -> str:
+        """The answer, in the word for nodes."""
+        return WORDS[self.state].verdict
+
+    @property
+    def headline(self) -> str:
+        """The answer and its main reason in one line."""
+        nodes = counted(len(self.nodes), "node")
+        if self.state is State.FAILED:
+            return f"Rejected: {', '.join(self.bad) or 'see the rungs'}, of {nodes}."
+        if self.state is State.INCOMPLETE:
+            return f"Incomplete: {', '.join(self.untested)} not settled on {nodes}."
+        return f"Accepted: {nodes}, level {self.level}, profile {self.profile}."
+
+
+# ---------------------------------------------------------------- how it is written
+
+
+def render_certificate(certificate: Certificate, form: str, *, color: bool = False, width: int | None = None) -> str:
+    """Write a certificate in one of `FORMATS`. Ends with a newline."""
+    shown = [*_tables(certificate)]
+    if form == "html":
+        tables, version = [*shown, *_details(certificate)], certificate.fabbench
+        title, verdict = certificate.headline.rstrip("."), certificate.verdict
+        return rendered("certificate.html", title=title, verdict=verdict, tables=tables, version=version)
+    if form == "junit":
+        cases = [Case(each.name, WORDS[each.state].junit, each.state, [each.why]) for each in _cases(certificate)]
+        return document_of({"rungs": cases}, name=f"fabbench accept {certificate.id}")
+    if form == "ctrf":
+        return to_json(_ctrf(certificate))
+    document, csv = partial(certificate_document, certificate), partial(to_csv, shown[0])
+    return write_result(form, lambda: shown, document, csv, color=color, width=width)
+
+
+def _tables(certificate: Certificate) -> Iterator[Table]:
+    """Yield the rungs, what is bad, and what was not tested."""
+    rows, notes = list(map(_row, certificate.rungs)), [f"Limits: {certificate.limits}."] if certificate.limits else []
+    header = ("rung", "result", "carried by", "figure", "judged by", "time")
+    yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
+    absent = [(each.name, each.why) for each in certificate.rungs if each.state is State.NOT_APPLICABLE]
+    cordons = [(node, cordon_command(by, node, why)) for by in CORDON for node, why in certificate.bad_nodes.items()]
+    for title, name, told in (
+        ("Bad", "why", certificate.bad.items()),
+        ("Not tested, or not certain", "why", certificate.untested.items()),
+        ("To take them out of service", "command", cordons),
+        ("Does not apply", "why", absent),
+    ):
+        if told:
+            yield Table(title=title, header=("what", name), rows=list(told))
+
+
+def _row(rung: RungResult) -> tuple[str, ...]:
+    limits = dict.fromkeys(figure.limit for figure in rung.figures if figure.limit)
+    figures = "; ".join(f"{each.what}: {each}" for each in rung.figures)
+    took = format_duration(rung.seconds) if rung.seconds else ""
+    return (rung.name, rung.state.value, rung.fabric, figures, "; ".join(limits), took)
+
+
+def _details(certificate: Certificate) -> Iterator[Table]:
+    """Yield what only the page shows: the nodes, and how they were tested."""
+    rows = [(each.name, *_facts_of(each).values()) for each in certificate.nodes]
+    yield Table(title="Nodes", header=("node", "type", "GPUs", "NICs", "versions"), rows=rows)
+    facts = {
+        "target": certificate.target,
+        "level": f"{certificate.level}, profile {certificate.profile}",
+        "started": f"{datetime.fromtimestamp(certificate.started, UTC):%Y-%m-%d %H:%M} UTC",
+        "took": format_duration((certificate.ended or certificate.started) - certificate.started),
+        "command": " ".join(certificate.command),
+    }
+    yield Table(title="How they were tested", header=("what", "value"), rows=list(facts.items()))
+
+
+def _facts_of(node: Host) -> Mapping[str, str]:
+    return {
+        "type": node.instance_type or "-",
+        "GPUs": " × ".join(filter(None, (str(node.gpus), node.gpu_model))),
+        "NICs": ", ".join(node.devices) or "-",
+        "versions": ", ".join(f"{name} {value}" for name, value in node.versions.items()),
+    }
+
+
+def certificate_document(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as plain data; documented in docs/accept.md."""
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(certificate)
+    answer = {"verdict": certificate.verdict, "bad": certificate.bad, "untested": certificate.untested}
+    return {"format": plain.pop("format"), **answer, **plain}
+
+
+def _cases(certificate: Certificate) -> Sequence[RungResult]:
+    """Return the rungs, and what keeps the verdict open besides them."""
+    known = {each.name for each in certificate.rungs}
+    blank, more = RungResult(name="", what="", state=State.INCOMPLETE), certificate.untested
+    return (
+        *certificate.rungs,
+        *(replace(blank, name=name, why=why) for name, why in more.items() if name not in known),
+    )
+
+
+def _ctrf(certificate: Certificate) -> Mapping[str, Any]:
+    """Return the rungs in the Common Test Report Format."""
+    tests = [
+        {
+            "name": each.name,
+            "status": WORDS[each.state].ctrf,
+            "duration": round(1e3 * each.seconds),
+            "message": each.why,
+        }
+        for each in _cases(certificate)
+    ]
+    counts = {words.ctrf: sum(test["status"] == words.ctrf for test in tests) for words in WORDS.values()}
+    start, stop = (round(1e3 * moment) for moment in (certificate.started, certificate.ended or certificate.started))
+    summary = {"tests": len(tests), "pending": 0, **counts, "start": start, "stop": stop}
+    tool = {"name": "fabbench", "version": certificate.fabbench}
+    return {"results": {"tool": tool, "summary": summary, "tests": tests}}
+
+
+# ---------------------------------------------------------------- what changed between two
+
+
+def render_changes(
+    old: Certificate, new: Certificate, form: str, *, color: bool = False, width: int | None = None
+) -> str:
+    """Write every figure and result of two certificates, and of their nodes what changed. Ends with a newline."""
+    before, after = _compared(old), _compared(new)
+    rows = []
+    for key in {**before, **after}:
+        was, now = before.get(key, "-"), after.get(key, "-")
+        if was != now or key[1] == "result" or isinstance(now, RungFigure):
+            rows.append((*key, str(was), str(now), _ratio(was, now)))
+    table = Table(
+        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
+        header=("of", "what", "old", "new", "ratio"),
+        rows=rows,
+        align="llllr",
+    )
+    document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
+    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), color=color, width=width)
+
+
+def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
+    """Return all that may change: rung or node, and what of it → its value."""
+    found: dict[tuple[str, str], str | RungFigure] = {}
+    for rung in certificate.rungs:
+        found[rung.name, "result"] = rung.state.value
+        found |= {(rung.name, figure.what): figure for figure in rung.figures}
+    for node in certificate.nodes:
+        facts = {**_facts_of(node), **node.versions}
+        found |= {(node.name, name): value for name, value in facts.items() if name != "versions"}
+    return found
+
+
+def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
+    """Return how many times better a figure is now; "-" where that is not known."""
+    if isinstance(old, str) or isinstance(new, str) or not old.value or not new.value:
+        return "-"
+    lower = METRICS[old.metric].lower_is_better
+    return format_ratio(old.value / new.value if lower else new.value / old.value)

@@ -1,0 +1,105 @@
+"""`fabbench accept`: what is refused before anything starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.report.certificate import Certificate
+from fabbench.runs.acceptance import certificate_path
+from fabbench.runs.document import write
+from tests.support.command_line import runner
+
+NEW = Certificate(id="20261126T080000Z-a1b2c3", level="quick", profile="hpc", target="local", started=1.0)
+
+
+def accept(store: Path, *words: str) -> Result:
+    return runner({"FABBENCH_STORE": str(store)}).invoke(cli, ["accept", *words])
+
+
+def stored(store: Path) -> str:
+    path = certificate_path(store, NEW.id)
+    path.parent.mkdir(parents=True)
+    write(path, NEW)
+    return NEW.id
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        ("- pairs", "array"),
+        ("pairs", "str"),
+        ("", "null"),
+        ("rungs: [busbw>=1GB/s]", "rungs"),
+        ("rungs: {pairs: busbw>=1GB/s}", "$.rungs"),
+        ("rungs: {pairs: [7]}", "$.rungs"),
+        ("rungs: {pair: [busbw>=1GB/s]}", "pair."),
+        ("rungs: {pair: []}", "pair."),
+        ("rung: {pairs: [busbw>=1GB/s]}", "rung"),
+        ("source: x", "rungs"),
+        ("rungs: {pairs: [busbw>1GB/s]}", "Invalid gate"),
+        ("rungs: {pairs: [latency<=9us]}", "latency<=9us has no effect in pairs"),
+        ("rungs: {pairs: ['busbw:5%']}", "has no effect in pairs"),
+        ("rungs: {pairs: [busbw@1G>=1GB/s]}", "has no effect in pairs"),
+        ("rungs: {rails: [bandwidth>=80%ceiling]}", "has no effect in rails"),
+        ("rungs: {'all:all_reduce': ['busbw:5%']}", "has no effect in all:all_reduce"),
+        ("rungs: {interference: [busbw>=1GB/s]}", "has no effect in interference"),
+        ("rungs: {soak: [busbw>=1GB/s]}", "soak"),
+        ("rungs: {check: []}", "check"),
+        ("rungs: {", "limits.yaml"),
+    ],
+)
+def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str, named: str) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(document)
+    done = accept(tmp_path / "store", "--on", "local", "--thresholds", str(limits))
+    assert (done.exit_code, done.stdout) == (2, ""), done.stderr
+    assert named in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_thresholds_that_are_not_there(tmp_path: Path) -> None:
+    assert accept(tmp_path, "--on", "local", "--thresholds", str(tmp_path / "none.yaml")).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--resume", "last", "--level", "full"), "--level has no effect with --resume"),
+        (("--resume", "last", "--on", "local"), "--on has no effect with --resume"),
+        (("--resume", "last", "-o", "x.html"), "has no effect with --resume"),
+        (("--compare", "last", "last", "--on", "local"), "--on has no effect with --compare"),
+        (("--compare", "last", "last", "--resume", "last"), "--resume has no effect with --compare"),
+        (("--compare", "last", "last", "--print-cordon", "kubectl"), "--print-cordon has no effect with --compare"),
+        (("--compare", "last", "last", "--format", "html"), "html"),
+        (("--compare", "last", "nothing"), "nothing"),
+        (("--resume", "nothing"), "nothing"),
+        (("--on", "local", "--soak", "9"), "--soak has no effect without --level soak"),
+        (("--on", "skypilot"), "skypilot"),
+        (("--on", "local", "--host", "node1"), "--host"),
+        (("--on", "slurm", "--host", "me@node1"), "names a user"),
+        (("--on", "local", "--max-time", "0"), "--max-time"),
+        (("--on", "local", "--fabric", "etherweave"), "etherweave"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path: Path, words: tuple[str, ...], named: str) -> None:
+    stored(tmp_path)
+    done = accept(tmp_path, *words)
+    assert (done.exit_code, done.stdout) == (2, ""), done.stderr
+    assert named in done.stderr
+    assert len(list(certificate_path(tmp_path, "").parent.iterdir())) == 1
+
+
+def test_changes_of_stored_certificates(tmp_path: Path) -> None:
+    name = stored(tmp_path)
+    done = accept(tmp_path, "--compare", name, "last", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [found[each]["verdict"] for each in ("old", "new")] == ["incomplete", "incomplete"]
+
+
+def test_a_damaged_certificate_is_no_crash(tmp_path: Path) -> None:
+    certificate_path(tmp_path, stored(tmp_path)).write_text("{")
+    assert accept(tmp_path, "--resume", "last").exit_code == 3

@@ -1,0 +1,96 @@
+"""`fabbench accept` over ssh: one verdict on eight hosts, whatever is wrong with them."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.host_fixtures import OSU, Labs
+from tests.support.hosts import Lab
+from tests.support.ssh_faults import running
+from tests.support.ssh_runs import STORE, argv, hosts, nothing_left
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LIMITS = STORE.parent / "limits.yaml"
+
+
+def accept(lab: Lab, *more: str) -> list[str]:
+    """The command line of a ladder over the hosts' second network, whose rates the tests set."""
+    own = ("--interface", "fab1", "--bin-dir", str(OSU), "--fabric", "tcp", "--tolerance", "30%")
+    return argv("accept", "--on", "ssh", *hosts(lab), *own, "--format", "json", *more)
+
+
+def fresh(lab: Lab) -> Lab:
+    """Hosts that are shaped so strongly that the load of this machine matters little."""
+    lab.run(["rm", "-rf", STORE])
+    for host in lab.hosts:
+        host.rate("400mbit")
+    return lab
+
+
+def answer(lab: Lab, *more: str) -> tuple[int, Mapping[str, Any]]:
+    with nothing_left(lab):
+        done = lab.run(accept(lab, *more), timeout=550)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def slow(lab: Lab) -> None:
+    lab[5].rate("100mbit")
+
+
+def lossy(lab: Lab) -> None:
+    lab[6].lose(20, rate="400mbit")
+
+
+def cut(lab: Lab) -> None:
+    lab[1].wall(lab[3])
+
+
+CASES: Mapping[str, tuple[Callable[[Lab], None], set[str]]] = {
+    "slow": (slow, {"node5"}),
+    "lossy": (lossy, {"node6"}),
+    "cut": (cut, {"node1 – node3"}),
+}
+
+
+def test_healthy_hosts_are_accepted_by_limits_of_their_own(lab: Labs) -> None:
+    site = fresh(lab(8))
+    status, first = answer(site, "--write-thresholds", str(LIMITS))
+    assert (status, first["verdict"]) == (4, "incomplete"), first
+    assert set(first["untested"]) == {"limits"}, first
+    status, second = answer(site, "--thresholds", str(LIMITS))
+    assert (status, second["verdict"], second["untested"]) == (0, "accepted", {}), second
+    assert {each["fabric"] for each in second["rungs"] if each["figures"]} == {"tcp"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_bad_is_named(lab: Labs, case: str) -> None:
+    site = fresh(lab(8))
+    break_it, bad = CASES[case]
+    break_it(site)
+    status, found = answer(site)
+    assert (status, found["verdict"]) == (1, "rejected"), found
+    assert set(found["bad"]) == bad, found
+
+
+def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
+    site = lab(4)
+    status, found = answer(site, "--level", "soak", "--soak", "5", "--background", "--tolerance", "80%")
+    rungs = {each["name"]: each for each in found["rungs"]}
+    assert (status, rungs["soak"]["state"]) == (4, "passed"), rungs["soak"]
+    assert rungs["interference"]["state"] == "passed", rungs["interference"]
+    assert rungs["interference"]["why"].count("loaded") == 1
+
+
+def test_a_host_that_goes_is_named_and_the_others_go_on(lab: Labs) -> None:
+    site = fresh(lab(4))
+    with running(site, accept(site)) as program:
+        program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
+        site[2].kill()
+        assert program.ends(500) == 1, program.err
+    found = json.loads(program.out)
+    assert found["verdict"] == "rejected", found
+    assert "node2" in found["bad"], found

@@ -1,0 +1,88 @@
+"""The verdict of a ladder, and how its certificate is written."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from fabbench.model.hosts import Host
+from fabbench.report.certificate import (
+    FORMATS,
+    Certificate,
+    RungFigure,
+    RungResult,
+    State,
+    render_certificate,
+    render_changes,
+)
+
+FIGURE = RungFigure("busbw", 1 << 30, 4e11, 3, "busbw@1GB>=360GB/s")
+CHECK = RungResult(name="check", what="checks", state=State.PASSED)
+ALL = RungResult(name="all:all_reduce", what="all", state=State.PASSED, figures=(FIGURE,), fabric="efa")
+FINE = Certificate(
+    id="20261126T080000Z-a1b2c3",
+    level="quick",
+    profile="training",
+    target="prod",
+    started=1.0,
+    ended=61.0,
+    nodes=(Host(name="node1", gpus=8, versions={"kernel": "6.1"}), Host(name="node2", gpus=8)),
+    rungs=(CHECK, ALL),
+)
+BAD = replace(CHECK, name="pairs", state=State.FAILED, bad={"node2": "slow"}, nodes={"node2": "slow"}, why="Bad.")
+OPEN = replace(CHECK, name="nics", state=State.INCOMPLETE, why="Not found.")
+ABSENT = replace(CHECK, name="rails", state=State.NOT_APPLICABLE, why="No NICs.")
+UNJUDGED = replace(ALL, figures=(replace(FIGURE, limit=""),))
+
+
+@pytest.mark.parametrize(
+    ("rungs", "answer", "untested"),
+    [
+        ((CHECK, ALL), State.PASSED, set()),
+        ((CHECK, ABSENT, ALL), State.PASSED, set()),
+        ((CHECK, OPEN, ALL), State.INCOMPLETE, {"nics"}),
+        ((CHECK, UNJUDGED), State.INCOMPLETE, {"limits"}),
+        ((CHECK, OPEN, BAD, ALL), State.FAILED, {"nics"}),
+        ((CHECK, replace(ALL, figures=())), State.INCOMPLETE, {"measurements", "limits"}),
+        ((), State.INCOMPLETE, {"measurements"}),
+        ((CHECK, ABSENT), State.INCOMPLETE, {"measurements"}),
+    ],
+)
+def test_nothing_that_was_not_tested_is_accepted(
+    rungs: tuple[RungResult, ...], answer: State, untested: set[str]
+) -> None:
+    certificate = replace(FINE, rungs=rungs)
+    assert (certificate.state, set(certificate.untested)) == (answer, untested)
+
+
+def test_what_is_in_progress_is_incomplete() -> None:
+    assert replace(FINE, ended=None).state is State.INCOMPLETE
+    assert replace(FINE, ended=None, rungs=(BAD,)).state is State.FAILED
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_names_what_is_bad_and_what_was_not_tested(form: str) -> None:
+    text = render_certificate(replace(FINE, rungs=(CHECK, OPEN, BAD, ABSENT, ALL)), form)
+    assert text.endswith("\n")
+    assert all(word in text for word in ("nics", "pairs", "Not found."))
+
+
+def test_reports_of_tests_fail_where_the_verdict_is_open() -> None:
+    certificate = replace(FINE, rungs=(CHECK, UNJUDGED))
+    root = ET.fromstring(render_certificate(certificate, "junit"))
+    assert (root.get("tests"), root.get("errors")) == ("3", "1")
+    summary = json.loads(render_certificate(certificate, "ctrf"))["results"]["summary"]
+    assert (summary["passed"], summary["other"], summary["tests"]) == (2, 1, 3)
+
+
+def test_changes_name_figures_nodes_and_versions() -> None:
+    slower = replace(ALL, figures=(replace(FIGURE, value=2e11),))
+    nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), Host(name="node3"))
+    text = render_changes(FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown")
+    cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
+    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.5 x") in cells
+    assert ("pairs", "result", "-", "failed", "-") in cells
+    assert ("node1", "kernel", "6.1", "6.8", "-") in cells
+    assert {("node2", "GPUs", "8", "-", "-"), ("node3", "GPUs", "-", "0", "-")} <= cells
+    assert "accepted → rejected" in text
