@@ -17,42 +17,12 @@ from fabbench.model.hosts import Target, options_of
 from fabbench.model.option_types import Flag
 from fabbench.model.options import LauncherOptions, Option
 from tests.support.command_line import runner
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of
 from tests.support.tiers import sampled
 
 LAUNCHERS, FORMATS = options_of_launchers(), options_of_formats()
-VALUES = {
-    "hosts": "n[1-2]",
-    "nodes": "3",
-    "gpus": "4",
-    "interface": "fab0",
-    "bin_dirs": "/opt/mine",
-    "mpirun": "/opt/mine/mpirun",
-    "instance_type": "p5en.48xlarge",
-    "cluster_profile": "efa-dra",
-    "tolerations": "team",
-    "node_selector": "pool=a",
-    "labels": "team=a",
-    "annotations": "team=a",
-    "pod_requests": "cpu=3",
-    "start_timeout": "7",
-    "lost_after": "7",
-    "virtual_nodes": "2",
-    "container_mounts": "/a:/b",
-    "sbatch_options": "exclude=n7",
-    "time": "0:30:00",
-    "infra": "slurm",
-    "mpi": "mpirun",
-    "network_tier": "best",
-    "namespace": "team",
-    "pod_ssh_port": "2345",
-    "run_as_user": "1000",
-    "idle_minutes": "7",
-    "port": "2345",
-    "image": "registry.example/team/image:1",
-    "ssh_client": "openssh",
-}
+VALUES = json.loads((DATA / "option-values.json").read_text("utf-8"))
 """An option → a value that is not its default; others are given a word."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "slurm mpirun": ("--mpi", "mpirun"),

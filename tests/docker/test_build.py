@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.dockerfile import Instruction, Root, read
 from tests.support.needed import need, refuse, strict
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -93,21 +93,7 @@ def test_no_host_key_is_left_in_the_image(image: Root) -> None:
     assert list((image.folder / "etc/ssh").glob("ssh_host_*")) == []
 
 
-LOGIN = """
-mkdir -p -m 700 /root/.ssh
-ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id
-cp /root/.ssh/id.pub /root/.ssh/authorized_keys
-sshd-in-pod -p 2222 2>/tmp/sshd.log &
-login() {
-    ssh -p 2222 -o StrictHostKeyChecking=no -o BatchMode=yes -o LogLevel=ERROR "$@" 127.0.0.1 printenv
-}
-for attempt in $(seq 120); do
-    ! login -i /root/.ssh/id || break
-    sleep 0.5
-done
-login -o IdentityFile=none -o IdentitiesOnly=yes || echo "without a key: refused"
-rm -r /root/.ssh /etc/ssh/ssh_host_*
-"""
+LOGIN = (DATA / "image/login").read_text("utf-8")
 
 
 def test_a_login_to_its_sshd_has_the_variables_of_the_image(image: Root) -> None:
@@ -119,21 +105,7 @@ def test_a_login_to_its_sshd_has_the_variables_of_the_image(image: Root) -> None
     assert "without a key: refused" in lines
 
 
-FETCH = """
-export GNUPGHOME=/tmp/gnupg
-mkdir -p -m 700 $GNUPGHOME /tmp/server /tmp/aws-efa-installer
-cd /tmp
-cp /usr/local/bin/fetch-efa aws-efa-installer/efa_installer.sh
-tar --create --gzip --file server/aws-efa-installer-9.9.9.tar.gz aws-efa-installer
-gpg --batch --quiet --passphrase '' --quick-generate-key efa ed25519 sign never
-gpg --batch --quiet --detach-sign server/aws-efa-installer-9.9.9.tar.gz
-gpg --batch --quiet --armor --export >server/aws-efa-installer.key
-key=$(gpg --batch --list-keys --with-colons efa | awk -F: '$1 == "fpr" { print $10 }')
-unset GNUPGHOME
-fetch-efa file:///tmp/server 9.9.9 "$key" /tmp/fetched
-ls /tmp/fetched
-fetch-efa file:///tmp/server 9.9.9 "$(tr 0-9A-F A-F0-9 <<<"$key")" /tmp/other
-"""
+FETCH = (DATA / "image/fetch").read_text("utf-8")
 
 
 def test_its_curl_and_gpg_check_the_installer(image: Root) -> None:

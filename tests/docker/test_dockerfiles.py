@@ -13,7 +13,7 @@ import pytest
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from tests.support.dockerfile import read
 from tests.support.needed import need
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 DOCKER = ROOT / "docker"
 BENCHMARK = DOCKER / "benchmark"
@@ -196,20 +196,7 @@ def test_an_archive_that_unpacks_to_something_else_is_refused(change: str, tmp_p
     assert (done.returncode, TREE in done.stderr, into.exists()) == ((1, True, False) if change else (0, False, True))
 
 
-SIGN = """
-export GNUPGHOME=$PWD/gnupg
-trap 'gpgconf --kill all' EXIT
-mkdir -m 700 gnupg && mkdir server tree && touch tree/efa_installer.sh
-for name in efa other; do
-    gpg --batch --quiet --passphrase '' --quick-generate-key $name ed25519 sign never
-    mkdir server/$name && tar -czf server/$name/aws-efa-installer-9.9.9.tar.gz tree
-    gpg --batch --quiet --local-user $name --detach-sign server/$name/aws-efa-installer-9.9.9.tar.gz
-done
-cp -r server/efa server/changed && printf more >>server/changed/*.tar.gz
-cp -r server/efa server/unsigned && rm server/unsigned/*.sig
-for folder in server/*; do gpg --batch --armor --export >$folder/aws-efa-installer.key; done
-gpg --batch --list-keys --with-colons efa | awk -F: '$1 == "fpr" { print $10 }'
-"""
+SIGN = (DATA / "image/sign").read_text("utf-8")
 
 
 @pytest.mark.local

@@ -8,42 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.needed import need
+from tests.support.paths import DATA
 from tests.support.tiers import sampled
 
 pytestmark = pytest.mark.local
 
 # Each completes $line, and prints the candidates, one per line, perhaps with a description.
-BASH = """
-eval "$(fabbench completion bash)"
-read -ra COMP_WORDS <<<"$line"
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-function=$(complete -p fabbench | sed 's/.* -F \\([^ ]*\\) .*/\\1/')
-"$function" fabbench
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
+BASH = (DATA / "completion/bash").read_text("utf-8")
 FISH = """
 fabbench completion fish | source
 complete --do-complete $line
 """
-ZSH = """
-zmodload zsh/zpty
-zpty shell zsh -d -i
-while zpty -r shell output; do :; done
-cat candidates || print -r -- $output >&2
-"""
-ZSHRC = """
-autoload -U compinit
-compinit -u -D
-eval "$(fabbench completion zsh)"
-compadd() {
-    local -a words
-    builtin compadd -O words "$@"
-    print -l -- $words >>candidates
-    builtin compadd "$@"
-}
-zle-line-init() { LBUFFER=$line; zle complete-word; exit }
-zle -N zle-line-init
-"""
+ZSH = (DATA / "completion/zsh").read_text("utf-8")
+ZSHRC = (DATA / "completion/zshrc").read_text("utf-8")
 """zsh completes on a terminal only. It has one of its own, and does so before it reads a key."""
 SHELLS = {
     "bash": ("bash", "--norc", "-c", BASH),

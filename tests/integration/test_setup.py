@@ -7,24 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp", "rm", "mkdir", "cp", "chmod", "sort")
 
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
-PYTHON = """#!/bin/sh
-case "$*" in
-    *"-m venv --clear .lab"*) mkdir -p "${*##* }" ;;
-    *"-m venv"*)
-        echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
-    *"install --quiet uv")
-        printf '#!/bin/sh\necho "uv $*" >>"$LOG"\nexit 0\n' >.venv/bin/uv; chmod +x .venv/bin/uv ;;
-    *"pip config list") ;;
-    *print*) echo python3.11-venv ;;
-    *ensurepip*) exit ${ENSUREPIP:-0} ;;
-    *) test "$0" = .venv/bin/python || test "$*" != "${*#*version_info}" ;;
-esac
-"""
+PYTHON = (DATA / "programs/python-of-prepare").read_text("utf-8")
 OLD_PYTHON = '#!/bin/sh\ntest "$1" = --version && echo "Python 3.9.2" && exit\nexit 1\n'
 APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
 FINE = "#!/bin/sh\n"

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from tests.support.paths import DATA
+
 Form = Callable[[int, str], str]
 """Line number (from 1) and text → the line in the log."""
 
@@ -39,73 +41,7 @@ def _numbered(width: int, behind: str) -> Form:
 
 
 FORMS: Mapping[str, Form] = {
-    **{
-        name: _template(template)
-        for name, template in {
-            "plain": "",
-            "CRI, offset": "%FT%T.{ms}000789+00:00 stdout F ",
-            "CRI": "%FT%T.{ms}000789Z stdout F ",
-            "GitHub Actions": "%FT%T.{ms}0001Z ",
-            "Intel MPI -l": "[0] ",
-            "GCP textPayload": "textPayload: ",
-            "MPIJob": "[worker-0] ",
-            "Open MPI 4 --tag-output": "[1,0]<stdout>:",
-            "Open MPI 5 --tag-output": "[prterun-node-1@1,0]<stdout>: ",
-            "Open MPI 4 --tag-output, host": "[1,0][node0:4711]<stdout>: ",
-            "Open MPI 4 --timestamp-output": "[%a %b %d %T %Y]<stdout>: ",
-            "Open MPI 4, both": "[%a %b %d %T %Y][1,0]<stdout>: ",
-            "Open MPI 5 --timestamp-output": "%a %b %d %T %Y<stdout>:",
-            "Open MPI 5, both": "%a %b %d %T %Y[1,0]<stdout>:",
-            "PALS --line-buffer -l": "x3006c0s1b1n0.hsn 0: ",
-            "Ray": "(RayWorker pid=3590, ip=10.48.4.17) ",
-            "Ray, colored": "\x1b[36m(RayWorker pid=3590, ip=10.48.4.17)\x1b[0m ",
-            "SageMaker": "[1,mpirank:0,algo-1]<stdout>:",
-            "SkyPilot": "(head, rank=0, pid=3808) ",
-            "SkyPilot, ip": "(worker1, rank=1, pid=1, ip=10.0.0.2) ",
-            "SkyPilot, ip first": "(worker1, rank=1, ip=10.0.0.2, pid=1) ",
-            "SkyPilot, task": "(task, pid=12) ",
-            "Modal": "[rank 0] ",
-            "aws logs tail": "%FT%T.{ms}000+00:00 nccl/default/abc ",
-            "CloudWatch Insights": "  | %FT%T.{ms}-07:00 | ",
-            "clush -L": "10.3.35.83: ",
-            "pdsh": "gpu-node-01: ",
-            "diff": "+",
-            "C comment": "// ",
-            "docker compose": "nccl-launcher-1  | ",
-            "dstack, aim": "worker-0: ",
-            "flux --label-io, jsrun, srun -l": "0: ",
-            "srun -l, padded": " 0: ",
-            "hydra -prepend-rank": "[0] ",
-            "gh run view --log": "nccl\tRun tests\t%FT%T.{ms}0001Z ",
-            "grep -H": "slurm-1234.out:",
-            "grep -n": "{n}:",
-            "journalctl -o short-iso": "%FT%T+0000 gpu01 nccl-tests[4242]: ",
-            "journalctl": "May 01 %T gpu01 nccl-tests[4242]: ",
-            "jupyter": "stdout: ",
-            "kubectl --prefix --timestamps": "[pod/nccl-launcher-abcde/mpi-launcher] %FT%T.{ms}000789Z ",
-            "kubectl --prefix": "[pod/nccl-launcher-abcde/mpi-launcher] ",
-            "kubectl --timestamps, offset": "%FT%T.{ms}000789+02:00 ",
-            "kubectl --timestamps": "%FT%T.{ms}000789Z ",
-            "Markdown code": "    ",
-            "nerdctl, Volcano": "[gpu01] ",
-            "pipes": "| ",
-            "python INFO": "INFO:root:",
-            "python logging": "%F %T,{ms} - runner - INFO - ",
-            "quote": "> ",
-            "quote of a quote": "> > ",
-            "PyTorch": "[rank0]: ",
-            "stern": "nccl-launcher-abcde mpi-launcher ",
-            "tab": "\t",
-            "torchrun --tee": "[default0]:",
-            "torchx": "trainer/0 ",
-            "ts": "May 01 %T ",
-            "ts %F": "%F %T ",
-            "ts, brackets": "[%F %T] ",
-            "ts %s": "17145576{n}.{ms} ".replace("{n}", "00"),
-            "docker build": "#12 {n}.{ms} ",
-            "srun -l in journald": "May 01 %T gpu01 slurm[77]: 0: ",
-        }.items()
-    },
+    **{name: _template(each) for name, each in json.loads((DATA / "prefixes.json").read_text("utf-8")).items()},
     "CRLF": lambda _, text: f"{text}\r",
     "docker's json-file": _docker_json,
     "JSON, nested": _nested_json,

@@ -6,6 +6,7 @@ from fabbench.model.log import Outcome
 from tests.integration.ssh.test_variants import NEW, OLD, nccl_of, words
 from tests.support.host_fixtures import Labs
 from tests.support.hosts import Lab
+from tests.support.paths import DATA
 from tests.support.read_logs import LOGS
 from tests.support.slurm_runs import nccl, nothing_left, run
 from tests.support.ssh_runs import argv, the_run
@@ -46,23 +47,7 @@ def test_a_directory_that_a_node_lacks(site: Lab) -> None:
 
 
 # Plays a published table, as all PEs print it.
-PERFTEST = """#!/bin/sh
-folder=$(dirname "$0")
-echo "mype: $SLURM_PROCID mype_node: $SLURM_LOCALID device name: H200 bus id: $SLURM_PROCID "
-# NVSHMEM's PEs have met before one of them measures; their lines may be on the way for a moment.
-met=$HOME/met.$SLURM_JOB_ID.$SLURM_STEP_ID
-[ "$SLURM_PROCID" = 0 ] || { : >"$met.$SLURM_PROCID"; exit 0; }
-while [ "$(ls "$met".* 2>/dev/null | wc -l)" -lt "$((SLURM_NTASKS - 1))" ]; do sleep 0.2; done
-rm -f "$met".*
-sleep 1
-{
-    echo "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: $NVSHMEM_REMOTE_TRANSPORT"
-    echo "/libfabric.cpp 1 Selected provider $NVSHMEM_LIBFABRIC_PROVIDER, fabric efa, nic n-rdm, hmem yes"
-} # printed: a script sets no NVSHMEM_DEBUG_FILE
-echo "NVSHMEM v$(cat "$folder/version")"
-echo "#alltoall_device"
-cat "$folder/table"
-"""
+PERFTEST = (DATA / "programs/alltoall_latency").read_text("utf-8")
 
 
 def nvshmem_of(site: Lab, name: str, version: str) -> str:

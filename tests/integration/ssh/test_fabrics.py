@@ -11,6 +11,7 @@ import pytest
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import STANDIN, Labs, standin
 from tests.support.hosts import Lab
+from tests.support.paths import DATA
 from tests.support.ssh_runs import nccl, nothing_left, run, the_log, the_run
 from tests.support.sweeps import kept_tests, sweep
 
@@ -18,21 +19,7 @@ pytestmark = pytest.mark.lab
 
 FAST = ("-e", "1K")
 # The lab's kernel has no RDMA: a /sys/class with EFA devices in it is laid over the real one.
-SHOW_EFA = """
-set -e
-mkdir /run/class && cp -a /sys/class/net /run/class/
-for number in $(seq "$1"); do
-    device=/run/class/infiniband/rdmap${number}s0
-    mkdir -p "$device/ports/1/hw_counters" "$device/device"
-    echo DRIVER=efa >"$device/device/uevent"
-    echo "4: ACTIVE" >"$device/ports/1/state"
-    echo Unspecified >"$device/ports/1/link_layer"
-    echo "100 Gb/sec (4X EDR)" >"$device/ports/1/rate"
-    echo 0 >"$device/ports/1/hw_counters/tx_bytes"
-    echo 0 >"$device/ports/1/hw_counters/rx_bytes"
-done
-mount --bind /run/class /sys/class
-"""
+SHOW_EFA = (DATA / "lab/show-efa").read_text("utf-8")
 
 
 def with_efa(lab: Labs, devices: int = 4, hosts: int = 2) -> Lab:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.support.hosts import slurm
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 MAX_HOSTS = 64
 _FIRST_UID = 2001
@@ -18,24 +18,7 @@ HOME = Path(pwd.getpwuid(0).pw_dir)
 """Root's home: the client and the hosts each see a copy-on-write view of it there."""
 
 # Key exchange as cheap as it gets: OpenSSH's default costs 60 ms of processor time a connection.
-_SSHD = """\
-Port {port}
-AddressFamily inet
-HostKey /etc/ssh/ssh_host_ed25519_key
-AuthorizedKeysFile .ssh/authorized_keys
-PidFile /run/sshd.pid
-UsePAM no
-UseDNS no
-StrictModes no
-PermitRootLogin prohibit-password
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,diffie-hellman-group14-sha256
-MaxStartups 1000
-MaxSessions 1000
-PrintMotd no
-Subsystem sftp internal-sftp
-"""
+_SSHD = (DATA / "lab/sshd_config").read_text("utf-8")
 _CLIENT = """\
 Host *
   User {user}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.hosts import processes
+from tests.support.paths import DATA
 
 if TYPE_CHECKING:
     from tests.support.hosts.host import Host
@@ -20,42 +21,7 @@ CPUS = 8
 
 # No cgroups in a host, hence linuxproc and none. A requeued job waits for cred_expire. A node that does not
 # answer for SlurmdTimeout is down, and its jobs are requeued. config_overrides: more CPUs than there are.
-_CONF = """\
-ClusterName=lab
-SlurmctldHost=node0
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=cred_expire=5
-CredType=cred/munge
-MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
-SchedulerParameters=sched_min_interval=10000,batch_sched_delay=0,bf_interval=1,requeue_delay=1
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-ReturnToService=2
-SlurmdParameters=config_overrides
-SlurmdTimeout=20
-SlurmctldTimeout=10
-SlurmctldPidFile=/run/slurm/slurmctld.pid
-SlurmdPidFile=/run/slurm/slurmd.pid
-SlurmdSpoolDir=/run/slurm/spool
-StateSaveLocation=/run/slurm/state
-SlurmctldLogFile=/run/slurm/slurmctld.log
-SlurmdLogFile=/run/slurm/slurmd.log
-SwitchType=switch/none
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-JobCompType=jobcomp/filetxt
-JobCompLoc=/run/slurm/jobcomp.log
-KillWait=2
-MinJobAge=60
-InactiveLimit=0
-"""
+_CONF = (DATA / "lab/slurm.conf").read_text("utf-8")
 
 
 def write(folder: Path, addresses: Sequence[str], gpus: int, *, switches: bool = False) -> None:

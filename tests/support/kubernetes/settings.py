@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 
 CACHE = ROOT / ".cluster"
 INSIDE = "https://10.77.0.1:443"
@@ -138,30 +138,7 @@ def plan(folder: Path, identity: str, names: Sequence[str]) -> None:
     (folder / "plan").write_text(f"id={shlex.quote(identity)}\nnames=({shlex.join(names)})\n")
 
 
-_CONTAINERD = """\
-version = 2
-root = "{folder}/containerd"
-state = "/run/containerd"
-# Without CAP_SYS_RESOURCE nobody may lower a process's score.
-oom_score = 0
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.aufs",
-  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
-]
-[grpc]
-  address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "localhost/pause:test"
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{tools}/usr/lib/cni"
-    conf_dir = "{folder}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
-"""
+_CONTAINERD = (DATA / "cluster/containerd.toml").read_text("utf-8")
 
 
 def node(folder: Path, number: int, group: str) -> None:
@@ -178,29 +155,9 @@ def node(folder: Path, number: int, group: str) -> None:
     }
     network = {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
     (folder / "cni/10-pods.conflist").write_text(json.dumps(network))
-    kubelet = {
-        "kind": "KubeletConfiguration",
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "address": address(number),
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
-        "providerID": f"aws:///{ZONE}/i-{number + 1:017x}",
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{group}",
-        "enforceNodeAllocatable": ["pods"],
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "failSwapOn": False,
-        "failCgroupV1": False,
-        "oomScoreAdj": 0,
-        "resolvConf": "",
-        "clusterDNS": ["10.77.0.1"],
-        "clusterDomain": "cluster.local",
-        "nodeStatusUpdateFrequency": "4s",
-        "nodeLeaseDurationSeconds": 12,
-        "syncFrequency": "5s",
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-    }
+    kubelet = json.loads((DATA / "cluster/kubelet.json").read_text("utf-8"))
+    place, provider = address(number), f"aws:///{ZONE}/i-{number + 1:017x}"
+    kubelet |= {"address": place, "providerID": provider, "cgroupRoot": f"/{group}"}
     (folder / "kubelet.json").write_text(json.dumps(kubelet, indent=1))
 
 
