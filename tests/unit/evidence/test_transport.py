@@ -1,6 +1,8 @@
 """What carried the data: proven by lines, and by nothing else."""
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -8,14 +10,16 @@ from fabbench.evidence.known_errors import BY_CODE
 from fabbench.model.log import Ending, Log, Outcome
 from fabbench.model.plan import Proof
 from tests.support.nccl_text import nccl_text
+from tests.support.paths import DATA
 from tests.support.read_logs import read, read_one
+
+SAID = json.loads((DATA / "transport.json").read_text("utf-8"))
+"""What NCCL says, and what it proves: a verdict (`proofs`: no line can be left out), facts, findings."""
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
 
 OFI = "NET/OFI Selected provider is efa, fabric is efa-direct (found 4 nics)"
 NETWORK = "Using network Libfabric"
-P2P = "Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read"
-SOCKET = "Channel 00/0 : 3[3] -> 7[3] via NET/Socket/1"
 CHANNEL = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
@@ -32,57 +36,8 @@ def codes(log: Log) -> list[str]:
     return [finding.code for finding in log.findings]
 
 
-# The fewest lines that prove each verdict: (fabric asked for, hosts, outcome, lines).
-MINIMAL = [
-    ("efa", 1, Outcome.OK, [OFI, CHANNEL]),
-    ("efa", 2, Outcome.OK, [OFI]),
-    ("efa", 2, Outcome.OFF_FABRIC, ["Using network Socket"]),
-    ("efa", 2, Outcome.OFF_FABRIC, ["NET/OFI Selected provider is tcp, fabric is lo (found 1 nics)"]),
-    ("efa", 1, Outcome.OFF_FABRIC, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
-    ("tcp", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[0] [send] via NET/Socket/0"]),
-    ("tcp", 2, Outcome.OK, ["Using network Socket"]),
-    ("tcp", 2, Outcome.OFF_FABRIC, [NETWORK]),
-    ("ofi-tcp", 2, Outcome.OK, ["NET/OFI Selected Provider is tcp;ofi_rxm (found 1 nics)"]),
-    ("ib", 2, Outcome.OK, ["Using network IBext_v8"]),
-    ("ib", 2, Outcome.OK, ["NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"]),
-    ("ib", 2, Outcome.OFF_FABRIC, ["NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"]),
-    ("roce", 2, Outcome.OK, ["NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"]),
-    ("roce", 2, Outcome.OFF_FABRIC, ["NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"]),
-    ("roce", 2, Outcome.OK, ["Using network gIB"]),
-    ("ib", 2, Outcome.OFF_FABRIC, ["Using network gIB"]),
-    ("gib", 2, Outcome.OK, ["Using network gIB"]),
-    ("gib", 2, Outcome.OFF_FABRIC, ["Using network IB"]),
-    ("tcpxo", 2, Outcome.OK, ["Using network FasTrak"]),
-    ("tcpxo", 2, Outcome.OFF_FABRIC, ["Using network Socket"]),
-    ("tcpxo", 2, Outcome.UNPROVEN, []),
-    ("p2p", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
-    ("shm", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"]),
-    ("nvlink", 2, Outcome.OK, ["Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL"]),
-    ("nvlink", 2, Outcome.OK, ["comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 1"]),
-]
-
-
-USING = "NET/IB : Using {}; OOB eth0:10.0.0.1<0>"
-ONE = USING.format("[0]mlx5_3:1/IB [RO]")
-
-
-@pytest.mark.parametrize(
-    ("fabric", "lines", "outcome", "used"),
-    [
-        ("ib", [ONE, ONE], Outcome.OK, ""),
-        ("ib", [ONE, USING.format("[0]mlx5_2:1/IB [RO]")], Outcome.OFF_FABRIC, " mlx5_2."),
-        (
-            "ib",
-            [USING.format("[0]mlx5_3:1/IB [1]mlx5_10:1/IB [2]mlx5_4:1/IB [RO]")],
-            Outcome.OFF_FABRIC,
-            " mlx5_4, mlx5_10.",
-        ),
-        ("ib", ["Using network IB"], Outcome.UNPROVEN, "does not show which"),
-        ("efa", [OFI.replace("4 nics", "1 nics")], Outcome.OK, ""),
-        ("efa", [OFI], Outcome.OFF_FABRIC, " 4 NICs."),
-    ],
-)
-def test_only_the_nics_that_were_chosen(fabric: str, lines: list[str], outcome: Outcome, used: str) -> None:
+@pytest.mark.parametrize(("fabric", "lines", "outcome", "used"), SAID["chosen"])
+def test_only_the_nics_that_were_chosen(fabric: str, lines: list[str], outcome: str, used: str) -> None:
     log = log_with(lines, Proof(fabric=fabric, nics=1, devices=("mlx5_3",)))
     assert (log.outcome, log.reason is None) == (outcome, not used)
     assert used in (log.reason or "")
@@ -122,44 +77,19 @@ def test_racks_that_a_network_connects() -> None:
     assert (log.outcome, log.facts["transport"]) == (Outcome.OFF_FABRIC, "ib+mnnvl")
 
 
-@pytest.mark.parametrize(("fabric", "hosts", "outcome", "lines"), MINIMAL)
-def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: Outcome, lines: list[str]) -> None:
+@pytest.mark.parametrize(("fabric", "hosts", "outcome", "lines"), SAID["proofs"])
+def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: str, lines: list[str]) -> None:
     """Without any one of them the log proves nothing, or the opposite."""
     proof = Proof(fabric=fabric)
-    assert log_with(lines, proof, hosts=hosts).outcome is outcome
+    assert log_with(lines, proof, hosts=hosts).outcome == outcome
     for line in lines:
         rest = [other for other in lines if other != line]
-        assert log_with(rest, proof, hosts=hosts).outcome is not outcome, line
+        assert log_with(rest, proof, hosts=hosts).outcome != outcome, line
 
 
-PLUGIN = ["NET/OFI Initializing aws-ofi-nccl 1.16.2", "NET/OFI Using transport protocol RDMA"]
-MNNVL = "Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL"
-
-
-@pytest.mark.parametrize(
-    ("hosts", "lines", "outcome", "facts"),
-    [
-        # A network line proves nothing about two ranks in one box.
-        (1, [OFI, NETWORK], Outcome.UNPROVEN, {"transport": "unknown", "network": "efa"}),
-        # Trays of GB200 reach each other without a NIC.
-        (2, [OFI, NETWORK, MNNVL], Outcome.OFF_FABRIC, {"transport": "mnnvl"}),
-        (1, [OFI, NETWORK, MNNVL], Outcome.OFF_FABRIC, {"transport": "p2p"}),
-        # The plugin prints before it fails.
-        (2, PLUGIN, Outcome.UNPROVEN, {"plugin": "aws-ofi-nccl 1.16.2"}),
-        # The provider line of every plugin
-        (2, ["NET/OFI Selected Provider is efa", NETWORK], Outcome.OK, {"provider": "efa", "nics": None}),
-        (2, ["NET/OFI Selected Provider is efa (found 4 nics)"], Outcome.OK, {"provider": "efa", "nics": 4}),
-        (2, [OFI.replace("4 nics", "32 nics")], Outcome.OK, {"provider": "efa", "nics": 32}),
-        (
-            2,
-            ["NET/OFI Selected provider is tcp;ofi_rxm, fabric is TCP-IP (found 1 nics)"],
-            Outcome.OFF_FABRIC,
-            {"provider": "tcp;ofi_rxm", "nics": 1},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("hosts", "lines", "outcome", "facts"), SAID["facts"].values(), ids=SAID["facts"])
 def test_lines_are_facts_and_not_always_proof(
-    hosts: int, lines: list[str], outcome: Outcome, facts: dict[str, object]
+    hosts: int, lines: list[str], outcome: str, facts: dict[str, object]
 ) -> None:
     log = log_with(lines, Proof(fabric="efa"), hosts=hosts)
     assert (log.outcome, {name: log.facts.get(name) for name in facts}) == (outcome, facts)
@@ -266,26 +196,12 @@ def test_the_link_is_that_of_the_nics_that_channels_go_over(channel: str, link: 
     assert log_with(lines).facts["link"] == link
 
 
-@pytest.mark.parametrize(
-    ("lines", "quoted"),
-    [
-        # Which channel comes first is chance.
-        (
-            ["Using network Socket", P2P, SOCKET],
-            {"transport": SOCKET, "gdr": SOCKET, "network": "Using network Socket"},
-        ),
-        ([NETWORK, OFI, P2P], {"transport": OFI, "network": OFI}),
-    ],
-)
+@pytest.mark.parametrize(("lines", "quoted"), SAID["quoted"].values(), ids=SAID["quoted"])
 def test_the_line_quoted_for_a_transport_is_of_that_transport(lines: list[str], quoted: dict[str, str]) -> None:
     evidence = log_with(lines).evidence
     assert {name: evidence[name] for name in quoted} == quoted
 
 
-GDR_DISABLED = "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"
-INSIDE = "Channel 00/0 : 1[1] -> 0[0] via P2P/direct pointer/read"
-ONE_NODE = "comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
-MISSING = "NET/Plugin: Could not find: ofi libnccl-net-ofi.so. Using internal network plugin."
 GIN = "Failed to initialize any GIN plugin"
 
 
@@ -298,15 +214,7 @@ def test_gpu_initiated_networking_says_nothing_of_the_network(text: str, level: 
     assert [code for code in codes(log) if code != "nccl-warning" or text == GIN] == []
 
 
-@pytest.mark.parametrize(
-    ("hosts", "lines", "found"),
-    [
-        (2, [GDR_DISABLED, "Using network IB"], ["gdr-disabled"]),
-        # It is missed only where data goes over a NIC.
-        (1, [GDR_DISABLED, "Using network IB", ONE_NODE, INSIDE], []),
-        (2, [MISSING, "Using network Socket", GIN], ["plugin-missing"]),
-    ],
-)
+@pytest.mark.parametrize(("hosts", "lines", "found"), SAID["findings"].values(), ids=SAID["findings"])
 def test_lines_that_are_findings(hosts: int, lines: list[str], found: list[str]) -> None:
     assert codes(log_with(lines, hosts=hosts)) == found
 
@@ -363,28 +271,13 @@ def test_a_run_of_fabbench_that_printed_debug_lines_alone_is_cut() -> None:
 
 
 ONE_NIC = [OFI.replace("found 4", "found 1")]
-ON_P4D = "NET/OFI Running on p4d.24xlarge platform, topology file p4d-24xl-topo.xml"
 
 
-@pytest.mark.parametrize(
-    ("lines", "proof", "reason"),
-    [
-        ([*ONE_NIC, ON_P4D], None, "p4d.24xlarge has 4 EFA interfaces, but 1 was used."),
-        (ONE_NIC, Proof(instance_type="p4d.24xlarge"), "p4d.24xlarge has 4 EFA interfaces, but 1 was used."),
-        (ONE_NIC, Proof(nics=4), "The log must show 4 NICs per rank, but 1 was used."),
-        ([OFI], Proof(fabric="efa", nics=32), "efa was requested with 32 NICs per rank, but 4 were used."),
-        ([OFI], Proof(fabric="efa", nics=4), None),
-        (
-            ONE_NIC,
-            Proof(fabric="efa", instance_type="p5.48xlarge"),
-            "p5.48xlarge has 32 EFA interfaces, but 1 was used.",
-        ),
-        (ONE_NIC, Proof(fabric="efa", instance_type="p4d.24xlarge", nics=0), None),
-        (ONE_NIC, Proof(instance_type="g5.8xlarge"), None),
-    ],
-)
-def test_fewer_nics_than_the_type_has_are_off_fabric(lines: list[str], proof: Proof | None, reason: str | None) -> None:
-    log = log_with(lines, proof)
+@pytest.mark.parametrize(("lines", "proof", "reason"), SAID["too few NICs"])
+def test_fewer_nics_than_the_type_has_are_off_fabric(
+    lines: list[str], proof: dict[str, Any], reason: str | None
+) -> None:
+    log = log_with(lines, Proof(**proof))
     assert (log.reason, log.outcome) == (reason, Outcome.OFF_FABRIC if reason else Outcome.OK)
     assert log.findings == ()
 
