@@ -178,24 +178,7 @@ def test_the_providers_know_every_argument_of_the_terraform_files() -> None:
     assert not all_faults(found)
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "said"),
-    [
-        (
-            "interface_type ",
-            "interface_kind ",
-            "aws_launch_template.efa.network_interfaces: there is no interface_kind",
-        ),
-        ("strategy ", "tags ", "aws_placement_group.efa: needs strategy"),
-        ("  scaling_config {", "  scaling {", "aws_eks_node_group.efa: needs scaling_config"),
-        ("var.huge_pages", "var.pages", "aws_launch_template.efa: var.pages is not declared"),
-        ("aws_vpc.this.id", "aws_vpc.that.id", "aws_subnet.public: there is no aws_vpc.that.id"),
-        ("this.endpoint", "this.address", "provider.helm: there is no aws_eks_cluster.this.address"),
-        ("name     = var.name", "arn      = var.name", "aws_eks_cluster.this: arn cannot be set"),
-        ('"helm_release" "', '"helm_chart" "', "helm_chart.efa_device_plugin: no such type"),
-        ("host   ", "hosts   ", "provider.helm.kubernetes: there is no hosts"),
-    ],
-)
+@pytest.mark.parametrize(("good", "bad", "said"), json.loads((DATA / "eks/terraform-faults.json").read_text("utf-8")))
 def test_the_check_of_the_terraform_files_finds_faults(good: str, bad: str, said: str) -> None:
     assert said in all_faults(terraform(good, bad))
 

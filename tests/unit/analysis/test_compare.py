@@ -1,5 +1,6 @@
 """Figures, refusals and ratios."""
 
+import json
 import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
@@ -19,6 +20,7 @@ from fabbench.model.log import METRICS, Outcome, Point
 from fabbench.model.units import format_decimal, format_ratio
 from fabbench.report.comparison_tables import tables_of_comparison
 from tests.support.logs_by_hand import ALL_REDUCE, FACTS, GB, KB, MB, column, latencies, log, rates
+from tests.support.paths import DATA
 
 
 def cells(comparison: Comparison, table: int = 0) -> list[str]:
@@ -54,6 +56,7 @@ def test_numbers_round_half_up_as_they_read(number: Decimal, decimals: int) -> N
     assert "." not in text or text[-1] not in ".0"
 
 
+DEFAULTS = json.loads((DATA / "default-metrics.json").read_text("utf-8"))
 CLIENT = [Point(64, {"side": "client"}, ("latency",), (1e-6,))]
 SERVER = [Point(size, {"side": "server"}, ("latency",), (5e-6,)) for size in (64, 256)]
 PAIR = replace(log([], labels={}, facts={}, benchmark="pingpong", case="pingpong"), points=[*SERVER, *CLIENT])
@@ -136,26 +139,9 @@ def test_rows_of_size_zero_are_left_out_and_noted() -> None:
 # ---------------------------------------------------------------- the metric
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "case", "metrics", "wanted"),
-    [
-        ("nccl", "sendrecv", ("time", "algbw", "busbw"), "busbw"),
-        ("torch", "all_reduce", ("algbw", "busbw"), "busbw"),
-        ("nvshmem", "alltoall_latency", ("latency", "algbw", "busbw"), "busbw"),
-        ("nvshmem", "alltoall_latency", ("latency",), "latency"),
-        ("nvshmem", "shmem_put_bw", ("bandwidth",), "bandwidth"),
-        ("nvshmem", "shmem_put_latency", ("latency",), "latency"),
-        ("nvshmem", "shmem_p_ping_pong_latency", ("latency", "bandwidth"), "latency"),
-        ("perftest", "ib_write_bw", ("bandwidth", "message_rate"), "bandwidth"),
-        ("perftest", "ib_send_lat", ("latency",), "latency"),
-        ("pingpong", "pingpong", ("bandwidth", "latency", "message_rate"), "latency"),
-        ("fabtests", "fi_rdm_pingpong", ("bandwidth", "latency"), "latency"),
-        ("fabtests", "fi_rma_bw", ("bandwidth", "latency"), "bandwidth"),
-        ("perftest", "ib_write_bw", ("message_rate",), "message_rate"),
-    ],
-)
-def test_default_metric(benchmark: str, case: str, metrics: tuple[str, ...], wanted: str) -> None:
-    points = [Point(8, {}, metrics, tuple(1.0 for _ in metrics))]
+@pytest.mark.parametrize(("benchmark", "case", "metrics", "wanted"), DEFAULTS)
+def test_default_metric(benchmark: str, case: str, metrics: list[str], wanted: str) -> None:
+    points = [Point(8, {}, tuple(metrics), tuple(1.0 for _ in metrics))]
     made = replace(log([], labels={}, benchmark=benchmark, case=case), points=points)
     assert compare([column("a", made)]).metrics == (METRICS[wanted],)
 

@@ -81,35 +81,7 @@ def test_a_wrong_list_or_file_says_what_is_wrong(kind: str, text: str, wrong: st
 
 
 def test_every_key_is_read_as_what_it_is() -> None:
-    read = config("""
-default: prod
-store: runs
-defaults:
-  repeat: 5
-  fabrics: [efa, "tcp;ofi_rxm"]
-  run:
-    nccl: {min-bytes: 8, max-bytes: 2G, check: 2, collective: [alltoall, reduce]}
-targets:
-  prod:
-    launcher: ssh
-    hosts: [b.example, "node[01-02]"]
-    user: ubuntu
-    port: 2222
-    identity: keys/id
-    ssh-config: /etc/ssh/config
-    accept-new-host-keys: true
-    ssh-client: paramiko
-    nodes: 2
-    interface: eth0
-    bin-dirs: [/opt/nccl-tests/build]
-    mpirun: /opt/amazon/openmpi/bin/mpirun
-    gpus: 8
-    env: {A: 4, B: 1.50, C: "x y", D: 010, E: 1_000, F: 2024-01-01, G: ""}
-    options: {lost-after: 30}
-  box:
-    launcher: local
-    virtual-nodes: 2
-""")
+    read = config((DATA / "every-key.yaml").read_text("utf-8"))
     assert (read.path, read.default, read.store) == (PATH, "prod", Path("/etc/cluster/runs"))
     assert (read.defaults.repeat, read.defaults.fabrics) == (5, ("efa", "tcp;ofi_rxm"))
     nccl = {"min-bytes": "8", "max-bytes": "2G", "check": "2", "collective": ("alltoall", "reduce")}

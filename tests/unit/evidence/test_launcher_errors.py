@@ -12,6 +12,8 @@ from tests.support.read_logs import read
 
 FATAL = json.loads((DATA / "fatal_messages.json").read_text("utf-8"))
 """Who prints it → what ends a run."""
+HARMLESS = json.loads((DATA / "harmless_messages.json").read_text("utf-8"))
+"""What ends no run → a remark."""
 LIMITS = [
     "The user-provided time limit for job execution has been reached:",
     "slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-11-21T11:47:14 DUE TO TIME LIMIT ***",
@@ -86,25 +88,7 @@ def test_every_source_of_the_table_has_lines_here() -> None:
     assert sources - {*FATAL} == {"fabbench", "mpiexec", "The shell", "Python"}  # tested with their benchmarks
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "There are enough slots",
-        "mpirun (Open MPI) 5.0.11",
-        "srun: job 5 queued and waiting for resources",
-        "Warning: Permanently added 'node1' (ED25519) to the list of known hosts.",
-        "salloc: Granted job allocation 4",
-        "Connection to fabbench-rendered-1.fabbench-rendered closed by remote host.",  # a pod at its end
-        "Killed by signal 15.",  # mpirun ends its ssh
-        "slurmstepd: error: couldn't chdir to `/home/u': No such file or directory: going to /tmp instead",
-        'Error from server (NotFound): mpijobs "nccl" not found',
-        "error: not what a launcher says",
-        "no-slots.txt\tOpen MPI\tThere are not enough slots available in the system",
-        "There are not enough slots available in the system\tOpen MPI\tno-slots.txt",
-        "| 3 | `mpirun was unable to launch the specified application` |",
-        "",
-    ],
-)
+@pytest.mark.parametrize("line", HARMLESS)
 def test_other_words_are_no_failure(line: str) -> None:
     assert fatal_message(line) is None
     assert read(line + "\n") == []

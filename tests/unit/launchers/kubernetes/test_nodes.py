@@ -19,7 +19,7 @@ from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, r
 from fabbench.model.errors import MachineError
 from fabbench.report.table import to_markdown
 from tests.support.golden import GOLDEN, assert_golden
-from tests.support.pod_objects import EFA, GPU, NODES, POD, node_object, pod_object
+from tests.support.pod_objects import EFA, FOLDER, GPU, NODES, POD, node_object, pod_object
 
 PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 
@@ -125,43 +125,14 @@ def one(name: str, *objects: dict[str, Any], pods: tuple[dict[str, Any], ...] = 
     return checks[0]
 
 
+CASES = json.loads((FOLDER / "node-checks.json").read_text("utf-8"))
+"""A check, its status for a node of a kind with changes, and words of what was seen."""
 NAMED = NODES["p5"]["metadata"]["name"]
-CASES = [
-    ("ready", PASS, node_object("p5"), "kubelet v1.32.3"),
-    ("ready", FAIL, node_object("p5", not_ready="Kubelet stopped posting node status."), "Kubelet stopped"),
-    ("ready", FAIL, node_object("p5", cordoned=True), "cordoned"),
-    ("health labels", SKIP, node_object("p5"), "No health labels"),
-    ("health labels", PASS, node_object("hyperpod-p4d"), "Schedulable"),
-    ("health labels", FAIL, node_object("hyperpod-p4d",
-        labels={"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"}), "Reboot"),
-    ("health labels", WARN, node_object("hyperpod-p4d",
-        labels={"sagemaker.amazonaws.com/deep-health-check-status": "InProgress"}), "InProgress"),
-    ("taints", PASS, node_object("p5"), "nvidia.com/gpu=true:NoSchedule"),
-    ("taints", WARN, node_object("p5", taints=(("team", "a", "NoExecute"),)), "team=a:NoExecute"),
-    ("taints", PASS, node_object("p5", taints=(("team", "a", "PreferNoSchedule"),)), "team=a"),
-    ("fabric devices", PASS, node_object("p5"), "32 vpc.amazonaws.com/efa; a p5.48xlarge has 32 EFA"),
-    ("fabric devices", WARN, node_object("p5", allocatable={EFA: "31"}), "31"),
-    ("fabric devices", WARN, node_object("p5", allocatable={EFA: "33"}), "33"),
-    ("fabric devices", FAIL, node_object("p5", allocatable={EFA: "0"}), "0 vpc.amazonaws.com/efa"),
-    ("fabric devices", PASS, node_object("gb200"), "has 16 or 4 EFA"),
-    ("fabric devices", PASS, node_object("coreweave-h100"), "1000 rdma/ib"),
-    ("GPUs", PASS, node_object("p5"), "8 nvidia.com/gpu"),
-    ("GPUs", SKIP, node_object("c7gn"), "None"),
-    ("GPUs", WARN, node_object("p5", allocatable={GPU: "7"}), "7"),
-    ("GPUs", FAIL, node_object("p5", allocatable={GPU: "0"}), "0"),
-    ("huge pages", PASS, node_object("p5"), "5128 pages"),
-    ("huge pages", WARN, node_object("p5", allocatable={"hugepages-2Mi": "0"}), "0 pages"),
-    ("huge pages", SKIP, node_object("coreweave-h100"), "Not used"),
-    ("free", PASS, node_object("p5"), "8 of 8 GPUs free; 32 of 32"),
-    ("free", SKIP, node_object("c7gn", allocatable={EFA: "0"}), "No devices"),
-    ("instance type", PASS, node_object("hyperpod-p4d"), "HyperPod's name of p4d.24xlarge"),
-    ("instance type", SKIP, node_object("lab"), "no instance type label"),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "status", "node", "seen"), CASES)
-def test_checks_of_one_node(name: str, status: Status, node: dict[str, Any], seen: str) -> None:
-    check = one(name, node)
+@pytest.mark.parametrize(("name", "status", "kind", "changes", "seen"), CASES)
+def test_checks_of_one_node(name: str, status: str, kind: str, changes: dict[str, Any], seen: str) -> None:
+    check = one(name, node_object(kind, **changes))
     assert (check.status, seen in check.seen) == (status, True), check.seen
 
 

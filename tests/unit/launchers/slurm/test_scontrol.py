@@ -27,34 +27,10 @@ from fabbench.model.errors import MachineError
 from tests.support.paths import DATA
 
 SAID = json.loads((DATA / "slurm_messages.json").read_text("utf-8"))
-"""What Slurm says, and what of it must be in what is said."""
-RUNNING = (
-    "JobId=4 JobName=wrap UserId=root(0) MCS_label=N/A Account=(null) JobState=RUNNING Reason=None Dependency=(null) "
-    "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A StartTime=2026-11-21T19:29:25 Partition=urgent "
-    "AllocNode:Sid=node0:0 ReqNodeList=(null) NodeList=node0 BatchHost=node0 NumNodes=1 ReqB:S:C:T=0:0:*:* "
-    "WorkDir=/root StdErr=/root/slurm-4.out StdIn=/dev/null StdOut=/root/slurm-4.out Power= "
-)
-NODES = [
-    (
-        "NodeName=node1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=8 CPUTot=8 CPULoad=2.31 "
-        "AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:8 NodeAddr=198.18.1.11 NodeHostName=node1 "
-        "Version=22.05.8 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1000 AllocMem=0 "
-        "Sockets=8 Boards=1 State=IDLE+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
-        "Partitions=main,rest  BootTime=2026-11-21T12:39:07 CfgTRES=cpu=8,mem=1000M,billing=8 AllocTRES= "
-        "CapWatts=n/a Reason=fan broken since May [root@2026-11-21T19:30:00]"
-    ),
-    # As AWS ParallelCluster writes its nodes.
-    "NodeName=gpu-st-p5-1 AvailableFeatures=static,p5.48xlarge,p5,efa,gpu Gres=gpu:h100:8(S:0-1) "  # noqa: ISC004
-    "State=MIXED+CLOUD Partitions=gpu",
-    "NodeName=gpu-dy-p5-2 AvailableFeatures=dynamic,p5.48xlarge,p5,efa,gpu Gres=gpu:h100:8 "  # noqa: ISC004
-    "State=IDLE+CLOUD+POWERED_DOWN Partitions=gpu",
-    "NodeName=ip-10-1-2-3 CPUTot=192 AvailableFeatures=ml.p5.48xlarge Gres=(null) State=IDLE* Partitions=dev",
-]
-PARTITIONS = [
-    "PartitionName=main AllowGroups=ALL Default=YES QoS=N/A State=UP Nodes=node[0-3]",
-    "PartitionName=gpu AllowGroups=ALL Default=NO QoS=N/A State=UP Nodes=gpu-st-p5-1",
-    "PartitionName=closed Default=NO State=DOWN Nodes=node[0-3]",
-]
+"""What Slurm says, and what of it must be in what is said; a job, nodes (but for the first as AWS writes them)."""
+RUNNING = SAID["job"]
+NODES = SAID["nodes"]
+PARTITIONS = SAID["partitions"]
 
 
 def job(**changed: str) -> str:
@@ -183,17 +159,8 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
         select_partition(known[1:], None)
 
 
-@pytest.mark.parametrize(
-    ("partition", "count", "named", "said"),
-    [
-        ("gpu", 3, (), "3 nodes .* gpu has 2"),
-        ("main", 1, (), r"node1 \(drain\+idle: fan broken"),
-        ("closed", 1, (), "closed is DOWN"),
-        ("gpu", 1, ("node1",), "no node node1"),
-        ("gpu", 2, ("gpu-st-p5-1",), "2 nodes .* gpu has 1"),
-    ],
-)
-def test_too_few_nodes_are_refused(partition: str, count: int, named: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(("partition", "count", "named", "said"), SAID["too few"])
+def test_too_few_nodes_are_refused(partition: str, count: int, named: list[str], said: str) -> None:
     with pytest.raises(MachineError, match=said):
         select_nodes(nodes(NODES), select_partition(partitions(PARTITIONS), partition), count, named)
 
