@@ -13,14 +13,14 @@ from fabbench.cli import cli
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending
-from fabbench.model.plan import Configuration, Execution, Plan, Proof
+from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.load_columns import load
 from fabbench.runs.store import RunWriter
 from tests.support.command_line import runner
 from tests.support.logs_by_hand import GB, KB, MB
 from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
 from tests.support.paths import ROOT
-from tests.support.requests import request
+from tests.support.requests import execution_by_hand, request
 
 SOCKET = "node0:100:100 [0] NCCL INFO Using network Socket\n"
 CHANNEL = "node0:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
@@ -158,15 +158,7 @@ def store_texts(store: Path, benchmark: str, configurations: Mapping[str, Sequen
     made = tuple(Configuration(label=label, fabric=label) for label in configurations)
     pairs = [(each, repeat) for each in made for repeat in range(1, len(configurations[each.label]) + 1)]
     executions = tuple(
-        Execution(
-            id=f"{number:03}-{each.label}-r{repeat}",
-            configuration=each,
-            repeat=repeat,
-            steps=(),
-            proof=Proof(fabric=each.fabric),
-            planned_sizes=(size,),
-        )
-        for number, (each, repeat) in enumerate(pairs)
+        execution_by_hand(each, number, repeat=repeat, sizes=(size,)) for number, (each, repeat) in enumerate(pairs)
     )
     plan = Plan(benchmark=benchmark, target="local", configurations=made, executions=executions)
     inventory = Inventory(target="local", hosts=(Host(name="here"),))

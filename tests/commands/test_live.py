@@ -12,10 +12,11 @@ from fabbench.analysis.compare import compare
 from fabbench.cli.live import Lines
 from fabbench.cli.live_screen import LiveScreen
 from fabbench.model.log import Log, Outcome, Point
-from fabbench.model.plan import Configuration, Execution, Plan, Proof
+from fabbench.model.plan import Configuration, Plan
 from fabbench.model.units import format_size
 from fabbench.report import render_comparison
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log
+from tests.support.requests import execution_by_hand
 
 TCP = Configuration(label="tcp", fabric="tcp")
 NCCL = tuple(8 << power for power in range(29))
@@ -25,14 +26,7 @@ def planned(*labels: str, sizes: tuple[int, ...] = (), repeats: int = 1) -> Plan
     """Plan executions, one configuration after the other."""
     made = [Configuration(label=label, fabric="tcp") for label in labels]
     executions = [
-        Execution(
-            id=f"{configuration.label}-r{repeat}",
-            configuration=configuration,
-            repeat=repeat,
-            steps=(),
-            proof=Proof(fabric="tcp"),
-            planned_sizes=sizes,
-        )
+        execution_by_hand(configuration, repeat=repeat, sizes=sizes)
         for repeat in range(1, repeats + 1)
         for configuration in made
     ]

@@ -17,11 +17,12 @@ from fabbench.launchers.local.launcher import allocation_here
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, read_marker
-from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
+from fabbench.model.plan import Command, Configuration, Plan, Shape, Step
 from fabbench.runs.execute import CounterSampler
 from tests.support.executors import INVENTORY, Executed, Sessions
 from tests.support.local_runs import alive, eventually
 from tests.support.paths import ROOT
+from tests.support.requests import execution_by_hand
 
 pytestmark = pytest.mark.local
 
@@ -106,17 +107,8 @@ def plan_of(*steps: Step, configurations: Sequence[str] = ("a",), together: bool
     for number, label in enumerate(configurations):
         name = f"{number:03}-{label}-r1"
         own = tuple(replace(step, id=f"{name}/{step.id}") for step in steps)
-        executions.append(
-            Execution(
-                id=name,
-                configuration=Configuration(label=label, fabric="tcp"),
-                repeat=1,
-                steps=own,
-                proof=Proof(fabric="tcp"),
-                planned_sizes=(),
-                together=together,
-            )
-        )
+        configuration = Configuration(label=label, fabric="tcp")
+        executions.append(execution_by_hand(configuration, number, steps=own, together=together))
     distinct = dict.fromkeys(execution.configuration for execution in executions)
     return Plan(benchmark="none", target="local", configurations=tuple(distinct), executions=tuple(executions))
 
@@ -272,9 +264,22 @@ def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Sessi
     assert (ends(done), len(markers(done))) == ([3], 2)
 
 
-def test_a_server_that_ends_well_without_its_client_has_failed(executor: Sessions) -> None:
-    done = only(executor.execute(plan_of(pair(server=("true",)))))
-    assert (ended(done), ends(done)) == (Ending(status=1), [1])
+KILL = 'echo on; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -KILL $$; sleep 99'
+
+
+@pytest.mark.parametrize(
+    ("steps", "status"),
+    [
+        pytest.param([pair(server=("true",))], 1, id="a server ends well, without its client"),
+        pytest.param([pair(client=shell(f"{words(CLIENT)}; kill -KILL $$"))], 137, id="a side is killed"),
+        pytest.param([ranks(*shell("exit 5")), pair()], 5, id="ranks fail"),
+        pytest.param([ranks(*shell(KILL), number=2)], 137, id="one rank is killed", marks=pytest.mark.slow),
+    ],
+)
+def test_what_ends_badly_ends_the_execution(executor: Sessions, steps: list[Step], status: int) -> None:
+    """The status of what was killed is that of a shell, 128 and the signal, wherever it ran."""
+    done = only(executor.execute(plan_of(*steps)))
+    assert (ended(done), ends(done)) == (Ending(status=status), [status])
 
 
 @pytest.mark.slow
@@ -296,25 +301,7 @@ def test_one_of_several_pairs_that_fails_ends_them_all(executor: Sessions) -> No
     assert ends(done) == [None, 7]
 
 
-def test_a_side_that_is_killed(executor: Sessions) -> None:
-    """The status is that of a shell, 128 and the signal, wherever it ran."""
-    done = only(executor.execute(plan_of(pair(client=shell(f"{words(CLIENT)}; kill -KILL $$")))))
-    assert (ended(done), ends(done)) == (Ending(status=137), [137])
-
-
 # ---------------------------------------------------------------- ranks
-
-
-def test_ranks_that_fail_end_the_execution(executor: Sessions) -> None:
-    done = only(executor.execute(plan_of(ranks(*shell("exit 5")), pair())))
-    assert (ended(done), ends(done)) == (Ending(status=5), [5])
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_killed_ends_the_others(executor: Sessions) -> None:
-    kill = 'echo on; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -KILL $$; sleep 99'
-    done = only(executor.execute(plan_of(ranks(*shell(kill), number=2))))
-    assert (ended(done), ends(done)) == (Ending(status=137), [137])
 
 
 def test_ranks_do_not_run_at_the_same_time(executor: Sessions) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending
-from fabbench.model.plan import Configuration, Execution, Plan, Proof
+from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.store import RunWriter, runs
 from tests.support.nccl_text import EFA, SIZES, nccl_text
-from tests.support.requests import request
+from tests.support.requests import execution_by_hand, request
 
 CONFIGURATIONS = ("socket", "tcp")
 SLOWER = 0.9
@@ -85,17 +85,7 @@ def _took(store: Path, *words: str) -> tuple[float, float]:
 
 def _template(store: Path, target: str) -> Path:
     made = tuple(Configuration(label=label, fabric="tcp") for label in CONFIGURATIONS)
-    executions = tuple(
-        Execution(
-            id=f"{number:03}-{each.label}-r1",
-            configuration=each,
-            repeat=1,
-            steps=(),
-            proof=Proof(fabric="tcp"),
-            planned_sizes=tuple(SIZES),
-        )
-        for number, each in enumerate(made)
-    )
+    executions = tuple(execution_by_hand(each, number, sizes=tuple(SIZES)) for number, each in enumerate(made))
     hosts = tuple(Host(name=f"node{number}", instance_type="p4d.24xlarge") for number in range(2))
     writer = RunWriter(
         request("nccl", PingpongWork(sizes=tuple(SIZES)), store=store, target="local"),

@@ -1,8 +1,9 @@
-"""Requests of runs."""
+"""Requests of runs, and executions that nobody planned."""
 
 from typing import Any
 
 from fabbench.model.hosts import Target
+from fabbench.model.plan import Configuration, Execution, Proof
 from fabbench.plan.request import RunRequest, Work
 
 
@@ -10,3 +11,12 @@ def request(benchmark: str, work: Work, *fabrics: str, target: str = "local", **
     """Return a request to measure `work` on fabrics."""
     where = Target(name=target, launcher=target)
     return RunRequest(benchmark=benchmark, work=work, target=where, fabrics=fabrics, **more)
+
+
+def execution_by_hand(
+    configuration: Configuration, number: int = 0, *, repeat: int = 1, sizes: tuple[int, ...] = (), **more: Any
+) -> Execution:
+    """Return an execution with the id that a plan gives it; without steps, where `more` has none."""
+    name, proof = f"{number:03}-{configuration.label}-r{repeat}", Proof(fabric=configuration.fabric)
+    usual = {"steps": (), "proof": proof, **more}
+    return Execution(id=name, configuration=configuration, repeat=repeat, planned_sizes=sizes, **usual)

@@ -10,12 +10,12 @@ from fabbench.execution.script import script
 from fabbench.execution.script.target import READ_NAMED, ScriptTarget
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Log, read_marker
-from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
+from fabbench.model.plan import Command, Configuration, Plan, Shape, Step
 from fabbench.plan.build import plan
 from tests.support.host_fixtures import STANDIN
 from tests.support.hosts import HOME, Lab
 from tests.support.read_logs import read_plan_output
-from tests.support.requests import request
+from tests.support.requests import execution_by_hand, request
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -54,19 +54,8 @@ def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
 def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:
     """A plan of one execution."""
     configuration = Configuration(label="tcp", fabric="tcp")
-    proof = Proof(fabric="tcp")
-    execution = Execution(
-        id="000-tcp-r1",
-        configuration=configuration,
-        repeat=1,
-        steps=steps,
-        proof=proof,
-        planned_sizes=(),
-        together=together,
-    )
-    return Plan(
-        benchmark="pingpong", target="lab", configurations=(configuration,), executions=(execution,), hosts=hosts
-    )
+    executions = (execution_by_hand(configuration, steps=steps, together=together),)
+    return Plan(benchmark="pingpong", target="lab", configurations=(configuration,), executions=executions, hosts=hosts)
 
 
 def pair(server: tuple[str, ...], client: tuple[str, ...], name: str = "a", timeout_s: float = 20) -> Step:

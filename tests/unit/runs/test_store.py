@@ -15,13 +15,13 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker, tag_line
-from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step, Variant
+from fabbench.model.plan import Command, Configuration, Execution, Plan, Shape, Step, Variant
 from fabbench.plan.request import Adaptive
 from fabbench.runs.inputs import open_run
 from fabbench.runs.load_columns import load, stored_columns
 from fabbench.runs.store import RunWriter, StoredRun, runs
 from fabbench.runs.stored_results import stored_comparison
-from tests.support.requests import request
+from tests.support.requests import execution_by_hand, request
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
 ROW = "64      10      =10      1.2k        0.00s     21.33       3.00       0.33"
@@ -37,14 +37,7 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
             command = Command(argv=("fi_pingpong",), env=ENV)
             step = Step(id=f"{name}/64", label="64 B", shape=Shape.PAIR, commands=(command,), timeout_s=1)
             executions.append(
-                Execution(
-                    id=name,
-                    configuration=configuration,
-                    repeat=repeat,
-                    steps=(step,),
-                    proof=Proof(fabric="tcp"),
-                    planned_sizes=(64,),
-                )
+                execution_by_hand(configuration, len(executions), repeat=repeat, sizes=(64,), steps=(step,))
             )
     return Plan(benchmark="pingpong", target="local", configurations=configurations, executions=tuple(executions))
 

@@ -176,17 +176,8 @@ def test_other_nodes_do_nothing() -> None:
 
 def test_pods_have_what_users_request_and_add() -> None:
     words = ("--pod-request", f"{EFA}=1", "--pod-request", "hugepages-2Mi=5120Mi", "--pod-request", "cpu=90")
-    more = (
-        "--toleration",
-        "team",
-        "--pod-label",
-        "queue=q",
-        "--set",
-        "pull-secrets=regcred",
-        "--set",
-        "network-tier=best",
-    )
-    found = task("--efa", "--instance-type", "p5.48xlarge", *words, *more)
+    more = "--toleration team --pod-label queue=q --set pull-secrets=regcred --set network-tier=best"
+    found = task("--efa", "--instance-type", "p5.48xlarge", *words, *more.split())
     assert (found["resources"]["cpus"], found["resources"]["network_tier"]) == ("90+", "best")
     # With that tier, SkyPilot sets FI_PROVIDER=efa for the whole container.
     assert "-u FI_PROVIDER " in of_configuration(found, "tcp")
