@@ -1,6 +1,6 @@
 """Channel lines that are skipped in a block of text leave what is read of it, line by line, as it is."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fabbench.logs.debug_text import ChannelLines
@@ -69,7 +69,12 @@ def test_what_is_read_in_blocks_is_what_is_read_line_by_line(lines: list[str], c
     assert in_blocks([part for part in (lines[:cut], lines[cut:]) if part]) == expected
 
 
+OWN = "n1:10:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+
+
 @given(texts())
+@example([OWN, OWN, OWN, "it only ends so via P2P/CUMEM", OWN, OWN])
+@example(["  8  2  float", f"n1:11:21 [1] NCCL INFO {MESSAGES[0]}"] * 5)  # of an unknown process
 def test_every_line_is_given_or_is_a_channel_line_of_a_known_ending(lines: list[str]) -> None:
     channels = ChannelLines({"n1:10:20 [0]", "n2:10:20 [0]"})
     channels.endings = {" via NET/Libfabric/0/GDRDMA", " via P2P/CUMEM"}
@@ -112,19 +117,3 @@ def test_lines_that_stand_behind_one_row_after_another_are_skipped_once_all_thei
     channels.skipped, channels.endings = 0, {" via NET/Libfabric/0/GDRDMA", " via NET/Libfabric/1/GDRDMA"}
     assert list(channels.others("\n".join(["#", *lines[6:]]))) == ["#", lines[6], lines[9]]
     assert channels.skipped == 4
-
-
-def test_of_an_unknown_process_lines_behind_a_row_are_read_however_often_they_stand_there() -> None:
-    lines = ["  8  2  float", f"{ORIGINS[0]} NCCL INFO {MESSAGES[0]}"] * 5
-    channels = ChannelLines(set())
-    channels.endings = {" via NET/Libfabric/0/GDRDMA"}
-    assert list(channels.others("\n".join(lines))) == lines
-
-
-def test_a_line_that_only_ends_as_a_channel_line_does_is_not_skipped() -> None:
-    channel = "n1:10:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
-    channels = ChannelLines({"n1:10:20 [0]"})
-    channels.endings = {" via P2P/CUMEM"}
-    other = "it goes via P2P/CUMEM"
-    lines = [channel, channel, channel, other, channel, channel]
-    assert other in list(channels.others("\n".join(lines)))
