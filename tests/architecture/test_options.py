@@ -8,33 +8,13 @@ from pathlib import Path
 import click
 
 from fabbench.cli import cli
-from tests.support.paths import ROOT
+from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of, tree_of
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
 REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
 """What the changelog says of options that are gone."""
-OTHERS = frozenset(
-    {
-        *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
-        *("--body-file", "--create-if-none", "--edit-last", "--document-name", "--parameters", "--platform", "--push"),
-        *("--disable-nodegroup-eviction", "--filters", "--query", "--region", "--wait"),
-        *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
-        *("--length", "--log", "--mca", "--mem", "--name", "--nodelist", "--noheader", "--one-off", "--output"),
-        *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
-        *("--seconds", "--server", "--server-side", "--strict", "--tag-output", "--tail", "--upgrade", "--user"),
-        *("--verbose", "--password-stdin", "--repository-name", "--tag", "--target", "--username"),
-        *(
-            "--bogus",
-            "--prefix",
-            "--query-gpu",
-            "--nworkers",
-            "--show-algorithm",
-            "--show-input-output-size",
-            "--stats",
-        ),
-    }
-)
+OTHERS = frozenset((DATA / "foreign-options.txt").read_text("utf-8").split())
 """Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""
 
 

@@ -14,6 +14,7 @@ from fabbench.remote.options import SshOptions
 from fabbench.remote.ssh_transport import SshHost
 from tests.support.local_runs import eventually
 from tests.support.needed import refuse, strict
+from tests.support.paths import DATA
 
 SSHD = "/usr/sbin/sshd"
 USER = "root"
@@ -118,24 +119,8 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
     (folder / "authorized_keys").write_text(" ".join(public(user)) + "\n")
     port = free_port()
     config = folder / "sshd_config"
-    config.write_text(
-        "\n".join(
-            (
-                *lines,
-                f"Port {port}",
-                "ListenAddress 127.0.0.1",
-                *(f"HostKey {folder}/host_{kind}" for kind in kinds),
-                f"AuthorizedKeysFile {folder}/authorized_keys",
-                "PidFile none",
-                "StrictModes no",
-                "UsePAM no",
-                "PermitRootLogin prohibit-password",
-                "PasswordAuthentication no",
-                "KexAlgorithms curve25519-sha256@libssh.org,curve25519-sha256",
-                "PrintMotd no",
-            )
-        )
-    )
+    usual = (DATA / "lab/sshd_config_here").read_text("utf-8").format(port=port, folder=folder)
+    config.write_text("\n".join([*lines, *(f"HostKey {folder}/host_{kind}" for kind in kinds), usual]))
     with (folder / "log").open("wb") as log:
         argv = [SSHD, "-D", "-e", "-f", str(config)]
         process = subprocess.Popen(argv, stderr=log, start_new_session=True)
