@@ -62,7 +62,7 @@ def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
 
 def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
     """Ctrl-C in the midst of a sweep, and then of the load."""
-    words: tuple[str, ...] = (*LADDER, "--level", "soak", "--soak", "5")
+    words: tuple[str, ...] = (*LADDER, "--virtual-nodes", "4", "--gpus", "8", "--level", "soak", "--soak", "5")
     moments = {"pairs": lambda: len(list(tmp_path.glob("*/logs"))) > 1, "soak": lambda: has(tmp_path, "all:all_reduce")}
     for name, reached in moments.items():
         with start_program(tmp_path, words) as program:

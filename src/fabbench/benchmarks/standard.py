@@ -31,7 +31,8 @@ class RunBenchmark(ReadBenchmark):
     @property
     @override
     def help(self) -> str:
-        return (files(type(self).__module__) / "help.txt").read_text("utf-8")
+        module = sys.modules[type(self).__module__]
+        return (files(module) / "help.txt").read_text("utf-8") if hasattr(module, "__path__") else ""
 
     @override
     def work_type(self) -> type[Any] | None:
