@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from fabbench.execution.output_queue import Item, OutputQueue, QueueClosedError
 from fabbench.execution.session import LONGEST_OUTPUT, FloodedError
+from fabbench.execution.worker_pool import Item, OutputQueue, QueueClosedError
 from fabbench.model.compat import override
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream

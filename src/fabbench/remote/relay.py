@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
-from fabbench.execution.output_queue import OutputQueue
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.remote.host import RemoteHost

@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from fabbench.execution.mpirun import MpiHosts
-from fabbench.execution.output_queue import Item, OutputQueue
 from fabbench.execution.runner import run_steps
 from fabbench.execution.session import DEBUG, SOURCED, FloodedError, Output, Program, Session, exports, raise_when_late
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import Item, OutputQueue, map_hosts, require_all
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
