@@ -15,8 +15,7 @@ from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.process import AgentStream, RemoteProcess
-from fabbench.remote.session import MARK
+from fabbench.remote.session import MARK, AgentStream, RemoteProcess
 
 _WAKE_S = 0.5
 _FAILED = 255  # ssh's exit status if it was not the command that failed

@@ -22,7 +22,6 @@ from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Left
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
-from fabbench.launchers.slurm.job_errors import explain_end, explain_pending
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
 from fabbench.launchers.slurm.render import JOB_NAME, OUTPUT, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
@@ -30,6 +29,8 @@ from fabbench.launchers.slurm.scontrol import (
     SlurmNode,
     accounted,
     check_nodes,
+    explain_end,
+    explain_pending,
     gpus_of,
     idle_alike,
     job_state,
