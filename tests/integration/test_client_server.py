@@ -18,8 +18,7 @@ from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Log, Marker, Outcome, read_marker
 from fabbench.model.plan import Command, Execution, Step
 from fabbench.plan.build import plan
-from fabbench.remote.process import RemoteProcess
-from fabbench.remote.session import RemoteSession
+from fabbench.remote.session import RemoteProcess, RemoteSession
 from tests.support.here import held, lines_of, running
 from tests.support.local_runs import eventually
 from tests.support.requests import request

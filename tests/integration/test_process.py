@@ -7,7 +7,7 @@ import pytest
 
 from fabbench.execution.process import LONGEST_LINE
 from fabbench.model.errors import MachineError
-from fabbench.remote.here import Here
+from fabbench.remote.transport import Here
 from tests.support.hosts import processes
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
 from fabbench.analysis.statistics import Difference, TwoSamples, compare_sizes, loss_test
-from fabbench.catalog.noise import assumed_noise, noise_kinds
+from fabbench.catalog.expectations import assumed_noise, noise_kinds
 from fabbench.plan.request import MAX_REPEATS
 from tests.support.paths import DATA
 

@@ -48,7 +48,7 @@ def test_perftest_over_roce_is_proven_and_its_packets_are_counted(rdma: Machines
     assert (log.outcome, facts, codes(log)) == (Outcome.OK, expected, set())
     counters = the_run(tmp_path).counters("000-roce-r1")
     assert counters
-    moved = {host: traffic.nics[0].moved for host, traffic in counters.of_fabric(counters.traffic()).items()}
+    moved = {host: traffic.nics[0].counters for host, traffic in counters.of_fabric(counters.traffic()).items()}
     # 100 messages of 64 KB in packets of 4 KB; soft-RoCE counts no bytes.
     assert moved["rdma2"]["tx_packets"] >= 1600
     assert moved["rdma1"]["rx_packets"] >= 1600

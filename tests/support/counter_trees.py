@@ -77,7 +77,7 @@ def run_script(root: str, shell: tuple[str, ...] = ("sh",)) -> str:
 
 
 def nic(name: str, tx: int, rx: int, kind: NicKind = NicKind.EFA, **moved: int) -> NicTraffic:
-    return NicTraffic(name=name, kind=kind, moved={TX: tx, RX: rx, **moved}, link_rate=25e9)
+    return NicTraffic(name=name, kind=kind, counters={TX: tx, RX: rx, **moved}, link_rate=25e9)
 
 
 def efas(*both: tuple[int, int], seconds: float = 2.0) -> Traffic:

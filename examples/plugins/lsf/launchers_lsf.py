@@ -10,7 +10,7 @@ from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.lsf import LsfOptions
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Needs, Target
-from fabbench.remote.here import Here
+from fabbench.remote.transport import Here
 
 
 class Lsf(Launcher):

@@ -29,7 +29,7 @@ from fabbench.analysis.aggregate import (
 from fabbench.analysis.sequential import level_at
 from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.noise import PAIRS, assumed_noise, noise_kinds
+from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome
 from fabbench.model.units import Scale

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
-from fabbench.catalog.noise import PAIRS, assumed_noise, noise_kinds
+from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import Finding, Log
 from fabbench.model.units import format_size, scale

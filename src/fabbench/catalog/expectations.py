@@ -1,16 +1,18 @@
-"""What others measured, and the most that a system's NICs can carry: expectations.csv, systems.csv. Data.
+"""What others measured, and the most that a system's NICs can carry: expectations.csv, systems.csv, noise.csv. Data.
 
 Both files document their columns and the sources of their figures. Conflicting figures are kept.
 """
 
+import math
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 from fabbench.catalog.instances import connects_hosts, instance_catalog, plain, records, rows_of, similar_types
 from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import INTRA_HOST, networks, providers
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
 NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
@@ -165,3 +167,36 @@ def _system(row: Mapping[str, str]) -> System:
         nvlink_domain=connects_hosts(row["gpu_model"]),
         fabric=row["fabric"],
     )
+
+
+PAIRS = "pairs"
+"""The kind of tools that measure one pair of processes, whatever carries their data."""
+_FABRICS: Mapping[str, Collection[str]] = {"inside": INTRA_HOST, "sockets": ("tcp", "ofi-tcp")}
+_KINDS: Mapping[str, str] = {
+    transport: kind
+    for kind, fabrics in _FABRICS.items()
+    for fabric in fabrics
+    for transport in networks(fabric) | providers(fabric)
+}
+
+
+def noise_kinds(transports: Collection[str]) -> frozenset[str]:
+    """Return the kinds of collectives over these transports, as logs state them; all where one is unknown."""
+    named = {_KINDS.get(part, "") for each in transports for part in each.split("+")}
+    return frozenset(_FABRICS if "" in named or not named else named)
+
+
+def assumed_noise(kinds: Collection[str], size: int) -> float:
+    """Return the standard deviation of the logarithm of a figure: that of the noisiest of some kinds."""
+    return max(next(noise for up_to, noise in _rows()[kind] if size <= up_to) for kind in kinds)
+
+
+@cache
+def _rows() -> Mapping[str, list[tuple[float, float]]]:
+    from fabbench.catalog.instances import rows_of  # where all is measured twice, no file is needed
+
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for row in rows_of("noise.csv"):
+        up_to = parse_size(row["up_to"]) if row["up_to"] else math.inf
+        rows.setdefault(row["kind"], []).append((up_to, float(row["deviation"])))
+    return rows

@@ -11,7 +11,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import counted, listed, redacted, redacted_values
+from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.plan import Shape
 from fabbench.model.units import format_duration
 
@@ -38,7 +38,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
     if form not in {None, "markdown", "terminal", "json"}:
         raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
     inventory, planned = preview(request)
-    planned = redacted_values(planned)
+    planned = redacted(planned)
     estimate, longest = estimated_s(request, planned), longest_s(planned)
     if form == "json":
         times = {"estimated_s": estimate, "longest_s": longest}
@@ -139,7 +139,7 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
         hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}
         part = preview.inventory.part([hosts[name] for name in preview.first.tests[0].nodes])
         launcher = launcher_named(target.launcher)
-        for line in execution_lines(redacted_values(preview.execution), part, preview.request, launcher):
+        for line in execution_lines(redacted(preview.execution), part, preview.request, launcher):
             terminal.write_line(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
 

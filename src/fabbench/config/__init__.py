@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fabbench.config.sections import Config, Reader
-from fabbench.config.yaml_text import parse
+from fabbench.config.sections import Config, Reader, parse
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.options import LauncherOptions, Option
 

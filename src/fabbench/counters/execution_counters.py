@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fabbench.counters.findings import ExpectedTraffic, findings
+from fabbench.counters.findings import Asked, findings
 from fabbench.counters.snapshot import NicTraffic, Snapshot, Traffic, difference, kind_of, of_fabric, read_snapshot
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
@@ -39,19 +39,6 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the NICs of an execution are judged against."""
-
-    fabric: str
-    chosen: tuple[str, ...] = ()
-    """Names of NICs; empty if none were named."""
-    expected: int | None = None
-    """NICs that each host was to use; None if not known: all of the fabric are expected to take part."""
-    among: tuple[str, ...] = ()
-    """Hosts that exchange data; with fewer than two, nothing is judged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCounters:
     """The snapshots before and after one execution."""
 
@@ -71,11 +58,10 @@ class ExecutionCounters:
         return {host: moved for host, moved in kept.items() if moved.nics}
 
     def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
-        """Judge what the NICs moved. `measured`: whether rows were; `most`: as in `ExpectedTraffic`."""
+        """Judge what the NICs moved. `measured`: whether rows were; `most`: as `findings` takes it."""
         asked = self.asked
         moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
-        expected = ExpectedTraffic(fabric=asked.fabric, chosen=asked.chosen, nics=asked.expected, most=most)
-        judgments = findings(moved, expected) if len(asked.among) > 1 else ()
+        judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
         missing = {
@@ -204,9 +190,9 @@ def _sum(traffics: Sequence[Traffic]) -> Traffic:
     known = [traffic.seconds for traffic in traffics if traffic.seconds is not None]
     nics: dict[str, NicTraffic] = {}
     for nic in (nic for traffic in traffics for nic in traffic.nics):
-        other = nics.get(nic.name, replace(nic, moved=dict.fromkeys(nic.moved, 0)))
-        moved = {name: count + nic.moved[name] for name, count in other.moved.items() if name in nic.moved}
-        nics[nic.name] = replace(other, moved=moved, unreadable=other.unreadable or nic.unreadable)
+        other = nics.get(nic.name, replace(nic, counters=dict.fromkeys(nic.counters, 0)))
+        moved = {name: count + nic.counters[name] for name, count in other.counters.items() if name in nic.counters}
+        nics[nic.name] = replace(other, counters=moved, unreadable=other.unreadable or nic.unreadable)
     return Traffic(seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values()))
 
 

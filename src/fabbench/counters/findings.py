@@ -4,7 +4,7 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,16 +68,16 @@ _SENT_AGAIN = "A link failed, or packets were lost or sent again: few of many ar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedTraffic:
-    """The traffic that a run was to generate."""
+class Asked:
+    """What the NICs of an execution are judged against."""
 
     fabric: str
-    chosen: Collection[str] = ()
+    chosen: tuple[str, ...] = ()
     """Names of NICs; empty if none were named."""
-    nics: int | None = None
+    expected: int | None = None
     """NICs that each host was to use; None if not known: all of the fabric are expected to take part."""
-    most: float | None = None
-    """Bytes that each host moved for it at most, in both directions together; None if not known."""
+    among: tuple[str, ...] = ()
+    """Hosts that exchange data; with fewer than two, nothing is judged."""
 
 
 class _Shown(NamedTuple):
@@ -87,25 +87,27 @@ class _Shown(NamedTuple):
     line: str
 
 
-def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[Finding, ...]:
+def findings(hosts: Mapping[str, Traffic], asked: Asked, most: float | None = None) -> tuple[Finding, ...]:
     """Judge what each host moved while rows were measured; one finding covers all hosts that show it.
+
+    `most`: the bytes that each host moved for it at most, in both directions together; None: not known.
 
     Fabrics inside a host are also judged by what RDMA devices moved; fabrics whose NICs have no counters here
     are not judged. A single host reaches itself through the loopback, which is not a NIC.
     """
-    kind = kind_of(expected.fabric)
-    if kind is None and expected.fabric not in NO_NETWORK:
+    kind = kind_of(asked.fabric)
+    if kind is None and asked.fabric not in NO_NETWORK:
         return ()
     requested = {
-        host: of_fabric(traffic, expected.fabric, chosen=expected.chosen, expected=expected.nics)
+        host: of_fabric(traffic, asked.fabric, chosen=asked.chosen, expected=asked.expected)
         for host, traffic in hosts.items()
     }
     across = len(hosts) > 1
-    wrong = [shown for host in hosts if (shown := _wrong(host, hosts[host], requested[host], expected, across=across))]
+    wrong = [shown for host in hosts if (shown := _wrong(host, hosts[host], requested[host], asked, across=across))]
     elsewhere = {shown.host for shown in wrong}
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
-    idle = [shown for host in quiet if (shown := _idle(host, requested[host], expected))]
-    excess = [shown for host in hosts if across and (shown := _excess(host, requested[host], expected.most))]
+    idle = [shown for host in quiet if (shown := _idle(host, requested[host], asked))]
+    excess = [shown for host in hosts if across and (shown := _excess(host, requested[host], most))]
     candidates = (
         _one("nic-wrong-network", Severity.WARNING, wrong, _ELSEWHERE),
         _one("nic-idle", Severity.WARNING, idle, _ELSEWHERE),
@@ -132,36 +134,34 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
 # ---------------------------------------------------------------- where the bytes went
 
 
-def _wrong(
-    host: str, traffic: Traffic, requested: Traffic, expected: ExpectedTraffic, *, across: bool
-) -> _Shown | None:
+def _wrong(host: str, traffic: Traffic, requested: Traffic, asked: Asked, *, across: bool) -> _Shown | None:
     """Find NICs that were not requested and moved more than ten times the bytes of those that were."""
-    if (not requested.nics and expected.chosen) or any(nic.unreadable for nic in requested.nics):
+    if (not requested.nics and asked.chosen) or any(nic.unreadable for nic in requested.nics):
         return None
     rest = others(traffic, requested)
     for fabric in ("efa", "ib", "roce", "tcp"):
-        same = kind_of(fabric) is kind_of(expected.fabric)
-        if (same and not expected.chosen) or (fabric == "tcp" and not across):
+        same = kind_of(fabric) is kind_of(asked.fabric)
+        if (same and not asked.chosen) or (fabric == "tcp" and not across):
             continue
         other = of_fabric(rest, fabric)
         if other.total >= FLOOR * max(1, len(other.nics)) and requested.total < LOW * other.total:
             moved = f"{listed([nic.name for nic in other.nics if nic.total])} moved {amount(other.total)}"
-            names = listed([nic.name for nic in requested.nics]) or expected.fabric
-            sentence = f"{expected.fabric} was requested and {moved}, {names} {amount(requested.total)}"
+            names = listed([nic.name for nic in requested.nics]) or asked.fabric
+            sentence = f"{asked.fabric} was requested and {moved}, {names} {amount(requested.total)}"
             return _Shown(host, sentence, _line(traffic.nics))
     return None
 
 
-def _idle(host: str, requested: Traffic, expected: ExpectedTraffic) -> _Shown | None:
+def _idle(host: str, requested: Traffic, asked: Asked) -> _Shown | None:
     """Find NICs that moved nothing. An interface always moves something; only a benchmark uses an RDMA device.
 
     If the counters of one of them are unreadable, nothing is reported.
     """
     if not requested.nics or any(nic.unreadable for nic in requested.nics) or requested.total:
         return None
-    if kind_of(expected.fabric) is NicKind.NETDEV:
+    if kind_of(asked.fabric) is NicKind.NETDEV:
         return None
-    return _Shown(host, f"the NICs of {expected.fabric} moved nothing while rows were measured", _line(requested.nics))
+    return _Shown(host, f"the NICs of {asked.fabric} moved nothing while rows were measured", _line(requested.nics))
 
 
 def _excess(host: str, requested: Traffic, most: float | None) -> _Shown | None:
@@ -189,7 +189,7 @@ def _imbalances(requested: Mapping[str, Traffic], direction: str) -> Iterator[_S
 
 
 def _counts(traffic: Traffic, direction: str) -> dict[str, int]:
-    return {nic.name: nic.moved[direction] for nic in traffic.nics if direction in nic.moved}
+    return {nic.name: nic.counters[direction] for nic in traffic.nics if direction in nic.counters}
 
 
 def _imbalance(counts: Mapping[str, int], direction: str) -> str:
@@ -218,7 +218,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     for host, traffic in requested.items():
         grown: dict[str, dict[str, int]] = {}
         for nic in traffic.nics:
-            errors = {name: growth for name, growth in nic.moved.items() if growth and name in _SERIOUS | _LOST}
+            errors = {name: growth for name, growth in nic.counters.items() if growth and name in _SERIOUS | _LOST}
             if errors and (nic.kind is not NicKind.NETDEV or _heavy(nic)):  # a few on an interface mean nothing
                 grown[nic.name] = errors
         if grown:
@@ -233,10 +233,10 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
 
 
 def _heavy(nic: NicTraffic) -> bool:
-    if any(nic.moved.get(name) for name in _SERIOUS):
+    if any(nic.counters.get(name) for name in _SERIOUS):
         return True
-    lost = sum(nic.moved.get(name, 0) for name in _LOST)
-    return lost > _MANY * sum(nic.moved.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
+    lost = sum(nic.counters.get(name, 0) for name in _LOST)
+    return lost > _MANY * sum(nic.counters.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
 
 
 def _line(nics: Iterable[NicTraffic]) -> str:

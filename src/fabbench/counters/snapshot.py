@@ -8,9 +8,8 @@ as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts packets only.
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
@@ -57,46 +56,32 @@ class Snapshot:
     """Sentences: what in the text could not be understood."""
 
 
-class CounterSource(NamedTuple):
-    """Where a counter comes from."""
+_NAMES = {
+    "port_xmit_data": TX,
+    "port_rcv_data": RX,
+    **dict.fromkeys(("port_xmit_packets", "tx_pkts", "sent_pkts"), TX_PACKETS),
+    **dict.fromkeys(("port_rcv_packets", "rx_pkts", "rcvd_pkts"), RX_PACKETS),
+}
+"""File of a port → its counter, where the names differ."""
+_OCTETS = {"counters/port_xmit_data": 4, "counters/port_rcv_data": 4}
+_PORT_COUNTERS = {
+    f"{folder}/{name}": _NAMES.get(name, name)
+    for folder, names in {
+        "counters": "port_xmit_data port_rcv_data port_xmit_packets port_rcv_packets symbol_error link_downed "
+        "link_error_recovery local_link_integrity_errors port_rcv_errors port_xmit_discards",
+        "hw_counters": "tx_bytes rx_bytes tx_pkts rx_pkts sent_pkts rcvd_pkts send_bytes recv_bytes "
+        "rdma_write_bytes rdma_write_recv_bytes rdma_read_bytes rdma_read_resp_bytes rdma_read_wr_err "
+        "rdma_write_wr_err rx_drops retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events "
+        "impaired_remote_conn_events out_of_sequence packet_seq_err local_ack_timeout_err rnr_nak_retry_err "
+        "duplicate_request out_of_seq_request rcvd_seq_err retry_exceeded_err",
+    }.items()
+    for name in names.split()
+}
+"""File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one counter, the
+first is used: some RoCE drivers have both."""
 
-    file: str
-    """Below /sys/class/infiniband/DEVICE/ports/PORT."""
-    name: str
-    unit: int = 1
-    """What one count in the file means, in bytes or packets."""
-
-
-PORT_COUNTERS: tuple[CounterSource, ...] = (
-    CounterSource("counters/port_xmit_data", TX, 4),
-    CounterSource("counters/port_rcv_data", RX, 4),
-    *(
-        CounterSource(file, name)
-        for file, name in (
-            *(("counters/port_xmit_packets", TX_PACKETS), ("counters/port_rcv_packets", RX_PACKETS)),
-            *(("hw_counters/tx_bytes", TX), ("hw_counters/rx_bytes", RX)),
-            *(("hw_counters/tx_pkts", TX_PACKETS), ("hw_counters/rx_pkts", RX_PACKETS)),
-            *(("hw_counters/sent_pkts", TX_PACKETS), ("hw_counters/rcvd_pkts", RX_PACKETS)),
-        )
-    ),
-    *(
-        CounterSource(f"{folder}/{name}", name)
-        for folder, names in {
-            "counters": "symbol_error link_downed link_error_recovery local_link_integrity_errors "
-            "port_rcv_errors port_xmit_discards",
-            "hw_counters": "send_bytes recv_bytes rdma_write_bytes rdma_write_recv_bytes rdma_read_bytes "
-            "rdma_read_resp_bytes rdma_read_wr_err rdma_write_wr_err rx_drops retrans_bytes retrans_pkts "
-            "retrans_timeout_events unresponsive_remote_events impaired_remote_conn_events out_of_sequence "
-            "packet_seq_err local_ack_timeout_err rnr_nak_retry_err duplicate_request out_of_seq_request "
-            "rcvd_seq_err retry_exceeded_err",
-        }.items()
-        for name in names.split()
-    ),
-)
-"""If a port has two sources of one counter, the first is used: some RoCE drivers have both."""
-
-_PORT_FILES = ("rate", "state", "link_layer", *(source.file for source in PORT_COUNTERS))
-_FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(f'"$port/{name}"' for name in _PORT_FILES), 88))
+_PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *_PORT_COUNTERS)]
+_FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(_PORT_FILES), 88))
 
 SNAPSHOT = f"""\
 fabbench_counters() (
@@ -209,17 +194,17 @@ def _ports(read: _Read) -> Iterator[Nic]:
 
 def _counters(read: _Read, name: str, files: Mapping[str, str]) -> dict[str, int]:
     counters: dict[str, int] = {}
-    for source in PORT_COUNTERS:
-        text = files.get(source.file)
-        if text is None or source.name in counters:
+    for file, counter in _PORT_COUNTERS.items():
+        text = files.get(file)
+        if text is None or counter in counters:
             continue
         value = int(text) if _NUMBER.fullmatch(text) else 2**64
         if value >= 2**64:
-            read.reject(f"{name}: {source.file} is not a counter: {text}")
-        elif source.unit == 4 and value == _SATURATED:
-            read.reject(f"{name}: {source.file} is a 32-bit counter at its maximum.")
+            read.reject(f"{name}: {file} is not a counter: {text}")
+        elif file in _OCTETS and value == _SATURATED:
+            read.reject(f"{name}: {file} is a 32-bit counter at its maximum.")
         else:
-            counters[source.name] = value * source.unit
+            counters[counter] = value * _OCTETS.get(file, 1)
     return counters
 
 
@@ -241,13 +226,7 @@ def _interfaces(read: _Read) -> Iterator[Nic]:
         )
 
 
-_KINDS: Mapping[str, NicKind] = {
-    "efa": NicKind.EFA,
-    "ib": NicKind.IB,
-    "roce": NicKind.ROCE,
-    "tcp": NicKind.NETDEV,
-    "ofi-tcp": NicKind.NETDEV,
-}
+_KINDS = {"efa": NicKind.EFA, "ib": NicKind.IB, "roce": NicKind.ROCE, "tcp": NicKind.NETDEV, "ofi-tcp": NicKind.NETDEV}
 _FAMILIES: Mapping[str, tuple[str, str]] = {
     "send/recv": ("send_bytes", "recv_bytes"),
     "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
@@ -256,27 +235,21 @@ _FAMILIES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NicTraffic:
-    """What one NIC moved: by how much each counter grew. What is not known is absent, never 0."""
+class NicTraffic(Nic):
+    """What one NIC moved: `counters` is by how much each grew. What is not known is absent, never 0."""
 
-    name: str
-    kind: NicKind
-    moved: Mapping[str, int]
     unreadable: str = ""
     """A sentence, if the counters do not show how many bytes it moved."""
-    link_rate: float | None = None
-    device: bool = True
-    up: bool | None = None
 
     @property
     def tx(self) -> int | None:
         """Bytes sent, including protocol overhead."""
-        return self.moved.get(TX)
+        return self.counters.get(TX)
 
     @property
     def rx(self) -> int | None:
         """Bytes received, including protocol overhead."""
-        return self.moved.get(RX)
+        return self.counters.get(RX)
 
     @property
     def total(self) -> int:
@@ -307,7 +280,7 @@ class Traffic:
         `rdma-write` with NCCL's RDMA protocol (p5 and later), `send/recv` and `rdma-read` on p4d.
         """
         known = {
-            family: [nic.moved[name] for nic in self.nics for name in files if name in nic.moved]
+            family: [nic.counters[name] for nic in self.nics for name in files if name in nic.counters]
             for family, files in _FAMILIES.items()
         }
         sums = {family: sum(counts) for family, counts in known.items() if counts}
@@ -326,29 +299,26 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     later = {(nic.kind, nic.name): nic for nic in after.nics}
     nics = [_nic(earlier.get(key), nic, restarted) for key, nic in later.items()]
     removed = restarted or "It was present before, and missing after."
-    nics += [_unreadable(nic, removed) for key, nic in earlier.items() if key not in later]
+    nics += [_moved(nic, {}, removed) for key, nic in earlier.items() if key not in later]
     return Traffic(seconds=seconds if seconds and seconds > 0 else None, nics=tuple(nics))
 
 
 def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     if before is None or restarted:
-        return _unreadable(after, restarted or "It was missing before.")
-    moved = {name: count - before.counters[name] for name, count in after.counters.items() if name in before.counters}
+        return _moved(after, {}, restarted or "It was missing before.")
+    was, now = before.counters, after.counters
+    moved = {name: count - was[name] for name, count in now.items() if name in was}
     backwards = next((name for name, count in moved.items() if count < 0), None)
     if backwards:
-        was, now = before.counters[backwards], after.counters[backwards]
-        return _unreadable(after, f"{backwards} went backwards, from {was} to {now}.")
+        return _moved(after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}.")
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    if TX not in moved and RX not in moved:
-        return replace(_unreadable(after, "It has no byte counters."), moved=moved)
-    return replace(_unreadable(after, ""), moved=moved)
+    return _moved(after, moved, "" if TX in moved or RX in moved else "It has no byte counters.")
 
 
-def _unreadable(nic: Nic, reason: str) -> NicTraffic:
-    return NicTraffic(
-        name=nic.name, kind=nic.kind, moved={}, unreadable=reason, link_rate=nic.link_rate, device=nic.device, up=nic.up
-    )
+def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
+    known = {each.name: getattr(nic, each.name) for each in fields(nic)}
+    return NicTraffic(**{**known, "counters": moved}, unreadable=unreadable)
 
 
 # ---------------------------------------------------------------- which NICs carry a fabric
@@ -374,7 +344,7 @@ def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), ex
     elif _KINDS.get(fabric) is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
-        nics = [nic for nic in nics if nic.up is not False or any(nic.moved.values())]
+        nics = [nic for nic in nics if nic.up is not False or any(nic.counters.values())]
     if expected is not None and len(nics) > expected > 0:
         kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
         nics = [nic for nic in nics if nic in kept]

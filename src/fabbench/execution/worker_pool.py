@@ -1,4 +1,4 @@
-"""Worker threads that process items concurrently, until all are done or the caller stops.
+"""Worker threads that process items concurrently, until all are done or the caller stops; lines that threads pass on.
 
 Ctrl-C reaches only the main thread. It sets an event that the waits of the threads check: see
 `fabbench.launchers.DivisibleAllocation`.
@@ -9,8 +9,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from fabbench.execution.session import Program
 from fabbench.model.errors import MachineError
 
 T = TypeVar("T")
@@ -156,3 +157,61 @@ def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
         hint = " ".join(dict.fromkeys(hints.values()))
         raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
     return {name: result for name, result in results.items() if not isinstance(result, MachineError)}
+
+
+_MAX_QUEUED = 8  # Items. The next one blocks, and with it the connection and the remote programs that print.
+
+
+class Item(NamedTuple):
+    """What a thread passes on: lines of a program, or of a debug file (None); the program's end; or an error."""
+
+    program: Program | None = None
+    texts: Sequence[str] = ()
+    status: int | None = None
+    error: Exception | None = None
+
+
+class QueueClosedError(Exception):
+    """No thread reads items any more."""
+
+
+class OutputQueue:
+    """Passes items from the threads that follow programs and files to the one that reads lines."""
+
+    def __init__(self) -> None:
+        self._items: queue.Queue[Item] = queue.Queue(_MAX_QUEUED)
+        self._closed = threading.Event()
+
+    def put(self, item: Item) -> None:
+        """Add an item as soon as there is room. Raise QueueClosedError if no thread reads any more."""
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._items.put(item, timeout=_WAKE_S)
+                return
+        raise QueueClosedError
+
+    def get(self, timeout_s: float) -> Item | None:
+        """Wait for the next item; None if none came in time. Raise the error of a thread that failed."""
+        try:
+            item = self._items.get(timeout=timeout_s) if timeout_s else self._items.get_nowait()
+        except queue.Empty:
+            return None
+        if item.error is not None:
+            raise item.error
+        return item
+
+    def leave(self) -> None:
+        """Stop reading: threads that wait in `put` end."""
+        self._closed.set()
+
+    def follow(self, work: Callable[[], None]) -> None:
+        """Call `work` in a separate thread; its error goes to the thread that reads."""
+
+        def guarded() -> None:
+            with contextlib.suppress(QueueClosedError):
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - raised in the thread that reads
+                    self.put(Item(error=error))
+
+        threading.Thread(target=guarded, daemon=True, name="fabbench follows").start()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs, OptionsT, Target
-from fabbench.model.messages import LONGEST_QUOTE, environment, redacted, redacted_values
+from fabbench.model.messages import LONGEST_QUOTE, environment, redacted
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
@@ -56,10 +56,10 @@ class RenderInput:
         """Return a copy without secret values, from which the document that a run keeps is rendered."""
         request = self.request
         target = replace(
-            request.target, env=environment(request.target.env), variants=redacted_values(request.target.variants)
+            request.target, env=environment(request.target.env), variants=redacted(request.target.variants)
         )
         request = replace(request, env=environment(request.env), target=target)
-        return replace(self, plan=redacted_values(self.plan), request=request)
+        return replace(self, plan=redacted(self.plan), request=request)
 
     @property
     def command(self) -> str:

@@ -12,7 +12,7 @@ fabbench takes from its own environment (`--env NAME`) needs none of this: its v
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from fabbench.model.patterns import lazy
 
@@ -137,8 +137,6 @@ _HOOK = lazy(r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
 _ENVIRONMENTS = frozenset({"env", "envs", "environment"})  # Keys of documents that hold environment variables
 
-T = TypeVar("T")
-
 
 def is_secret(name: str) -> bool:
     """Return whether the name of a variable, an option or a header says that its value is secret."""
@@ -173,37 +171,18 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: shown(name, value) for name, value in env.items()}
 
 
-def redacted(document: Any) -> Any:
-    """Return a document of plain values as it may be stored."""
-    if isinstance(document, Mapping):
-        return {
-            key: environment({name: str(text) for name, text in inner.items()})
-            if key in _ENVIRONMENTS and isinstance(inner, Mapping)
-            else redacted(inner)
-            for key, inner in document.items()
-        }
-    if isinstance(document, list | tuple):
-        return [redacted(item) for item in document]
-    return word(document) if isinstance(document, str) else document
-
-
-def redacted_values(value: T) -> T:
-    """Return frozen dataclasses (a plan, a request), and all in them, as they may be shown."""
-    return cast("T", _values(value))
-
-
-def _values(value: Any) -> Any:
+def redacted(value: Any) -> Any:
+    """Return a document of plain values, or frozen dataclasses (a plan, a request), as they may be shown."""
     if is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in fields(value) if field.init]
-        return replace(value, **{name: _field_value(name, getattr(value, name)) for name in names})
+        return replace(value, **{name: _inner(name, getattr(value, name)) for name in names})
     if isinstance(value, Mapping):
-        return {key: _field_value(str(key), inner) for key, inner in value.items()}
+        return {key: _inner(key, inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:
-        return type(value)(map(_values, value))
+        return type(value)(map(redacted, value))
     return word(value) if type(value) is str else value
 
 
-def _field_value(name: str, value: Any) -> Any:
-    if name in _ENVIRONMENTS and isinstance(value, Mapping):
-        return environment(value)
-    return _values(value)
+def _inner(name: object, value: Any) -> Any:
+    environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
+    return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)

@@ -15,6 +15,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Metric
+from fabbench.model.patterns import lazy
 from fabbench.model.plan import Configuration
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_sizes, parse_quantity, parse_size
 from fabbench.plan.request import RunRequest
@@ -31,6 +32,7 @@ _UNITS: Mapping[str, dict[str, float]] = {
     "count": {"": 1.0},
     "times": {"": 1.0, "x": 1.0},
 }
+_GATE = lazy(r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?(?P<bound>.*)", re.DOTALL)
 
 
 class GateKind(StrEnum):
@@ -84,24 +86,17 @@ class Gate:
 
 def parse_gate(text: str) -> Gate:
     """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
-    name = re.match(r"(\w*)\s*", text)
-    metric = {**METRICS, RATIO.name: RATIO}.get(name[1] if name else "")
-    if name is None or metric is None:
+    parts = next(_GATE.finditer(text))
+    metric = {**METRICS, RATIO.name: RATIO}.get(parts["metric"])
+    if metric is None:
         raise _misread(text, 0, f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
-    position = name.end()
-    low = high = None
-    if text.startswith("@", position):
-        found = re.compile(r"[^:<>]*").match(text, position + 1)
-        sizes = found[0] if found else ""
-        low, high = _read_sizes(text, position + 1, sizes)
-        position += 1 + len(sizes)
-    kind = next((kind for kind in GateKind if text.startswith(kind, position)), None)
-    if kind is None:
-        raise _misread(text, position, "expected :TOLERANCE, >=LIMIT or <=LIMIT")
+    low, high = (None, None) if parts["sizes"] is None else _read_sizes(text, parts.start("sizes"), parts["sizes"])
+    if not parts["kind"]:
+        raise _misread(text, parts.start("bound"), "expected :TOLERANCE, >=LIMIT or <=LIMIT")
+    kind = GateKind(parts["kind"])
     if metric is RATIO and kind is not GateKind.AT_LEAST:
-        raise _misread(text, position, "ratio takes >= and how many times better, such as ratio@1G>=10")
-    position += len(kind)
-    bound, relative = _read_bound(text, position, metric, kind)
+        raise _misread(text, parts.start("kind"), "ratio takes >= and how many times better, such as ratio@1G>=10")
+    bound, relative = _read_bound(text, parts.start("bound"), metric, kind)
     return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, low=low, high=high)
 
 

@@ -118,39 +118,30 @@ _SET_PATHS = (
 )
 
 
-class HostPrograms(Protocol):
-    """What must be known about a host's programs; see `fabbench.model.hosts.Host`."""
-
-    @property
-    def programs(self) -> Mapping[str, str]:
-        """Program → path."""
-
-    @property
-    def searched(self) -> Mapping[str, tuple[str, ...]]:
-        """Program → directories to search for it when it is started."""
-
-
-def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[HostPrograms]) -> Step:
+def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, hosts: Sequence[Host]) -> Step:
     """Return a step with a variant applied, and the request's environment for all its commands.
 
     What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
     that is both inherited and set.
     """
+    sources = {"--env (or the target's env)": request.env, f"The variant {variant.name}": variant.env}
     env, inherited = {**request.env, **variant.env}, request.target.inherited
-    sources = (("--env (or the target's env)", request.env), (f"The variant {variant.name}", variant.env))
+    commands = []
     for command in step.commands:
-        for source, variables in sources:
+        for source, variables in sources.items():
             _refuse_contradiction(source, variables, command, fabric)
         if both := [name for name in inherited if name in {**env, **command.env}]:
             raise RequestError(
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-    commands = []
-    for command in step.commands:
-        changed = _with_variant(command, env, variant, hosts)
-        unset = tuple(name for name in changed.unset if name not in inherited)
-        commands.append(replace(changed, inherited=inherited, unset=unset))
+        argv = command.argv
+        if variant.name:
+            host, name = hosts[command.host], argv[0]
+            words = (host.programs.get(name, name), *argv[1:])
+            argv = with_libraries(words, variant.paths, host.searched.get(name, ()))
+        unset = tuple(name for name in command.unset if name not in {*env, *inherited})
+        commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
     return replace(step, commands=tuple(commands))
 
 
@@ -164,17 +155,6 @@ def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command,
                 hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
                 "plan.json lists what fabbench sets.",
             )
-
-
-def _with_variant(command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[HostPrograms]) -> Command:
-    changed = replace(
-        command, env={**env, **command.env}, unset=tuple(name for name in command.unset if name not in env)
-    )
-    if not variant.name:
-        return changed
-    host, name = hosts[command.host], command.argv[0]
-    words = (host.programs.get(name, name), *command.argv[1:])
-    return replace(changed, argv=with_libraries(words, variant.paths, host.searched.get(name, ())))
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
@@ -209,14 +189,12 @@ def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[V
     """
     variants: dict[str, Variant] = {}
     for text in texts:
-        name, equals, _ = text.partition("=")
+        name, equals, rest = text.partition("=")
         check_name(name)
         if not equals and name not in known:
             listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
             raise RequestError(f"The variant {name} is not defined: {listed}.", hint=_HINT)
         variants.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
-    for text in texts:
-        name, equals, rest = text.partition("=")
         if equals:
             variants[name] = _added(variants[name], rest, text)
     return tuple(variants.values())
@@ -238,11 +216,9 @@ def check_name(name: str) -> None:
 
 def _added(variant: Variant, rest: str, text: str) -> Variant:
     """Return a variant with what follows the first ``=`` added."""
-    if rest.startswith("/"):
-        return replace(variant, paths=(*variant.paths, *_read("paths", (rest,), text)))
     env, paths = dict(variant.env), [*variant.paths]
     others: dict[str, Any] = {}
-    for pair in filter(None, _KEY.split(rest)):
+    for pair in [f"path={rest}"] if rest.startswith("/") else filter(None, _KEY.split(rest)):
         key, equals, value = pair.partition("=")
         variable = key.removeprefix("env.")
         if key == "path" and equals:

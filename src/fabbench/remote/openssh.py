@@ -15,9 +15,8 @@ from fabbench.execution.script.words import login_command
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.here import PipedProgram
 from fabbench.remote.ssh_transport import CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
-from fabbench.remote.transport import ProcessStream
+from fabbench.remote.transport import PipedProgram, ProcessStream
 
 _LOGIN_S = 60.0
 _POLL_S = 0.02

@@ -11,13 +11,11 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
-from fabbench.execution.output_queue import OutputQueue
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import OutputQueue, map_hosts, require_all
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.process import AgentStream, RemoteProcess
-from fabbench.remote.session import MARK
+from fabbench.remote.session import MARK, AgentStream, RemoteProcess
 
 _WAKE_S = 0.5
 _FAILED = 255  # ssh's exit status if it was not the command that failed

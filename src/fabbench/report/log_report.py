@@ -7,7 +7,7 @@ from typing import Any
 
 from fabbench.analysis.curve import curve_line, with_curve
 from fabbench.benchmarks import benchmark_named
-from fabbench.evidence.causes import causes
+from fabbench.evidence.known_errors import causes
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Point, Severity

@@ -49,7 +49,7 @@ def _rate(nic: NicTraffic, value: float | None) -> str:
 
 
 def _moved(nics: Sequence[NicTraffic], direction: str) -> list[int]:
-    return [nic.moved[direction] for nic in nics if direction in nic.moved]
+    return [nic.counters[direction] for nic in nics if direction in nic.counters]
 
 
 def _spread(values: Sequence[float], scale_for: Callable[[float], Scale]) -> str:

@@ -15,7 +15,7 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSecti
 from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.evidence.causes import Cause, causes
+from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison

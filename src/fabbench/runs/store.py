@@ -33,7 +33,7 @@ from fabbench.evidence.judge import judge
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
-from fabbench.model.messages import environment, redacted, redacted_values
+from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
@@ -246,7 +246,7 @@ def _stored(request: RunRequest) -> StoredRequest:
         repeats=request.repeats,
         most_repeats=request.adaptive.max_repeats if request.adaptive else None,
         where=redacted({"target": where.pop("name"), **where}),
-        variants=redacted_values(request.target.variants),
+        variants=redacted(request.target.variants),
         env=environment(request.env),
         options=redacted(written(request.work)),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from fabbench.model.messages import counted
 from fabbench.sweep.analyze import CONFIDENCE
-from fabbench.sweep.chance import DOUBTED
+from fabbench.sweep.beliefs import DOUBTED
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings

@@ -7,6 +7,7 @@ from math import log1p
 import numpy as np
 
 from fabbench.sweep.beliefs import (
+    DOUBTED,
     FLAKY,
     FLAKY_IN_GROUPS,
     LINK_PRIOR,
@@ -14,11 +15,14 @@ from fabbench.sweep.beliefs import (
     USUAL_NOISE,
     Beliefs,
     Factors,
+    PairTests,
     States,
+    flakiness,
     links,
+    links_not_by_chance,
+    nodes_not_by_chance,
     propagate,
 )
-from fabbench.sweep.chance import DOUBTED, PairTests, flakiness, links_not_by_chance, nodes_not_by_chance
 from fabbench.sweep.groups import Grouping, given, proposals
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 

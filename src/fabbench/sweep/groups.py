@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabbench.sweep.chance import PairTests
+from fabbench.sweep.beliefs import PairTests
 from fabbench.sweep.readings import Flags, Floats, Ints
 
 FEW = 0.25

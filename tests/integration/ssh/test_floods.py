@@ -10,7 +10,7 @@ import pytest
 
 from fabbench.execution.session import TIME_UP, TOO_MUCH
 from fabbench.model.log import Outcome
-from fabbench.remote.process import KEPT_KIB
+from fabbench.remote.session import KEPT_KIB
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs
 from tests.support.hosts import HOME, Lab
 from tests.support.peak_memory import PROGRAM, peak_mib

@@ -16,7 +16,7 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import Trend, highlights
 from fabbench.analysis.statistics import Difference
-from fabbench.catalog.noise import PAIRS, assumed_noise, noise_kinds
+from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.plan.gates import parse_gate
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
 from tests.support.paths import DATA

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fabbench.evidence.causes import causes
-from fabbench.evidence.known_errors import BY_CODE, finding, told
+from fabbench.evidence.known_errors import BY_CODE, causes, finding, told
 from fabbench.model.log import Log, Outcome
 from tests.support.corpus import recorded
 

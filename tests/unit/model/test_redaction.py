@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fabbench.model.messages import is_secret, one_line, printable, redacted, redacted_values, without_secrets, word
+from fabbench.model.messages import is_secret, one_line, printable, redacted, without_secrets, word
 from fabbench.model.plan import Command, Variant
 from tests.support.paths import DATA
 from tests.support.payloads import OBEYED, PAYLOADS
@@ -41,7 +41,7 @@ def test_nothing_of_a_value_is_left(value: str) -> None:
     assert left["env"]["A"] == "1"
     command = Command(argv=("env", f"MY_TOKEN={secret}", "x"), env={"MY_TOKEN": secret, "A": "1"})
     variant = Variant(name="v", env={"MY_TOKEN": secret})
-    hidden = redacted_values((command, variant))
+    hidden = redacted((command, variant))
     assert "S3CRET" not in str(hidden)
     assert hidden[0].env["A"] == "1"
     assert "S3CRET" not in str(variant)

@@ -16,7 +16,6 @@ from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers,
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, retry
 from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_table
-from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     check_pod,
@@ -32,7 +31,7 @@ from fabbench.launchers.kubernetes.discover import (
 from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
 from fabbench.launchers.kubernetes.manifests import RunSpec, workload
 from fabbench.launchers.kubernetes.nodes import Node, values_of_label
-from fabbench.launchers.kubernetes.objects import JobRun
+from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on, usable_groups
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override

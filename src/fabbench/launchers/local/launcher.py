@@ -18,8 +18,8 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.plan.request import refuse_images
 from fabbench.remote.allocation import hold, probe
-from fabbench.remote.here import Here
 from fabbench.remote.session import RemoteAllocation
+from fabbench.remote.transport import Here
 
 _LOST_AFTER_S = 3600.0  # Programs end with fabbench; one that is stopped for a while goes on
 

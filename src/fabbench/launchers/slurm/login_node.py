@@ -11,8 +11,7 @@ from fabbench.launchers.slurm import SlurmOptions
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
 from fabbench.remote.allocation import connected
-from fabbench.remote.here import Here
-from fabbench.remote.transport import Done, LostError, ProcessStream, Transport
+from fabbench.remote.transport import Done, Here, LostError, ProcessStream, Transport
 
 _RETRY_S = 1.0
 _FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file

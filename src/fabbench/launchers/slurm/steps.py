@@ -10,9 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fabbench.launchers import AllocationLostError, shorten
-from fabbench.launchers.slurm.job_errors import explain_end
 from fabbench.launchers.slurm.login_node import LoginNode
-from fabbench.launchers.slurm.scontrol import JobState, is_unknown_job, job_state
+from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_job, job_state
 from fabbench.launchers.slurm.submit import with_settings
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream

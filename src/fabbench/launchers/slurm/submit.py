@@ -11,10 +11,18 @@ from importlib.resources import files
 from fabbench.execution.process import LineDecoder
 from fabbench.execution.session import exports
 from fabbench.launchers import notify
-from fabbench.launchers.slurm.job_errors import SHARE, explain_end, explain_pending, refused
 from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.render import overruling
-from fabbench.launchers.slurm.scontrol import JobState, accounted, is_unknown_job, job_state
+from fabbench.launchers.slurm.scontrol import (
+    SHARE,
+    JobState,
+    accounted,
+    explain_end,
+    explain_pending,
+    is_unknown_job,
+    job_state,
+    refused,
+)
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import listed

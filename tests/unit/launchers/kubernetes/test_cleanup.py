@@ -10,10 +10,10 @@ import pytest
 
 from fabbench.catalog.kubernetes_resources import PodResources
 from fabbench.launchers import Leftover, ObjectRef
-from fabbench.launchers.kubernetes import cleanup
+from fabbench.launchers.kubernetes import objects
 from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.cleanup import group_leftovers, remove
 from fabbench.launchers.kubernetes.manifests import RunSpec, owned_by, workload
+from fabbench.launchers.kubernetes.objects import group_leftovers, remove
 from fabbench.model.errors import MachineError
 from tests.support.clock import Clock
 
@@ -98,7 +98,7 @@ class Controllers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.clock, self.seconds, self.silent_at = Clock(), seconds, math.inf
-        monkeypatch.setattr(cleanup, "time", self.clock)
+        monkeypatch.setattr(objects, "time", self.clock)
 
     def delete(self, *_: object, **__: object) -> None:
         if self.clock.now >= self.silent_at:

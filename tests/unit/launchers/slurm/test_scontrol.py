@@ -6,11 +6,12 @@ import pytest
 
 from fabbench.evidence.fatal import fatal_message
 from fabbench.hosts.check import Status
-from fabbench.launchers.slurm.job_errors import explain_end, explain_pending, refused
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
     accounted,
     check_nodes,
+    explain_end,
+    explain_pending,
     gpus_of,
     idle_alike,
     is_unknown_job,
@@ -18,6 +19,7 @@ from fabbench.launchers.slurm.scontrol import (
     nodes,
     partitions,
     record,
+    refused,
     select_nodes,
     select_partition,
     switches,

@@ -8,8 +8,7 @@ from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.submit import SubmittedJob, by_node
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.here import Here
-from fabbench.remote.transport import Done, LostError
+from fabbench.remote.transport import Done, Here, LostError
 
 
 class BreakingLogin(LoginNode):
