@@ -94,11 +94,10 @@ class RungResult:
     """The run of the store that has everything."""
     seconds: float = 0.0
 
-    @property
-    def unjudged(self) -> bool:
-        """Whether it passed only because nothing says what is normal."""
-        together = self.state is State.PASSED and self.name.startswith(ALL)
-        return together and not any(each.limit for each in self.figures)
+    def unjudged(self, nodes: int) -> bool:
+        """Return whether it passed only because nothing says what is normal: no limit, and no other node."""
+        alone = self.name.startswith(ALL) or (nodes < 2 and bool(self.figures))
+        return self.state is State.PASSED and alone and not any(each.limit for each in self.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,7 @@ class Certificate:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
-        if unjudged := [each.name for each in self.rungs if each.unjudged]:
+        if unjudged := [each.name for each in self.rungs if each.unjudged(len(self.nodes))]:
             open_ends["limits"] = (
                 f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
                 "--write-thresholds FILE, and pass them with --thresholds FILE."

@@ -56,6 +56,12 @@ def test_nothing_that_was_not_tested_is_accepted(
     assert (certificate.state, set(certificate.untested)) == (answer, untested)
 
 
+def test_one_node_without_limits_is_compared_with_nothing() -> None:
+    alone = replace(UNJUDGED, name="gpus")
+    assert replace(FINE, rungs=(CHECK, alone)).state is State.PASSED
+    assert replace(FINE, rungs=(CHECK, alone), nodes=FINE.nodes[:1]).state is State.INCOMPLETE
+
+
 def test_what_is_in_progress_is_incomplete() -> None:
     assert replace(FINE, ended=None).state is State.INCOMPLETE
     assert replace(FINE, ended=None, rungs=(BAD,)).state is State.FAILED
