@@ -62,7 +62,7 @@ class RungFigure:
     value: float
     repeats: int = 1
     limit: str = ""
-    """What it was judged by, with its source; empty: by nothing."""
+    """What it was judged by; empty: nothing."""
 
     @property
     def what(self) -> str:

@@ -137,7 +137,7 @@ def history_document(history: History) -> dict[str, object]:
 
 
 _METHOD = """Each dot is one run: the median of its repeats that are ok. The chance that 200 runs without a change,
-looked at after each, ever have one reported is at most 5%, if neighbors correlate by at most 0.8."""
+seen after each, ever have one reported is at most 5%, if neighbors correlate by at most 0.8 (0.3 with outliers)."""
 
 
 def history_page(history: History, version: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ from fabbench.launchers import (
 )
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host, Target
-from fabbench.model.log import METRICS, Log, Outcome, Severity
+from fabbench.model.log import MARKER_SIGN, METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.units import format_duration
 from fabbench.plan.build import plan
@@ -351,7 +351,7 @@ def _load(held: DivisibleAllocation, hosts: Sequence[int], request: RunRequest) 
     def work() -> None:
         with suppress(KeyboardInterrupt, FabbenchError):
             for line in part.execute(planned.executions[0]):
-                if not line.startswith("@fabbench"):
+                if not line.startswith(MARKER_SIGN):
                     began.set()
         began.set()
 
@@ -438,7 +438,7 @@ def _ran(ended: RunResult, blank: RungResult) -> RungResult:
         doubts = list(ended.verdict.notes) if ended.verdict.status else []
     for each in expectations(comparison) if ended.verdict is None else ():
         published = each.assessment in {Assessment.NORMAL, Assessment.LOW}
-        if each.assessment is Assessment.ABOVE:
+        if each.assessment in {Assessment.ABOVE, Assessment.HIGH}:
             doubts.append(each.sentence())
         elif published or each.share is not None:
             floor = f"{100 * FLOOR:g} % of the ceiling of its NICs"
