@@ -192,6 +192,12 @@ class Execution:
         """Note a row that cannot be read."""
         self.record.damaged.append(Damaged(line.number, line.text))
 
+    def kept(self, read: Callable[[Row], Row | None]) -> list[Row]:
+        """Return the rows as `read` returns them; those for which it returns None are damaged."""
+        pairs = [(row, read(row)) for row in self.rows]
+        self.record.damaged += (Damaged(row.line.number, row.line.text) for row, kept in pairs if kept is None)
+        return [kept for _, kept in pairs if kept is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:

@@ -68,19 +68,21 @@ def _moves(row: engine.Row, case: str, unit: float) -> bool | None:
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
-    record, rows = execution.record, list[engine.Row]()
+    record = execution.record
     case, largest = record.case or "", int(record.facts.pop("largest", 0))
     unit = max((1e6, float(1 << 20)), key=lambda unit: sum(_moves(row, case, unit) or False for row in execution.rows))
-    for row in execution.rows:
+
+    def read(row: engine.Row) -> engine.Row | None:
         moves, main = _moves(row, case, unit), dict(row.figures.get("", {}))
         # Nothing contradicts the rate of empty messages: the next line shows that it is whole.
         if moves is False or ("message_rate" in main and not row.size and row.line.number == execution.last):
-            execution.damage(row.line)
-            continue
+            return None
         if (bandwidth := main.pop("bandwidth", None)) is not None and moves:
             main["bandwidth"] = bandwidth.times(unit)
         figures = {**row.figures, "": main}
-        rows.append(row._replace(figures={stat: each for stat, each in figures.items() if each}))
+        return row._replace(figures={stat: each for stat, each in figures.items() if each})
+
+    rows = execution.kept(read)
     end = max((row.size for row in rows), default=0)
     record.incomplete = stopped_early(end, largest) if 0 < end < largest else record.incomplete
     return rows

@@ -1,7 +1,6 @@
 """AWS Neuron's nccom-test: collectives between NeuronCores. Read only: fabbench does not start it.
 
-Its GB are 2³⁰ or 10⁹ bytes, by version: 33554432 bytes in 768 us were printed as 40.69 GB/s, and 33554432 bytes in
-894.24 us as 37.52 GB/s (AWS Neuron's documentation). The rows show which.
+Its GB are 2³⁰ or 10⁹ bytes, by version: AWS Neuron's documentation has both, and the rows show which.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,14 +73,13 @@ def _is_in(unit: float, row: engine.Row) -> bool:
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     """Return the rows in bytes per second: a GB has the bytes that explain most rows, as one may fit either."""
-    unit, rows = max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in execution.rows)), list[engine.Row]()
-    for row in execution.rows:
-        if not _is_in(unit, row):
-            execution.damage(row.line)
-            continue
+    unit = max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in execution.rows))
+
+    def read(row: engine.Row) -> engine.Row | None:
         main = {name: each.times(1.0 if name == "time" else unit) for name, each in row.figures[""].items()}
-        rows.append(row._replace(figures={**row.figures, "": main}))
-    return rows
+        return row._replace(figures={**row.figures, "": main}) if _is_in(unit, row) else None
+
+    return execution.kept(read)
 
 
 TABLE = engine.Table(
@@ -102,7 +100,6 @@ class Nccom(ReadBenchmark):
 
     name = "nccom"
     network_shown = "FI_LOG_LEVEL=info and NCCL_DEBUG=INFO, the plugin prints it"
-    versions = ()
     resolution = MappingProxyType({"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)})
     signatures = (
         Signature("count(elems)", r"(?: {4})?size\(B\)\s+count\(elems\)\s"),

@@ -4,6 +4,7 @@ Until August 2025 it printed six significant digits without trailing zeros, and 
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature, engine
@@ -64,15 +65,17 @@ def _fits(row: engine.Row, threads: int) -> bool:
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    threads, rows = int(execution.record.facts.get("threads", 1)), list[engine.Row]()
-    for row in execution.rows:
+    pairs = ((row.main("latency"), row.main("bandwidth"), row.size) for row in execution.rows)
+    in_flight = [latency.value * rate.value / size for latency, rate, size in pairs if latency and rate and size]
+    threads = int(execution.record.facts.get("threads", round(median(in_flight or [1]))))  # as most rows show
+
+    def read(row: engine.Row) -> engine.Row | None:
         # A last figure of few digits may be a longer one that was cut, unless something follows it.
         short = row.cell("mib") and len(row.cells[-1].replace(".", "").lstrip("0")) < 6
-        if _fits(row, threads) and not (short and row.line.number == execution.last and row.line.text[-1:] != " "):
-            rows.append(row)
-        else:
-            execution.damage(row.line)
-    return rows
+        may_be_cut = short and row.line.number == execution.last and row.line.text[-1:] != " "
+        return row if _fits(row, threads) and not may_be_cut else None
+
+    return execution.kept(read)
 
 
 TABLE = engine.Table(benchmark="nixlbench", program="nixlbench", case="nixlbench", statement=_statement, settle=_settle)

@@ -129,7 +129,6 @@ class UcxPerftest(ReadBenchmark):
     name = "ucx_perftest"
     network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
-    versions = ()
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
     signatures = (

@@ -2,8 +2,7 @@
 
 It measures like all_reduce_bench.py of stas00/ml-engineering, and its copy in
 modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two events; algbw is
-the payload divided by the mean time of one trial, averaged over the ranks, and busbw is 2(n-1)/n of it. It
-prints the same table as they do.
+the payload divided by the mean time of one trial, averaged over the ranks, and busbw is 2(n-1)/n of it.
 
     mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
     torchrun --nproc-per-node 8 torch_all_reduce.py --size 1048576 --size 4294967296
