@@ -9,7 +9,7 @@ from typing import Any
 from fabbench.cli.click_options import CommandT, click_options, with_parameters
 from fabbench.cli.output import COMPARED
 from fabbench.model.log import Proof
-from fabbench.model.option_types import FABRIC, File, Flag, Parsed, PassedEnvironment, Seconds, Text, Whole
+from fabbench.model.option_types import FABRIC, Environment, File, Flag, Parsed, Seconds, Text, Whole
 from fabbench.model.options import declared, latest, option
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_size
@@ -77,10 +77,11 @@ class RunOptions:
     max_repeats: int | None = option(Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats")
     max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
     env: Mapping[str, str | None] = option(
-        PassedEnvironment(),
+        Environment(passed=True),
         "Environment variable of every configuration. NAME alone takes its value "
         "from the current environment, and keeps it out of command lines and stored files. Can be given "
         "several times.",
+        "--env",
         many=latest,
     )
     dry_run: bool = option(
