@@ -78,9 +78,8 @@ class RunOptions:
     max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
     env: Mapping[str, str | None] = option(
         Environment(passed=True),
-        "Environment variable of every configuration. NAME alone takes its value "
-        "from the current environment, and keeps it out of command lines and stored files. Can be given "
-        "several times.",
+        "Environment variable of every configuration. NAME alone takes its value from the current environment, "
+        "and keeps it out of command lines and stored files. Can be given several times.",
         "--env",
         many=latest,
     )
