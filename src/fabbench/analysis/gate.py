@@ -129,7 +129,7 @@ class _Check:
         remarks = [each for section in self._sections for each in self._section(section)]
         yield from remarks
         if not any(each.compared or each.breach for each in remarks):
-            what = f"no {self._gate.metric.name} {self._gate.range} could be checked"
+            what = f"no {self._gate.metric.name} {self._gate.where} could be checked"
             yield _Remark(f"{self._gate.text} matched no data: {what}.", breach=True)
 
     def _section(self, section: ComparisonSection) -> Iterator[_Remark]:

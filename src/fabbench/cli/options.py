@@ -9,10 +9,10 @@ from typing import Any
 from fabbench.cli.click_options import CommandT, click_options, with_parameters
 from fabbench.cli.output import COMPARED
 from fabbench.model.log import Proof
-from fabbench.model.option_types import FABRIC, File, Flag, Parsed, PassedEnvironment, Seconds, Text, Whole
+from fabbench.model.option_types import FABRIC, Environment, File, Flag, Parsed, Seconds, Text, Whole
 from fabbench.model.options import declared, latest, option
 from fabbench.model.patterns import lazy
-from fabbench.model.units import parse_size
+from fabbench.model.units import parse_sizes
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -30,19 +30,6 @@ def written_age(age: timedelta) -> str:
     seconds = int(age.total_seconds())
     unit = next((unit for unit in "dhm" if seconds >= 2 * _SECONDS[unit]), "s")
     return f"{seconds // _SECONDS[unit]}{unit}"
-
-
-def _sizes(text: str) -> range:
-    """Read a size, or a range of sizes with both ends."""
-    first, dots, last = text.partition("..")
-    try:
-        low = parse_size(first) if first or not dots else 0
-        high = (parse_size(last) if last else 1 << 62) if dots else low
-    except ValueError as error:
-        raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
-    if high < low:
-        raise ValueError(f"{text!r} ends before it begins")
-    return range(low, high + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +64,10 @@ class RunOptions:
     max_repeats: int | None = option(Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats")
     max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
     env: Mapping[str, str | None] = option(
-        PassedEnvironment(),
-        "Environment variable of every configuration. NAME alone takes its value "
-        "from the current environment, and keeps it out of command lines and stored files. Can be given "
-        "several times.",
+        Environment(passed=True),
+        "Environment variable of every configuration. NAME alone takes its value from the current environment, "
+        "and keeps it out of command lines and stored files. Can be given several times.",
+        "--env",
         many=latest,
     )
     dry_run: bool = option(
@@ -118,7 +105,7 @@ class PastOptions:
     """Options of commands that read logs and past runs."""
 
     sizes: range | None = option(
-        Parsed("sizes", "SIZE[..SIZE]", _sizes), "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.", "--size"
+        Parsed("sizes", "SIZE[..SIZE]", parse_sizes), "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.", "--size"
     )
     fabric: str | None = option(
         Text("a fabric", "NAME"),

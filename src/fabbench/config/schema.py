@@ -88,7 +88,7 @@ def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str,
     target = {
         **_object(
             {
-                LAUNCHER: _described(LAUNCHER, {"anyOf": [{"enum": list(launchers)}, Text().schema()]}),
+                LAUNCHER: _described(LAUNCHER, {"anyOf": [{"enum": list(launchers)}, Text().schema]}),
                 **_properties(every.values()),
                 OPTIONS: _described(OPTIONS, {"type": "object"}),
             }

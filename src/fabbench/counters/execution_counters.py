@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fabbench.counters.findings import Asked, findings
-from fabbench.counters.snapshot import NicTraffic, Snapshot, Traffic, difference, kind_of, of_fabric, read_snapshot
+from fabbench.counters.snapshot import KINDS, NicTraffic, Snapshot, Traffic, difference, of_fabric, read_snapshot
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
@@ -33,10 +33,6 @@ class Pair:
     before: Snapshot | None
     after: Snapshot | None
 
-    def traffic(self) -> Traffic | None:
-        """Subtract them; None if one of the two is missing."""
-        return difference(self.before, self.after) if self.before and self.after else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCounters:
@@ -50,7 +46,8 @@ class ExecutionCounters:
 
     def traffic(self) -> dict[str, Traffic]:
         """Return what each host moved, without hosts that lack a snapshot."""
-        return {host: moved for host, pair in self.hosts.items() if (moved := pair.traffic())}
+        pairs = {host: (pair.before, pair.after) for host, pair in self.hosts.items()}
+        return {host: difference(before, after) for host, (before, after) in pairs.items() if before and after}
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
@@ -64,15 +61,10 @@ class ExecutionCounters:
         judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
-        missing = {
-            "before": [host for host, pair in self.hosts.items() if pair.before is None],
-            "after": [host for host, pair in self.hosts.items() if pair.after is None],
-        }
-        why = " ".join(self.failures)
         notes = (
-            _note(f"No NIC counters of {listed(hosts)} from {when} this execution. {why}")
-            for when, hosts in missing.items()
-            if hosts
+            _note(f"No NIC counters of {listed(hosts)} from {when} this execution. {' '.join(self.failures)}")
+            for when in ("before", "after")
+            if (hosts := [host for host, pair in self.hosts.items() if getattr(pair, when) is None])
         )
         return (*kept, *notes)
 
@@ -178,7 +170,7 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
     for counters in executions:
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
-        if len(counters.asked.among) < 2 and kind_of(counters.asked.fabric):
+        if len(counters.asked.among) < 2 and KINDS.get(counters.asked.fabric):
             notes["All data stayed inside one host: NIC counters ignored."] = None
         for host, pair in counters.hosts.items():
             for taken in (pair.before, pair.after):

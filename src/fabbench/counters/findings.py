@@ -5,20 +5,21 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fabbench.counters.snapshot import (
+    KINDS,
+    LOST,
     RX,
     RX_PACKETS,
+    SERIOUS,
     TX,
     TX_PACKETS,
     NicKind,
     NicTraffic,
     Traffic,
-    kind_of,
     of_fabric,
-    others,
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
@@ -34,21 +35,6 @@ LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
 """Drops and retransmissions above this fraction of the packets are a warning."""
-
-_SERIOUS = frozenset(
-    {
-        *("unresponsive_remote_events", "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err"),
-        *("link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors"),
-        *("local_ack_timeout_err", "rnr_nak_retry_err", "retry_exceeded_err", "rx_errors", "tx_errors"),
-    }
-)
-_LOST = frozenset(
-    {
-        *("rx_drops", "retrans_pkts", "retrans_timeout_events", "port_xmit_discards", "symbol_error"),
-        *("out_of_sequence", "packet_seq_err", "rx_dropped", "tx_dropped"),
-        *("duplicate_request", "out_of_seq_request", "rcvd_seq_err"),
-    }
-)
 
 _AFFINITY = (
     "Check which NICs each rank was assigned (NCCL's topology file, NVSHMEM's NIC mapping). A run on fewer "
@@ -95,7 +81,7 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked, most: float | None = No
     Fabrics inside a host are also judged by what RDMA devices moved; fabrics whose NICs have no counters here
     are not judged. A single host reaches itself through the loopback, which is not a NIC.
     """
-    kind = kind_of(asked.fabric)
+    kind = KINDS.get(asked.fabric)
     if kind is None and asked.fabric not in NO_NETWORK:
         return ()
     requested = {
@@ -138,9 +124,9 @@ def _wrong(host: str, traffic: Traffic, requested: Traffic, asked: Asked, *, acr
     """Find NICs that were not requested and moved more than ten times the bytes of those that were."""
     if (not requested.nics and asked.chosen) or any(nic.unreadable for nic in requested.nics):
         return None
-    rest = others(traffic, requested)
+    rest = replace(traffic, nics=tuple(nic for nic in traffic.nics if nic not in requested.nics))
     for fabric in ("efa", "ib", "roce", "tcp"):
-        same = kind_of(fabric) is kind_of(asked.fabric)
+        same = KINDS.get(fabric) is KINDS.get(asked.fabric)
         if (same and not asked.chosen) or (fabric == "tcp" and not across):
             continue
         other = of_fabric(rest, fabric)
@@ -159,7 +145,7 @@ def _idle(host: str, requested: Traffic, asked: Asked) -> _Shown | None:
     """
     if not requested.nics or any(nic.unreadable for nic in requested.nics) or requested.total:
         return None
-    if kind_of(asked.fabric) is NicKind.NETDEV:
+    if KINDS.get(asked.fabric) is NicKind.NETDEV:
         return None
     return _Shown(host, f"the NICs of {asked.fabric} moved nothing while rows were measured", _line(requested.nics))
 
@@ -218,7 +204,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     for host, traffic in requested.items():
         grown: dict[str, dict[str, int]] = {}
         for nic in traffic.nics:
-            errors = {name: growth for name, growth in nic.counters.items() if growth and name in _SERIOUS | _LOST}
+            errors = {name: growth for name, growth in nic.counters.items() if growth and name in SERIOUS | LOST}
             if errors and (nic.kind is not NicKind.NETDEV or _heavy(nic)):  # a few on an interface mean nothing
                 grown[nic.name] = errors
         if grown:
@@ -233,9 +219,9 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
 
 
 def _heavy(nic: NicTraffic) -> bool:
-    if any(nic.counters.get(name) for name in _SERIOUS):
+    if any(nic.counters.get(name) for name in SERIOUS):
         return True
-    lost = sum(nic.counters.get(name, 0) for name in _LOST)
+    lost = sum(nic.counters.get(name, 0) for name in LOST)
     return lost > _MANY * sum(nic.counters.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
 
 

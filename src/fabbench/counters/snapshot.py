@@ -7,9 +7,10 @@ as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts packets only.
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from importlib.resources import files
 
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
@@ -56,29 +57,15 @@ class Snapshot:
     """Sentences: what in the text could not be understood."""
 
 
-_NAMES = {
-    "port_xmit_data": TX,
-    "port_rcv_data": RX,
-    **dict.fromkeys(("port_xmit_packets", "tx_pkts", "sent_pkts"), TX_PACKETS),
-    **dict.fromkeys(("port_rcv_packets", "rx_pkts", "rcvd_pkts"), RX_PACKETS),
-}
-"""File of a port → its counter, where the names differ."""
-_OCTETS = {"counters/port_xmit_data": 4, "counters/port_rcv_data": 4}
-_PORT_COUNTERS = {
-    f"{folder}/{name}": _NAMES.get(name, name)
-    for folder, names in {
-        "counters": "port_xmit_data port_rcv_data port_xmit_packets port_rcv_packets symbol_error link_downed "
-        "link_error_recovery local_link_integrity_errors port_rcv_errors port_xmit_discards",
-        "hw_counters": "tx_bytes rx_bytes tx_pkts rx_pkts sent_pkts rcvd_pkts send_bytes recv_bytes "
-        "rdma_write_bytes rdma_write_recv_bytes rdma_read_bytes rdma_read_resp_bytes rdma_read_wr_err "
-        "rdma_write_wr_err rx_drops retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events "
-        "impaired_remote_conn_events out_of_sequence packet_seq_err local_ack_timeout_err rnr_nak_retry_err "
-        "duplicate_request out_of_seq_request rcvd_seq_err retry_exceeded_err",
-    }.items()
-    for name in names.split()
-}
+_TABLE = [line.split() for line in (files("fabbench.counters") / "counters.txt").read_text("utf-8").splitlines()[3:]]
+_PORT_COUNTERS = {file: name for file, name, *_ in _TABLE if "counters/" in file}
 """File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one counter, the
 first is used: some RoCE drivers have both."""
+_COLUMNS = [name for file, name, *_ in _TABLE if file.startswith("net/dev/")]
+_OCTETS, SERIOUS, LOST = (
+    frozenset(row[column] for row in _TABLE if meaning in row)
+    for meaning, column in (("octets", 0), ("serious", 1), ("lost", 1))
+)
 
 _PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *_PORT_COUNTERS)]
 _FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(_PORT_FILES), 88))
@@ -104,116 +91,83 @@ for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's
 """
 
 
-_PORT = lazy(r"sys/class/infiniband/([^/:]+)/ports/([0-9]{1,9})/([a-z_]+(?:/\w+)?):(.*)", re.ASCII)
-_DEVICE = lazy(r"sys/class/infiniband/([^/:]+)/device/uevent:(.*)")
-_INTERFACE = lazy(r"sys/class/net/([^/:]+)/(operstate|speed|device/uevent):(.*)")
-_STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):(.*)")
-_HEADING = lazy(r"proc/net/dev:.*\|.*\|.*")
+_FILE = lazy(r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[a-z_]\w*)?):(.*)", re.ASCII)
+_STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):((?:\s*\b[0-9]{1,19}\b){16})\s*", re.ASCII)
+_HEADING = lazy(r"(?:proc/net/dev:.*\|.*\|.*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
-_NUMBER = lazy(r"[0-9]{1,20}", re.ASCII)
+_NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
+_EFA = lazy(r"(?i)\bDRIVER=efa(?!\S)|\bPCI_ID=1D0F:EFA")
 _SATURATED = 2**32 - 1
-
-
-@dataclass(slots=True)
-class _Read:
-    stamps: list[float] = field(default_factory=list)
-    devices: dict[str, dict[str, str]] = field(default_factory=dict)
-    ports: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    interfaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    statistics: dict[str, dict[str, int]] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-
-    def reject(self, sentence: str) -> None:
-        """Keep what could not be understood, up to a limit of sentences and of their length."""
-        if len(self.unread) < 20:
-            self.unread.append(sentence[:200])
 
 
 def read_snapshot(lines: Iterable[str]) -> Snapshot:
     """Read what `SNAPSHOT` printed. Never raises; truncated text yields what came before the break."""
-    read = _Read()
+    stamps, unread = list[float](), list[str]()
+    folders: dict[str, dict[str, str]] = {}
+    statistics: dict[str, dict[str, int]] = {}
     for line in lines:
         text = line.rstrip("\r\n")
-        if text and not _take_line(read, text):
-            read.reject(f"Not understood: {text}")
-    if len(read.stamps) < 2:
-        read.reject("The snapshot breaks off.")
-    nics = (*_ports(read), *_interfaces(read))
-    time = sum(read.stamps) / len(read.stamps) if read.stamps else None
-    return Snapshot(time=time, nics=nics, unread=tuple(read.unread))
+        if match := _FILE.fullmatch(text):
+            known = folders.setdefault(match[1], {})
+            known[match[2]] = f"{known.get(match[2], '')} {match[3]}".strip()
+        elif match := _STATISTICS.fullmatch(text):
+            cells = zip(_COLUMNS, match[2].split(), strict=True)
+            statistics[match[1]] = {column: int(cell) for column, cell in cells if column != "-"}
+        elif match := _UPTIME.fullmatch(text):
+            stamps.append(float(match[1]))
+        elif not _HEADING.fullmatch(text):
+            unread.append(f"Not understood: {text}")
+    if len(stamps) < 2:
+        unread.append("The snapshot breaks off.")
+    nics = (*_ports(folders, unread), *_interfaces(folders, statistics))
+    time = sum(stamps) / len(stamps) if stamps else None
+    return Snapshot(time=time, nics=nics, unread=tuple(sentence[:200] for sentence in unread[:20]))
 
 
-def _take_line(read: _Read, text: str) -> bool:
-    if match := _PORT.fullmatch(text):
-        device, port, file, value = match.groups()
-        read.ports.setdefault((device, port), {})[file] = value.strip()
-    elif match := _DEVICE.fullmatch(text):
-        name, _, value = match[2].partition("=")
-        read.devices.setdefault(match[1], {})[name] = value
-    elif match := _STATISTICS.fullmatch(text):
-        return _keep_statistics(read, match[1], match[2].split())
-    elif match := _INTERFACE.fullmatch(text):
-        read.interfaces.setdefault(match[1], {})[match[2]] = match[3].strip()
-    elif match := _UPTIME.fullmatch(text):
-        read.stamps.append(float(match[1]))
-    else:
-        return _HEADING.fullmatch(text) is not None
-    return True
-
-
-def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
-    """Keep one row of /proc/net/dev: eight numbers received, eight sent (bytes, packets, errors, drops…)."""
-    numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
-    if not len(numbers) == len(texts) == 16 or max(numbers) >= 2**64:
-        return False
-    names = (RX, RX_PACKETS, "rx_errors", "rx_dropped"), (TX, TX_PACKETS, "tx_errors", "tx_dropped")
-    received, sent = (zip(part, numbers[start:], strict=False) for part, start in zip(names, (0, 8), strict=True))
-    read.statistics[name] = dict([*received, *sent])
-    return True
-
-
-def _ports(read: _Read) -> Iterator[Nic]:
-    for (device, port), files in read.ports.items():
-        name = device if port == "1" else f"{device}:{port}"
-        event, layer = read.devices.get(device, {}), files.get("link_layer", "not reported")
-        efa = event.get("DRIVER") == "efa" or event.get("PCI_ID", "").upper().startswith("1D0F:EFA")
+def _ports(folders: Mapping[str, Mapping[str, str]], unread: list[str]) -> Iterator[Nic]:
+    for folder, texts in folders.items():
+        _, device, *port = folder.split("/")
+        if "ports" not in port:
+            continue
+        name = device if port[1] == "1" else f"{device}:{port[1]}"
+        layer = texts.get("link_layer", "not reported")
+        efa = _EFA.search(folders.get(f"infiniband/{device}", {}).get("device/uevent", ""))
         kind = NicKind.EFA if efa else {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(layer)
         if kind is None:
-            read.reject(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
+            unread.append(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
             continue
-        rate = _RATE.fullmatch(files.get("rate", ""))
+        rate = _RATE.fullmatch(texts.get("rate", ""))
         yield Nic(
             name=name,
             kind=kind,
-            counters=_counters(read, name, files),
+            counters=_counters(name, texts, unread),
             link_rate=float(rate[1]) * RATE_UNITS["Gb/s"] if rate else None,
-            up=files["state"].endswith("ACTIVE") if "state" in files else None,
+            up=texts["state"].endswith("ACTIVE") if "state" in texts else None,
         )
 
 
-def _counters(read: _Read, name: str, files: Mapping[str, str]) -> dict[str, int]:
+def _counters(name: str, texts: Mapping[str, str], unread: list[str]) -> dict[str, int]:
     counters: dict[str, int] = {}
     for file, counter in _PORT_COUNTERS.items():
-        text = files.get(file)
+        text = texts.get(file)
         if text is None or counter in counters:
             continue
-        value = int(text) if _NUMBER.fullmatch(text) else 2**64
-        if value >= 2**64:
-            read.reject(f"{name}: {file} is not a counter: {text}")
-        elif file in _OCTETS and value == _SATURATED:
-            read.reject(f"{name}: {file} is a 32-bit counter at its maximum.")
+        if not _NUMBER.fullmatch(text):
+            unread.append(f"{name}: {file} is not a counter: {text}")
+        elif file in _OCTETS and int(text) == _SATURATED:
+            unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
         else:
-            counters[counter] = value * _OCTETS.get(file, 1)
+            counters[counter] = int(text) * (4 if file in _OCTETS else 1)
     return counters
 
 
-def _interfaces(read: _Read) -> Iterator[Nic]:
-    for name, counters in read.statistics.items():
-        files = read.interfaces.get(name, {})
+def _interfaces(folders: Mapping[str, Mapping[str, str]], statistics: Mapping[str, Mapping[str, int]]) -> Iterator[Nic]:
+    for name, counters in statistics.items():
+        texts = folders.get(f"net/{name}", {})
         if name == "lo":
             continue
-        speed = files.get("speed", "")
+        speed = texts.get("speed", "")
         megabits = int(speed) if _NUMBER.fullmatch(speed) else 0
         yield Nic(
             name=name,
@@ -221,12 +175,13 @@ def _interfaces(read: _Read) -> Iterator[Nic]:
             counters=counters,
             # Drivers that do not know their speed report -1, 0, or -1 as an unsigned number.
             link_rate=megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None,
-            device="device/uevent" in files,
-            up={"up": True, "down": False}.get(files.get("operstate", "")),
+            device="device/uevent" in texts,
+            up={"up": True, "down": False}.get(texts.get("operstate", "")),
         )
 
 
-_KINDS = {"efa": NicKind.EFA, "ib": NicKind.IB, "roce": NicKind.ROCE, "tcp": NicKind.NETDEV, "ofi-tcp": NicKind.NETDEV}
+KINDS = {"efa": NicKind.EFA, "ib": NicKind.IB, "roce": NicKind.ROCE, "tcp": NicKind.NETDEV, "ofi-tcp": NicKind.NETDEV}
+"""Fabric → the NICs that carry it; none for one whose counters are not read here."""
 _FAMILIES: Mapping[str, tuple[str, str]] = {
     "send/recv": ("send_bytes", "recv_bytes"),
     "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
@@ -324,11 +279,6 @@ def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
 # ---------------------------------------------------------------- which NICs carry a fabric
 
 
-def kind_of(fabric: str) -> NicKind | None:
-    """Return which NICs carry a fabric; None if none do, or if their counters are not read here."""
-    return _KINDS.get(fabric)
-
-
 def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None) -> Traffic:
     """Keep the NICs of a fabric.
 
@@ -337,29 +287,18 @@ def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), ex
     and those that moved at least half as much. `expected` is how many of them this host was to use, if that
     is known: only so many are kept, the busiest ones.
     """
-    nics = [nic for nic in traffic.nics if nic.kind is _KINDS.get(fabric)]
+    nics = [nic for nic in traffic.nics if nic.kind is KINDS.get(fabric)]
     if chosen:
         requested = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
         nics = [nic for nic in nics if nic.name in requested]
-    elif _KINDS.get(fabric) is NicKind.NETDEV:
-        nics = _busiest_interfaces(nics)
+    elif KINDS.get(fabric) is NicKind.NETDEV:
+        moving = [nic for nic in nics if nic.total]
+        # Bridges and veths count the same data a second time.
+        moving = [nic for nic in moving if nic.device] or moving
+        nics = [nic for nic in moving if 2 * nic.total >= max(each.total for each in moving)]
     else:
         nics = [nic for nic in nics if nic.up is not False or any(nic.counters.values())]
     if expected is not None and len(nics) > expected > 0:
         kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
         nics = [nic for nic in nics if nic in kept]
     return replace(traffic, nics=tuple(nics))
-
-
-def _busiest_interfaces(nics: Sequence[NicTraffic]) -> list[NicTraffic]:
-    """Prefer interfaces with a device: bridges and veths count the same data a second time."""
-    moving = [nic for nic in nics if nic.total]
-    moving = [nic for nic in moving if nic.device] or moving
-    maximum = max((nic.total for nic in moving), default=0)
-    return [nic for nic in moving if 2 * nic.total >= maximum]
-
-
-def others(traffic: Traffic, belonging: Traffic) -> Traffic:
-    """Return only the NICs that are not in `belonging`."""
-    names = {(nic.kind, nic.name) for nic in belonging.nics}
-    return replace(traffic, nics=tuple(nic for nic in traffic.nics if (nic.kind, nic.name) not in names))

@@ -99,19 +99,19 @@ def folders(target: Target) -> tuple[str, ...]:
 
 
 def parted(inventory: Inventory, parts: int) -> Inventory:
-    """Split the single machine of an inventory into hosts, in each variant's view too."""
-    return inventory.changed(lambda hosts: split(hosts[0], parts))
+    """Split the GPUs of an inventory's single machine into virtual hosts that NCCL treats as different hosts."""
 
+    def split(hosts: Sequence[Host]) -> tuple[Host, ...]:
+        host = hosts[0]
+        if host.gpus % parts or host.gpus < parts:
+            raise RequestError(
+                f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
+                hint="Choose a divisor of the number of GPUs, or pass --gpus.",
+            )
+        names = (f"{host.name}-v{number}" for number in range(parts))
+        return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
 
-def split(host: Host, parts: int) -> tuple[Host, ...]:
-    """Split a machine's GPUs into virtual hosts that NCCL treats as different hosts."""
-    if host.gpus % parts or host.gpus < parts:
-        raise RequestError(
-            f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
-            hint="Choose a divisor of the number of GPUs, or pass --gpus.",
-        )
-    names = (f"{host.name}-v{number}" for number in range(parts))
-    return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
+    return inventory.changed(split)
 
 
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:

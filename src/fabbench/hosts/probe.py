@@ -205,12 +205,10 @@ def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     """Read ``ibv_devinfo``: device → `max_mtu` and `active_mtu` of its first port."""
     found: dict[str, dict[str, int]] = {}
     device = ""
-    for line in lines:
-        key, _, value = line.strip().partition(":")
-        if key == "hca_id":
-            device = value.strip()
-        elif match := re.match(r"\s*([0-9]{3,5}) ", value):
-            found.setdefault(device, {}).setdefault(key, int(match[1]))
+    for match in re.finditer(r"hca_id:\s*(\S+)|(\w+_mtu):\s*([0-9]{3,5}) ", "\n".join(lines)):
+        device = match[1] or device
+        if match[2]:
+            found.setdefault(device, {}).setdefault(match[2], int(match[3]))
     return found
 
 
@@ -276,11 +274,8 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
 _KIB = 1024
 _NUMBER = "([0-9]{1,18})$"
 _FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    "time_s": (
-        "date",
-        r"([0-9]{1,12}\.[0-9]{1,9})?",
-        float,
-    ),  # Whole seconds, from a date without %N, are too imprecise
+    # Whole seconds, from a date without %N, are too imprecise.
+    "time_s": ("date", r"([0-9]{1,12}\.[0-9]{1,9})?", float),
     "hostname": ("uname", r"\S+ (\S+) \S+ \S+$", str),
     "kernel": ("uname", r"\S+ \S+ (\S+) \S+$", str),
     "identity": ("identity", "(.*)", str),
@@ -288,11 +283,7 @@ _FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "huge_pages": ("memory", f"HugePages_Total: +{_NUMBER}", int),
     "huge_pages_free": ("memory", f"HugePages_Free: +{_NUMBER}", int),
     "huge_page_size": ("memory", "Hugepagesize: +([0-9]{1,15}) kB", lambda text: int(text) * _KIB),
-    "memlock": (
-        "memlock",
-        "(unlimited|[0-9]{1,15})$",
-        lambda text: int(text) * _KIB if text.isdecimal() else UNLIMITED,
-    ),
+    "memlock": ("memlock", "(unlimited|[0-9]{1,15})$", lambda text: int(text) * _KIB if text[0] != "u" else UNLIMITED),
     "zone": ("placement.zone", "(.*)", str),
     "load": ("load", r"([0-9]{1,9}\.[0-9]+)?", float),
     "temporary": ("disk.path", "(.*)", str),
@@ -411,25 +402,17 @@ def _mpi(answer: Answer, programs: Mapping[str, InstalledProgram]) -> Mpi | None
 
 # ---------------------------------------------------------------- which MPI an mpirun is
 
-_FIRST_MAJOR_ON_PRRTE = 5
-_OPEN_MPI = re.compile(r"mpi(?:run|exec)\S* \(Open(?: MPI|RTE)\) ((\d+)\.\S+)")
-_INTEL = re.compile(r"Intel\(R\) MPI Library for Linux\* OS,? Version (\d\S*(?: Update \d+)?)")
-_HYDRA = re.compile(r"\s*Version:\s+(\d\S*)")
+_OPEN_MPI = r"mpi(?:run|exec)\S* \(Open(?: MPI|RTE)\) "
+_MPI = (
+    (re.compile(rf"(?m)^{_OPEN_MPI}([0-4]\.\S+)"), MpiKind.OPEN_MPI_4),
+    (re.compile(rf"(?m)^{_OPEN_MPI}(\d+\.\S+)"), MpiKind.OPEN_MPI_5),
+    (re.compile(r"(?m)^Intel\(R\) MPI Library for Linux\* OS,? Version (\d\S*(?: Update \d+)?)"), MpiKind.HYDRA),
+    (re.compile(r"(?ms)^HYDRA build details.*?^\s*Version:\s+(\d\S*)"), MpiKind.HYDRA),
+)
+"""Releases of Open MPI from 5 on are on PRRTE."""
 
 
 def read_mpi_version(lines: Iterable[str]) -> tuple[MpiKind, str] | None:
-    """Read what ``mpirun --version`` prints: the kind and the version; None if it is not a known one.
-
-    Open MPI prints ``mpirun (Open MPI) 4.1.4``, MPICH ``HYDRA build details:`` and a line with its version.
-    """
-    hydra = False
-    for line in lines:
-        if match := _OPEN_MPI.match(line):
-            later = int(match[2]) >= _FIRST_MAJOR_ON_PRRTE
-            return MpiKind.OPEN_MPI_5 if later else MpiKind.OPEN_MPI_4, match[1]
-        if match := _INTEL.match(line):
-            return MpiKind.HYDRA, match[1]
-        hydra = hydra or line.startswith("HYDRA build details")
-        if hydra and (match := _HYDRA.match(line)):
-            return MpiKind.HYDRA, match[1]
-    return None
+    """Read what ``mpirun --version`` prints: the kind and the version; None if it is not a known one."""
+    text = "\n".join(lines)
+    return next(((kind, match[1]) for pattern, kind in _MPI if (match := pattern.search(text))), None)

@@ -13,6 +13,8 @@ from fabbench.model.patterns import lazy
 MAX_HOSTS = 1 << 16
 """Maximum names in one list. More is a typo."""
 
+_COMMA = lazy(r",(?![^\[\]]*\])")  # Outside brackets
+_ITEM = lazy(r"(?:[^\[\]]|\[[^\[\]]*\])*")
 _PIECES = lazy(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = lazy(r"(\d{1,18})(?:-(\d{1,18}))?")
 _NAME = lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
@@ -29,9 +31,11 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
     that no host name has, no name at all.
     """
     names: list[str] = []
-    for item in _items(text):
+    for item in map(str.strip, _COMMA.split(text)):
         if not item:
             raise ValueError(f"{text!r} has an empty item")
+        if not _ITEM.fullmatch(item):
+            raise ValueError(f"{item!r} in {text!r} has a [ without a ], or a ] without a [")
         for name in _names(item):
             names.append(_checked(name))
             if len(names) > MAX_HOSTS:
@@ -79,22 +83,6 @@ def read_hostfile(text: str) -> tuple[str, ...]:
     if not names:
         raise ValueError("it names no host")
     return tuple(names)
-
-
-def _items(text: str) -> Iterator[str]:
-    """Split at the commas outside brackets."""
-    depth = start = 0
-    for index, character in enumerate(text):
-        depth += (character == "[") - (character == "]")
-        if depth not in {0, 1}:
-            wrong = "a bracket inside brackets" if depth > 1 else "a ] without a ["
-            raise ValueError(f"{text!r} has {wrong} (character {index + 1})")
-        if character == "," and not depth:
-            yield text[start:index].strip()
-            start = index + 1
-    if depth:
-        raise ValueError(f"{text!r} has a [ without a ]")
-    yield text[start:].strip()
 
 
 def _names(item: str) -> Iterator[str]:

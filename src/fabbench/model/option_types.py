@@ -6,7 +6,7 @@ shell, a batch script or a manifest could misread.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,145 +21,93 @@ _NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+def _text_schema(pattern: str = r"\S") -> dict[str, Any]:
+    return {"type": ["string", "number"], "pattern": pattern}
+
+
+@dataclass(frozen=True, eq=False)
 class Type:
     """The type of an option's value."""
 
-    @property
-    def expected(self) -> str:
-        """What is expected, in words: ``a whole number from 1 to 65535``."""
-        raise NotImplementedError
-
-    @property
-    def metavar(self) -> str:
-        """The placeholder of the value in ``--help``."""
-        return "TEXT"
-
-    lists: bool = False
-    """Whether one value already stands for several, so that a file may have it without a list."""
-    pattern = r"\S"
-    """A regular expression that texts match, valid in both Python and JSON Schema."""
+    expected: str
+    """What is expected, in words: ``a whole number from 1 to 65535``."""
+    metavar: str
+    """The placeholder of the value in ``--help``."""
+    read: Callable[[str], Any]
+    """Returns the value of a text, None for an invalid one; or raises ValueError with the reason."""
+    schema: Mapping[str, Any]
     names: Sequence[str] = ()
     """Values to complete and to suggest."""
+    lists: bool = False
+    """Whether one value already stands for several, so that a file may have it without a list."""
+    any_lines: bool = False
+    """Whether it may have several lines."""
 
     def parse(self, text: str) -> Any:
         """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
-        raise NotImplementedError
+        value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
+        if value is None:
+            raise ValueError
+        return value
 
     def write(self, value: Any) -> Any:
         """Return a value as records store it."""
         return value
 
-    def schema(self) -> dict[str, Any]:
-        """Return the type as JSON Schema."""
-        return {"type": ["string", "number"], "pattern": self.pattern}
 
-
-def _one_line(text: str) -> str:
-    if _CONTROL.search(text):
-        raise ValueError
-    return text
-
-
-@dataclass(frozen=True, slots=True)
 class Text(Type):
-    """One line of text, not empty."""
+    """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
 
-    expected: str = "a string"
-    metavar: str = "TEXT"
-    pattern: str = r"\S"
-
-    @override
-    def parse(self, text: str) -> str:
-        if not re.search(self.pattern, _one_line(text)):
-            raise ValueError
-        return text
+    def __init__(self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S") -> None:
+        super().__init__(
+            expected, metavar, lambda text: text if re.search(pattern, text) else None, _text_schema(pattern)
+        )
 
 
-@dataclass(frozen=True, slots=True)
 class Parsed(Type):
-    """Text in a notation of its own."""
+    """Text in a notation of its own, of which JSON Schema checks `pattern`."""
 
-    expected: str = field()
-    metavar: str = field()
-    read: Callable[[str], Any]
-    """Returns the value; raises ValueError."""
-    any_lines: bool = False
-    """Whether it may have several lines."""
-    pattern: str = r"\S"
-    """What JSON Schema can check."""
-    names: Sequence[str] = ()
-
-    @override
-    def parse(self, text: str) -> Any:
-        return self.read(text if self.any_lines else _one_line(text))
+    def __init__(
+        self, expected: str, metavar: str, read: Callable[[str], Any], *, pattern: str = r"\S", **more: Any
+    ) -> None:
+        super().__init__(expected, metavar, read, _text_schema(pattern), **more)
 
 
 AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
 
 
-@dataclass(frozen=True, slots=True)
 class Whole(Type):
-    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused."""
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`: it may be ``auto``."""
 
-    low: int
-    high: int | None = None
-    metavar: str = "N"
-    auto: bool = False
-    """Whether it may be ``auto``."""
+    def __init__(self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False) -> None:
+        def read(text: str) -> int | None:
+            if auto and text == "auto":
+                return AUTO
+            return int(text) if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text)) else None
 
-    @property
-    @override
-    def expected(self) -> str:
-        limits = f"from {self.low} to {self.high}" if self.high else f"of {self.low} or more"
-        return f"{'auto, or ' * self.auto}a whole number {limits}"
-
-    @override
-    def parse(self, text: str) -> int:
-        if self.auto and text == "auto":
-            return AUTO
-        if not _DECIMAL.fullmatch(text) or not self.low <= int(text) <= (self.high or int(text)):
-            raise ValueError
-        return int(text)
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        number = {"type": "integer", "minimum": self.low, **({"maximum": self.high} if self.high else {})}
-        return {"anyOf": [number, {"const": "auto"}]} if self.auto else number
+        limits = f"from {low} to {high}" if high else f"of {low} or more"
+        number = {"type": "integer", "minimum": low, **({"maximum": high} if high else {})}
+        schema = {"anyOf": [number, {"const": "auto"}]} if auto else number
+        super().__init__(f"{'auto, or ' * auto}a whole number {limits}", metavar, read, schema)
 
 
-@dataclass(frozen=True, slots=True)
 class Seconds(Type):
     """A time in seconds, at least `low`; without it, more than 0."""
 
-    low: int = 0
-    metavar = "SECONDS"
+    def __init__(self, low: int = 0) -> None:
+        def read(text: str) -> float | None:
+            return float(text) if _NUMBER.fullmatch(text) and float(text) and float(text) >= low else None
 
-    @property
-    @override
-    def expected(self) -> str:
-        return f"a number of seconds, {self.low} or more" if self.low else "a number of seconds above 0"
-
-    @override
-    def parse(self, text: str) -> float:
-        if not _NUMBER.fullmatch(text) or not float(text) or float(text) < self.low:
-            raise ValueError
-        return float(text)
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"type": "number", **({"minimum": self.low} if self.low else {"exclusiveMinimum": 0})}
+        limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
+        expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
+        super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
 
 
-@dataclass(frozen=True, slots=True)
 class Size(Type):
     """A size in bytes, 1024-based."""
 
-    expected = "a size such as 64, 4K or 2G"
-    metavar = "SIZE"
-
-    @override
-    def parse(self, text: str) -> int:
-        return parse_size(text)
+    def __init__(self) -> None:
+        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size, _text_schema())
 
     @override
     def write(self, value: Any) -> Any:
@@ -168,139 +116,79 @@ class Size(Type):
         return format_size(value).replace(" ", "").removesuffix("B") if value else value
 
 
-@dataclass(frozen=True, slots=True)
 class Choice(Type):
-    """One of a few words."""
+    """One of a few words. `short` replaces them in ``--help``, where there are many."""
 
-    names: Sequence[str]
-    short: str = ""
-    """Replaces them in ``--help``, where there are many."""
-
-    @property
-    @override
-    def expected(self) -> str:
-        return "one of " + ", ".join(self.names)
-
-    @property
-    @override
-    def metavar(self) -> str:
-        return self.short or f"[{'|'.join(self.names)}]"
-
-    @override
-    def parse(self, text: str) -> str:
-        if text not in self.names:
-            raise ValueError
-        return text
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"enum": list(self.names)}
+    def __init__(self, names: Sequence[str], short: str = "") -> None:
+        read = {name: name for name in names}.get
+        shown = short or f"[{'|'.join(names)}]"
+        super().__init__(f"one of {', '.join(names)}", shown, read, {"enum": list(names)}, names)
 
 
-@dataclass(frozen=True, slots=True)
 class Truth(Type):
     """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
 
-    expected = "true or false"
-    metavar = "[true|false]"
-
-    @override
-    def parse(self, text: str) -> bool:
-        if text.lower() not in {"true", "false"}:
-            raise ValueError
-        return text.lower() == "true"
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
+    def __init__(self) -> None:
+        values = {"true": True, "false": False}
+        super().__init__("true or false", "[true|false]", lambda text: values.get(text.lower()), {"type": "boolean"})
 
 
 class Flag(Truth):
     """True if it is given on the command line."""
 
 
-@dataclass(frozen=True, slots=True)
 class File(Type):
-    """A path on this machine. ``~`` is the home directory; in a file, paths are relative to its directory."""
+    """A path on this machine. ``~`` is the home directory; in a file, paths are relative to its directory.
 
-    expected: str = "a path"
-    metavar: str = "FILE"
-    directory: bool = False
-    """Whether a file of that name is refused."""
+    `directory`: whether a file of that name is refused.
+    """
 
-    @override
-    def parse(self, text: str) -> Path:
-        if not _one_line(text).strip():
-            raise ValueError
-        if self.directory and "://" in text:
-            raise ValueError(f"{text!r} is a URL, but runs are written to a directory")
-        try:
-            path = Path(text).expanduser()
-        except RuntimeError:
-            raise ValueError(f"{text!r} is in a home directory that does not exist") from None
-        if self.directory and path.exists() and not path.is_dir():
-            raise ValueError(f"{text!r} is a file")
-        return path
+    def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
+        def read(text: str) -> Path | None:
+            if directory and "://" in text:
+                raise ValueError(f"{text!r} is a URL, but runs are written to a directory")
+            try:
+                path = Path(text).expanduser()
+            except RuntimeError:
+                raise ValueError(f"{text!r} is in a home directory that does not exist") from None
+            if directory and path.exists() and not path.is_dir():
+                raise ValueError(f"{text!r} is a file")
+            return path if text.strip() else None
+
+        super().__init__(expected, metavar, read, _text_schema())
 
 
-@dataclass(frozen=True, slots=True)
 class Hosts(Type):
     """Hosts by name, with ranges as Slurm writes them."""
 
-    lists = True
-    expected = 'a list of hosts, or ranges such as "node[01-16]"'
-    metavar = "HOST"
-
-    @override
-    def parse(self, text: str) -> tuple[str, ...]:
-        return expand_hostlist(text)
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [text := Type.schema(self), {"type": "array", "items": text, "minItems": 1}]}
+    def __init__(self) -> None:
+        several = {"anyOf": [_text_schema(), {"type": "array", "items": _text_schema(), "minItems": 1}]}
+        expected = 'a list of hosts, or ranges such as "node[01-16]"'
+        super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
 
 
-VARIABLE = Text("the name of an environment variable", "NAME", r"^[A-Za-z_][A-Za-z0-9_]*$")
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
-@dataclass(frozen=True, slots=True)
 class Environment(Type):
-    """Environment variables: a mapping in files, which alone have them."""
+    """Environment variables: a mapping in files. `passed`: None stands for the current value of one without value."""
 
-    lists = True
-    expected = "a mapping of names to values"
-    metavar = "NAME=VALUE"
+    def __init__(self, *, passed: bool = False) -> None:
+        def read(text: str) -> Mapping[str, str | None]:
+            name, equals, value = text.partition("=")
+            if not (equals or passed) or not re.search(_VARIABLE, name):
+                raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
+            return {name: value if equals else None}
 
-    @override
-    def parse(self, text: str) -> Mapping[str, str]:
-        name, equals, value = text.partition("=")
-        if not equals or not re.search(VARIABLE.pattern, name):
-            raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
-        return {name: value}
-
-    @override
-    def schema(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": VARIABLE.pattern},
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
-        }
+        texts = {"type": ["string", "number", "boolean"]}
+        mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
+        metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
+        super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
 
 
-class PassedEnvironment(Environment):
-    """Environment variables, of which some are only named: None stands for their current value."""
-
-    metavar = "NAME[=VALUE]"
-
-    @override
-    def parse(self, text: str) -> Mapping[str, str | None]:  # type: ignore[override]
-        return super().parse(text) if "=" in text else dict.fromkeys(super().parse(f"{text}="))
-
-
-def _fabric(text: str) -> str:
-    if text.partition(";")[0] not in {*FABRICS, *PROVIDERS, AB, "auto"} or not re.fullmatch(r"[\w;.-]+", text):
-        raise ValueError
-    return text
+def _fabric(text: str) -> str | None:
+    known = text.partition(";")[0] in {*FABRICS, *PROVIDERS, AB, "auto"}
+    return text if known and re.fullmatch(r"[\w;.-]+", text) else None
 
 
 # ---------------------------------------------------------------- common types

@@ -63,7 +63,7 @@ class Option:
 
     def schema(self) -> dict[str, Any]:
         """Return JSON Schema of its value, with what it means."""
-        each = self.type.schema()
+        each = dict(self.type.schema)
         if self.many and not self.type.lists:
             each = {"type": "array", "items": each, "minItems": 1}
         return {"description": self.help, **each}
@@ -93,7 +93,7 @@ def option(  # noqa: PLR0913 - everything that describes an option
         value = many(type_.parse(text) for text in shown)
     else:
         value = unset if default is None else type_.parse(default)
-    flags = () if type(type_) is Environment else flags or ("",)
+    flags = flags or (() if isinstance(type_, Environment) else ("",))
     declared = Option(
         type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
     )

@@ -17,8 +17,6 @@ class Shape(StrEnum):
     """One command line that is spread over ranks."""
     PAIR = "pair"
     """A server, and a client that starts once the server is ready."""
-    EACH = "each"
-    """The same command on every host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

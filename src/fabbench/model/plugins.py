@@ -81,7 +81,7 @@ class Plugins(Mapping[str, T], Generic[T]):
         """
         self._attribute = attribute
         self._has_home = bool(home)
-        self._builtin = _modules(package, home, attribute)
+        self._builtin = _modules(package, home)
         self._entries = {name: entry for name, entry in entry_points(group).items() if name not in self._builtin}
         self._protocol = protocol
         self._loaded: dict[str, T] = {}
@@ -127,17 +127,7 @@ class Plugins(Mapping[str, T], Generic[T]):
         return getattr(importlib.import_module(self._builtin[name]), self._attribute, None)
 
 
-def _may_have(module: pkgutil.ModuleInfo, attribute: str) -> bool:
-    """Return whether a module's source names an attribute, without importing it; true if it has no source."""
-    finder: Any = module.module_finder
-    spec = finder.find_spec(module.name)
-    try:
-        return attribute.encode() in spec.loader.get_data(spec.origin)
-    except (AttributeError, OSError):
-        return True
-
-
-def _modules(package: str, home: str, attribute: str) -> dict[str, str]:
+def _modules(package: str, home: str) -> dict[str, str]:
     """Return the modules that may define one, by the name of their package, or by their own without `home`.
 
     Nested packages are searched as well.
@@ -146,9 +136,9 @@ def _modules(package: str, home: str, attribute: str) -> dict[str, str]:
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         name = f"{package}.{module.name}"
         if module.ispkg and home:
-            modules |= _modules(name, home, attribute)
+            modules |= _modules(name, home)
         elif module.name == home:
             modules[package.rpartition(".")[2]] = name
-        elif not home and not module.name.startswith("_") and _may_have(module, attribute):
+        elif not home and not module.name.startswith("_"):
             modules[module.name] = name
     return modules

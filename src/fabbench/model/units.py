@@ -24,6 +24,7 @@ RATE_UNITS = {
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
+_LARGEST = 1 << 40
 _NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
@@ -40,6 +41,19 @@ def parse_size(text: str) -> int:
     if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(number) * 1024 ** " kmgt".index(suffix.lower() or " ") if number.isdigit() else int(value)
+
+
+def parse_sizes(text: str) -> range:
+    """Read a size, or a range of sizes with both ends: ``1M``, ``1M..1G``, ``1M..``, ``..64K``. Raise ValueError."""
+    first, dots, last = text.partition("..")
+    try:
+        low = parse_size(first) if first or not dots else 0
+        high = (parse_size(last) if last else _LARGEST) if dots else low
+    except ValueError as error:
+        raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
+    if high < low:
+        raise ValueError(f"{text!r} ends before it begins")
+    return range(low, high + 1)
 
 
 def format_size(size: int) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from fabbench.benchmarks import benchmark_named
@@ -62,26 +61,23 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
-    if _inside(inventory, work):
-        return (_best_inside(token, inventory.hosts[0], work),)
-    available = [name for name in RDMA if _everywhere(name, inventory, work)]
-    if token == AB:
-        if not available:
-            names = ", ".join(host.name for host in inventory.hosts)
-            raise MachineError(
-                f"--ab needs an RDMA fabric, and none was found on {names}. {_search_notes(inventory)}",
-                hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
-                if len(inventory.hosts) == 1
-                else "fabbench check shows what is missing; render takes --instance-type. --fabric tcp measures TCP.",
-            )
-        return available[0], "tcp"
-    local = _INSIDE if len(inventory.hosts) == 1 else ()
-    return (next(chain(available, (name for name in local if _everywhere(name, inventory, work))), "tcp"),)
-
-
-def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
-    """Return whether all hosts have a fabric, in every variant."""
-    return not any(_why_not(fabric, host, work) for _, host in inventory.views())
+    inside, alone = _inside(inventory, work), len(inventory.hosts) == 1
+    if inside and token == AB:
+        raise _no_network("An RDMA fabric and tcp", inventory.hosts[0])
+    among = _INSIDE if inside else (*RDMA, *_INSIDE) if alone and token == AUTO else RDMA
+    views = [host for _, host in inventory.views()]
+    best = next((name for name in among if not any(_why_not(name, host, work) for host in views)), None)
+    if token == AUTO:
+        return (best or (_INSIDE[0] if inside else "tcp"),)
+    if best is None:
+        names = ", ".join(host.name for host in inventory.hosts)
+        raise MachineError(
+            f"--ab needs an RDMA fabric, and none was found on {names}. {_search_notes(inventory)}",
+            hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
+            if alone
+            else "fabbench check shows what is missing; render takes --instance-type. --fabric tcp measures TCP.",
+        )
+    return best, "tcp"
 
 
 def _why_not(fabric: str, host: Host, work: Work) -> str:
@@ -89,20 +85,6 @@ def _why_not(fabric: str, host: Host, work: Work) -> str:
     if fabric in {"ib", "roce"} and host.devices and not host.linked(fabric):
         return f"it has no {fabric} device."
     return work.why_unsupported(fabric, host)
-
-
-def _best_inside(token: str, host: Host, work: Work) -> str:
-    """Return the name of the best fabric for ranks that are all on one host."""
-    if token == AB:
-        raise _no_network("An RDMA fabric and tcp", host)
-    best = next((name for name in _INSIDE if not work.why_unsupported(name, host)), "")
-    if not best:
-        raise MachineError(
-            f"Nothing can be measured on {host.name} alone: {work.why_unsupported(_INSIDE[0], host)}",
-            hint="Specify more hosts (--on ssh --host A --host B). If a host has more GPUs than were "
-            "found, pass --gpus N.",
-        )
-    return best
 
 
 def _no_network(what: str, host: Host) -> RequestError:
@@ -126,8 +108,8 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
         if why := _why_not(fabric, host, work):
             raise MachineError(
                 f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
-                hint="Nothing was started. Choose a fabric that was found, or other machines (--on, --host; "
-                "with render: --instance-type).",
+                hint="Nothing was started. Choose a fabric that was found, or more or other machines (--on, --host; "
+                "with render: --instance-type). If a host has more GPUs than were found, pass --gpus N.",
             )
 
 

@@ -17,7 +17,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Configuration
-from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_sizes, parse_quantity, parse_size
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_sizes, parse_quantity, parse_sizes
 from fabbench.plan.request import RunRequest
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
@@ -52,10 +52,8 @@ class Gate:
     kind: GateKind
     bound: float
     relative: bool = False
-    low: int | None = None
-    """Smallest size in bytes; None: any."""
-    high: int | None = None
-    """Largest size in bytes; None: any."""
+    sizes: range | None = None
+    """In bytes; None: any."""
 
     @property
     def needs_baseline(self) -> bool:
@@ -69,16 +67,13 @@ class Gate:
 
     def covers(self, size: int) -> bool:
         """Return whether a size is in the gate's range."""
-        return (self.low is None or size >= self.low) and (self.high is None or size <= self.high)
+        return self.sizes is None or size in self.sizes
 
     @property
-    def range(self) -> str:
+    def where(self) -> str:
         """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        if self.low is None or self.high is None:
-            return "at any size"
-        if self.low == self.high:
-            return f"at {format_size(self.low)}"
-        return f"from {format_size(self.low)} to {format_size(self.high)}"
+        ends = dict.fromkeys(map(format_size, (self.sizes[0], self.sizes[-1]) if self.sizes else ()))
+        return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends) or 'any size'}"
 
 
 # ---------------------------------------------------------------- parsing
@@ -90,14 +85,17 @@ def parse_gate(text: str) -> Gate:
     metric = {**METRICS, RATIO.name: RATIO}.get(parts["metric"])
     if metric is None:
         raise _misread(text, 0, f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
-    low, high = (None, None) if parts["sizes"] is None else _read_sizes(text, parts.start("sizes"), parts["sizes"])
+    try:
+        sizes = None if parts["sizes"] is None else parse_sizes(parts["sizes"])
+    except ValueError as error:
+        raise _misread(text, parts.start("sizes"), str(error)) from None
     if not parts["kind"]:
         raise _misread(text, parts.start("bound"), "expected :TOLERANCE, >=LIMIT or <=LIMIT")
     kind = GateKind(parts["kind"])
     if metric is RATIO and kind is not GateKind.AT_LEAST:
         raise _misread(text, parts.start("kind"), "ratio takes >= and how many times better, such as ratio@1G>=10")
     bound, relative = _read_bound(text, parts.start("bound"), metric, kind)
-    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, low=low, high=high)
+    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)
 
 
 def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
@@ -112,18 +110,6 @@ def _misread(text: str, position: int, expected: str) -> RequestError:
         f"Invalid gate {text!r} at column {position + 1}: {expected}.",
         hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
     )
-
-
-def _read_sizes(text: str, position: int, sizes: str) -> tuple[int, int]:
-    first, dots, second = sizes.partition("..")
-    try:
-        low = parse_size(first)
-        high = parse_size(second) if dots else low
-    except ValueError as error:
-        raise _misread(text, position, str(error)) from None
-    if high < low:
-        raise _misread(text, position, f"the range ends ({second}) before it begins ({first})")
-    return low, high
 
 
 def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tuple[float, bool]:

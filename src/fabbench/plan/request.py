@@ -19,7 +19,7 @@ from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Needs, Target
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import DEFAULT_VARIANT, Command, Proof, Step, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Proof, Step, Variant
 from fabbench.plan import STORE
 
 
@@ -125,11 +125,18 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
     that is both inherited and set.
     """
     sources = {"--env (or the target's env)": request.env, f"The variant {variant.name}": variant.env}
+    given = [(source, name, value) for source, variables in sources.items() for name, value in variables.items()]
     env, inherited = {**request.env, **variant.env}, request.target.inherited
     commands = []
     for command in step.commands:
-        for source, variables in sources.items():
-            _refuse_contradiction(source, variables, command, fabric)
+        for source, name, value in given:
+            if command.env.get(name, value) != value:
+                raise RequestError(
+                    f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
+                    f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
+                    hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
+                    "plan.json lists what fabbench sets.",
+                )
         if both := [name for name in inherited if name in {**env, **command.env}]:
             raise RequestError(
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
@@ -143,18 +150,6 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
         commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
     return replace(step, commands=tuple(commands))
-
-
-def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command, fabric: str) -> None:
-    """Raise RequestError for a variable that the configuration itself sets to another value."""
-    for name, value in env.items():
-        if command.env.get(name, value) != value:
-            raise RequestError(
-                f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
-                f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
-                hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
-                "plan.json lists what fabbench sets.",
-            )
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
@@ -201,16 +196,12 @@ def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[V
 
 
 def check_name(name: str) -> None:
-    """Raise RequestError for a name that is not valid in labels and file names."""
-    if not NAME.fullmatch(name):
+    """Raise RequestError for a name that is not valid in labels and file names, or is that of something else."""
+    if not NAME.fullmatch(name) or name in TAKEN:
         raise RequestError(
             f"{name!r} is not a valid variant name.",
-            hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit.",
-        )
-    if name in TAKEN:
-        raise RequestError(
-            f"A variant cannot be named {name}: the column would look like something else.",
-            hint=f"Choose another name, such as {name}-1.",
+            hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit. A column cannot be named "
+            "like a fabric, ab, all or auto.",
         )
 
 
@@ -221,24 +212,19 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
     for pair in [f"path={rest}"] if rest.startswith("/") else filter(None, _KEY.split(rest)):
         key, equals, value = pair.partition("=")
         variable = key.removeprefix("env.")
-        if key == "path" and equals:
-            paths += _read("paths", (value,), text)
-        elif key == _HOST_NETWORK and not equals:
-            others[_KEYS[key]] = True
-        elif key in _KEYS and value:
-            others[_KEYS[key]] = _read(_KEYS[key], value, text)
-        elif equals and (key != variable or key.isupper()) and _VARIABLE.fullmatch(variable):
-            env[variable] = value
-        else:
+        try:
+            if key == "path" and equals:
+                paths += read_option(declared(Variant)["paths"], (value,))
+                continue
+            if key in _KEYS and (value or (key == _HOST_NETWORK and not equals)):
+                others[_KEYS[key]] = read_option(declared(Variant)[_KEYS[key]], value or "true")
+                continue
+        except RequestError as error:
+            raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
+        if not equals or (key == variable and not key.isupper()) or not _VARIABLE.fullmatch(variable):
             raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
+        env[variable] = value
     return replace(variant, env=env, paths=tuple(paths), **others)
-
-
-def _read(name: str, value: Any, text: str) -> Any:
-    try:
-        return read_option(declared(Variant)[name], value)
-    except RequestError as error:
-        raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
 
 
 def named(variants: Sequence[Variant], name: str) -> Variant:

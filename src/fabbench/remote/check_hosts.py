@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabbench.execution.worker_pool import map_hosts
-from fabbench.hosts.check import Clock, ConnectionAttempt, ConnectionResult, HostRelations
+from fabbench.hosts.check import Clock, Connection, HostRelations
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
@@ -53,7 +53,7 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def _try_connections(
     probed: Mapping[str, ProbedHost], addresses: Mapping[str, str]
-) -> dict[tuple[str, str], ConnectionAttempt]:
+) -> dict[tuple[str, str], Connection]:
     """Connect hosts to each other, all concurrently: (from, to) → result. No host's failure is raised."""
     requested = pairs(tuple(addresses))
     tokens = {name: secrets.token_hex(8) for name in addresses}
@@ -61,7 +61,7 @@ def _try_connections(
     ports = map_hosts(names, lambda name: _listen(name, probed[name], addresses[name], tokens[name]), workers)
     listening = {name: name for name, port in ports.items() if isinstance(port, str)}
 
-    def attempt(name: str) -> dict[str, ConnectionAttempt]:
+    def attempt(name: str) -> dict[str, Connection]:
         to = [b for a, b in requested if a == name and b in listening]
         requests = [f"{n} {addresses[b]} {ports[b]} {tokens[b]}\n" for n, b in enumerate(to)]
         shell = probed[name].shell
@@ -69,8 +69,7 @@ def _try_connections(
         found = {}
         for line in shell.answer(name, _TRY_S, last="tried ", count=len(to)):
             if (match := _TRIED.fullmatch(line)) and int(match[1]) < len(to):
-                result = ConnectionResult.FAILED if match[2] else ConnectionResult.OK
-                found[to[int(match[1])]] = ConnectionAttempt(result=result, why=match[2])
+                found[to[int(match[1])]] = Connection(made=not match[2], why=match[2])
         return found
 
     attempts = map_hosts(listening, attempt, workers)
@@ -96,14 +95,14 @@ def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
 def _outcome(
     pair: tuple[str, str],
     ports: Mapping[str, str | MachineError],
-    attempts: Mapping[str, dict[str, ConnectionAttempt] | MachineError],
-) -> ConnectionAttempt:
+    attempts: Mapping[str, dict[str, Connection] | MachineError],
+) -> Connection:
     for result in (ports[pair[0]], ports[pair[1]], attempts.get(pair[0])):
         if isinstance(result, MachineError):
-            return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=str(result))
+            return Connection(made=None, why=str(result))
         if isinstance(result, dict) and pair[1] in result:
             return result[pair[1]]
-    return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=f"{pair[0]} did not report the result")
+    return Connection(made=None, why=f"{pair[0]} did not report the result")
 
 
 def _send(shell: ProcessStream, text: str) -> None:
@@ -130,9 +129,9 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     for name, error in found.items():
         if name in known:
             continue
-        attempt = ConnectionAttempt(result=ConnectionResult.UNTRIED, why=f"{name} did not report its address")
+        attempt = Connection(made=None, why=f"{name} did not report its address")
         if isinstance(error, MachineError):
-            attempt = ConnectionAttempt(result=ConnectionResult.FAILED, why=in_one_line(error))
+            attempt = Connection(made=False, why=in_one_line(error))
         attempts |= {pair: attempt for other in probed if other != name for pair in ((name, other), (other, name))}
     return HostRelations(
         addresses={name: one for name, one in found.items() if isinstance(one, str)},

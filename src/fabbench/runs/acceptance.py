@@ -396,7 +396,7 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     how = {"tolerance": document.tolerance, "confidence": document.confidence}
     found = sweep_report(readings, stored.results, rows=1, **how).diagnosis
     figure = (max if metric.lower_is_better else min)(found.typicals.values(), default=None)
-    fit = [each for each in gates if figure is not None and each.metric == metric and each.low is None]
+    fit = [each for each in gates if figure is not None and each.metric == metric and each.sizes is None]
     missed, bad = list[str](), {each.name: each.evidence for each in found.suspects}
     if figure is not None:
         typical = RungFigure(metric.name, None, figure, found.tests, ", ".join(each.text for each in fit))

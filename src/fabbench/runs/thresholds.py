@@ -60,7 +60,7 @@ def read_thresholds(file: Path) -> Limits:
         if name not in known:
             raise RequestError(f"{file}: no limits can be for {name}.", hint=f"Limits are for {', '.join(known)}.")
         for gate in parse_gates(gates):
-            sized = gate.low is not None or gate.needs_ceiling
+            sized = gate.sizes is not None or gate.needs_ceiling
             if (
                 gate.metric.name not in known[name]
                 or gate.needs_baseline != (name == INTERFERENCE)

@@ -289,8 +289,6 @@ class _Script:
         """Return the steps of an execution. `arrays` hold the environment of its ranks, if it is not among them."""
         self._target = self._usual.of(execution.configuration.variant)
         shapes = {step.shape for step in execution.steps}
-        if not shapes <= {Shape.PAIR, Shape.MPI}:
-            raise RequestError(f"A script cannot run a step of shape {' and '.join(shapes)}.")
         text = array("container", self._target.inside, _INDENT) if self._usual.contained else ""
         if shapes == {Shape.MPI} and not execution.together:
             steps = (self._ranks(step, arrays, _INDENT[4:]) for step in execution.steps)

@@ -8,8 +8,7 @@ from fabbench.hosts.check.devices import FACTS
 from fabbench.hosts.check.model import (
     Check,
     Clock,
-    ConnectionAttempt,
-    ConnectionResult,
+    Connection,
     HostChecks,
     HostRelations,
     Progress,
@@ -21,7 +20,7 @@ from fabbench.hosts.check.model import (
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
 
-__all__ = ["Check", "Clock", "ConnectionAttempt", "ConnectionResult", "HostRelations", "Progress", "Requirements"]
+__all__ = ["Check", "Clock", "Connection", "HostRelations", "Progress", "Requirements"]
 __all__ += ["Status", "check_host", "check_hosts", "worst"]
 
 _ANYTHING, _NOTHING = Requirements(), HostRelations()

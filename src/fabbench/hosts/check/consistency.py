@@ -7,16 +7,7 @@ from functools import partial
 
 from fabbench.catalog.instances import efa_reaches
 from fabbench.hosts.check.devices import FACTS, Fact
-from fabbench.hosts.check.model import (
-    Check,
-    Clock,
-    ConnectionAttempt,
-    ConnectionResult,
-    HostChecks,
-    Result,
-    Status,
-    outcome,
-)
+from fabbench.hosts.check.model import Check, Clock, Connection, HostChecks, Result, Status, outcome
 from fabbench.hosts.check.software import interface_of
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
@@ -136,18 +127,15 @@ def clock(measured: Clock | None) -> Result:
     return outcome("clock.imprecise" if imprecise else "clock.right", offset=seen)
 
 
-def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], ConnectionAttempt]) -> Result:
+def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]) -> Result:
     """Check that a host reaches those of the others that it was to try."""
-    by_result: dict[ConnectionResult, list[tuple[str, str]]] = {result: [] for result in ConnectionResult}
-    for other in others:
-        attempt = tried.get((host, other), ConnectionAttempt(result=ConnectionResult.UNTRIED))
-        by_result[attempt.result].append((other, attempt.why))
-    failed = [f"{other} ({why})" if why else other for other, why in by_result[ConnectionResult.FAILED]]
-    reached = [other for other, _ in by_result[ConnectionResult.OK]]
+    attempts = {other: tried.get((host, other), Connection(made=None)) for other in others}
+    failed = [f"{other} ({each.why})" if each.why else other for other, each in attempts.items() if each.made is False]
+    reached = [other for other, each in attempts.items() if each.made]
     if failed:
         but = f"; reached: {len(reached)}" if reached else ""
         return outcome("connections.failed", names=listed(failed, _NAMED), reached=but)
     if reached:
         return outcome("connections.reached", names=listed(reached, _NAMED))
-    whys = ", ".join(dict.fromkeys(why for _, why in by_result[ConnectionResult.UNTRIED] if why))
+    whys = ", ".join(dict.fromkeys(each.why for each in attempts.values() if each.why))
     return outcome("connections.untried", whys=f": {whys}" if whys else "")

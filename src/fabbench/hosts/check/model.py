@@ -81,19 +81,11 @@ class Clock:
     uncertainty_s: float
 
 
-class ConnectionResult(StrEnum):
-    """The result of connecting one host to another."""
+class Connection(NamedTuple):
+    """A connection that one host was to make to another. `why` is a few words unless it was made."""
 
-    OK = "ok"
-    FAILED = "failed"
-    UNTRIED = "untried"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionAttempt:
-    """A connection that one host tried to make to another. `why` is a few words unless it was ok."""
-
-    result: ConnectionResult
+    made: bool | None
+    """None: not tried."""
     why: str = ""
 
 
@@ -106,7 +98,7 @@ class HostRelations:
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where the hosts reach each other."""
     clocks: Mapping[str, Clock] = field(default_factory=dict)
-    connections: Mapping[tuple[str, str], ConnectionAttempt] = field(default_factory=dict)
+    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)
     """(from, to) → result."""
 
 

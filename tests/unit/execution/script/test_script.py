@@ -79,7 +79,6 @@ def test_srun_starts_the_ranks_of_the_allocation() -> None:
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (Step(id="a/b", label="b", shape=Shape.EACH, commands=(Command(argv=("a",)),), timeout_s=1), "shape each"),
         (replace(pair(("a",), ("b",)), files={"x": "y"}), "does not make files"),
         (replace(pair(("a",), ("b",)), shape=Shape.MPI, commands=(Command(argv=("a", "{folder}/b")),)), "make files"),
     ],

@@ -9,8 +9,7 @@ import pytest
 from fabbench.hosts.check import (
     Check,
     Clock,
-    ConnectionAttempt,
-    ConnectionResult,
+    Connection,
     HostRelations,
     Requirements,
     Status,
@@ -250,11 +249,11 @@ def test_a_host_that_does_not_answer_fails_and_the_others_are_checked() -> None:
 
 def test_connections_that_were_not_tried_are_skipped() -> None:
     tried = {
-        ("a", "b"): ConnectionAttempt(result=ConnectionResult.OK),
-        ("a", "c"): ConnectionAttempt(result=ConnectionResult.UNTRIED),
-        ("b", "a"): ConnectionAttempt(result=ConnectionResult.FAILED, why="no answer in 3 s"),
-        ("b", "c"): ConnectionAttempt(result=ConnectionResult.OK),
-        ("c", "a"): ConnectionAttempt(result=ConnectionResult.UNTRIED, why="no free port"),
+        ("a", "b"): Connection(made=True),
+        ("a", "c"): Connection(made=None),
+        ("b", "a"): Connection(made=False, why="no answer in 3 s"),
+        ("b", "c"): Connection(made=True),
+        ("c", "a"): Connection(made=None, why="no free port"),
     }
     hosts = {"a": P5, "b": P5, "c": P5}
     checks = check_hosts(hosts, relations=HostRelations(connections=tried))
