@@ -23,7 +23,7 @@ def figure() -> str:
     best = comparison.sections[0].rows[-1]
     title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
     axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
-    return to_svg_file([replace(plot, title=title, headline=title, axis=axis)])
+    return to_svg_file([replace(plot, title=title, headline=title, axis=axis).picture()])
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", r
         from fabbench.report.plots import plots
         from fabbench.report.svg import to_svg_file
 
-        return to_svg_file(list(plots(comparison)))
+        return to_svg_file([each.picture() for each in plots(comparison)])
     if form == "html":
         from fabbench import __version__
         from fabbench.report.page import comparison_page, page_of, run_section

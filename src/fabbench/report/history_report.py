@@ -10,7 +10,7 @@ from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
 from fabbench.report.json_contract import picked
-from fabbench.report.svg import trend_svg
+from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, records_to_csv, write_result
 from fabbench.report.templates import template
 
@@ -163,12 +163,12 @@ def _series(history: History, series: Series, others: Sequence[str], number: int
     span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
     title, axis = f"{metric.name} by run", f"{metric.name} ({unit_scale.unit})"
     about = " ".join((span, f"The level is {level}.", *sentences))
-    drawn = trend_svg(series, axis, unit_scale.factor, about, name=f"trend-{number}") if points[1:] else None
+    picture = trend(series, axis, unit_scale.factor, f"{axis} by run", about)
     return {
         "name": name,
         "key": ", ".join(f"{field} {value}" for field, value in series.key.items() if value),
         "title": title if not changes else f"{title}; numbered: changes, see the list",
-        "drawn": drawn,
+        "drawn": to_svg(picture, name=f"trend-{number}") if points[1:] else None,
         "figures": [
             ("level", *level.split(" "), span),
             ("latest", *latest.split(" "), format_time(points[-1].created)),

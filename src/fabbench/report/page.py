@@ -21,15 +21,13 @@ from fabbench.model.units import format_decimal, format_ratio, format_size, scal
 from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
 from fabbench.report.expectations import expectations_of
 from fabbench.report.plots import left_out, section_plots
-from fabbench.report.svg import heat_map_svg, to_svg
+from fabbench.report.svg import heat_map, to_svg
 from fabbench.report.sweep_report import SweepReport, nodes_table, pairs_table, sweep_tables
 from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
 from fabbench.report.templates import rendered, template
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from fabbench.analysis.gate_results import Verdict
 
 _MAX_FIGURES = 3
@@ -257,7 +255,7 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> dict[str
     values = [replace(each, headline="") for each in tables if each.keys]
     drawn = [
         [
-            (plot.title, to_svg(plot, name=f"{anchor}-{index}-{number}"))
+            (plot.title, to_svg(plot.picture(), name=f"{anchor}-{index}-{number}"))
             for number, plot in enumerate(section_plots(comparison, index, ratios=first))
         ]
         for index in range(count)
@@ -273,12 +271,11 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> dict[str
 
 def _sweep(report: SweepReport) -> dict[str, Any]:
     *groups, suspects = sweep_tables(report)
-    drawn: Markup = heat_map_svg(report.matrix, sweep_headline(report))
     tables = [replace(each, title="Groups") for each in groups]
     return {
         "suspects": suspects,
         "groups": tables,
-        "map": drawn,
+        "map": to_svg(heat_map(report.matrix, sweep_headline(report)), name="heat-map"),
         "pairs": pairs_table(report),
         "nodes": nodes_table(report),
     }

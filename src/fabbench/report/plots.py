@@ -4,6 +4,7 @@ If the instance type is known, plots include the ceiling of the NICs and publish
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
@@ -12,7 +13,7 @@ from fabbench.analysis.highlights import confidence
 from fabbench.model.messages import counted
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of
-from fabbench.report.svg import Ceiling, Plot, PlotLine, PublishedRange
+from fabbench.report.svg import Plot, PlotLine, PublishedRange
 
 if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
@@ -28,21 +29,20 @@ def plots(comparison: Comparison) -> Iterator[Plot]:
 
 def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
     """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
-    section = comparison.sections[index]
+    section, factor = comparison.sections[index], comparison.sections[index].scale.factor
     title = f": {title_of(section)}" if section.key else ""
     description = headline(comparison, index)
     if values := list(_values(comparison, section)):
         axis = f"{section.metric.name} ({section.scale.unit})"
         expected = [each for each in expectations_of(comparison) if each.key == section.key]
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
-        ceilings, published = _levels(expected, section, values)
         yield Plot(
             title=f"{section.metric.name} by message size{title}",
             axis=f"{axis}{more}",
             lines=values,
             headline=description,
-            ceilings=ceilings,
-            published=published,
+            ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
+            published=list(_published(expected, values, factor)),
             description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
         )
     if ratios and (tested := list(_ratios(comparison, section))):
@@ -83,27 +83,16 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
             )
 
 
-def _levels(
-    expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
-) -> tuple[list[Ceiling], list[PublishedRange]]:
-    """Return each ceiling once, and the smallest and the largest published figure of each size and line."""
-    kinds, factor = {line.label: line.kind for line in lines}, section.scale.factor
+def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float) -> Iterator[PublishedRange]:
+    """Yield the smallest and the largest published figure of each size and line."""
     largest = max(size for line in lines for size, _ in line.points)
-    of: dict[float, list[int]] = {}
-    published = []
-    for each in (each for each in expected if each.column in kinds):
-        kind, sizes = kinds[each.column], dict[int, list[float]]()
-        if each.ceiling:
-            of.setdefault(each.ceiling / factor, []).append(kind)
-        for figure in each.figures:
+    for line, each in product(lines, expected):
+        sizes: dict[int, list[float]] = {}
+        for figure in each.figures if each.column == line.label else ():
             sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
-        published += [
-            PublishedRange(size=size, low=min(values), high=max(values), kind=kind)
-            for size, values in sizes.items()
-            if size <= largest * _BEYOND
-        ]
-    alone = len(lines) > 1
-    return [Ceiling(value, known[0] if len(known) == 1 and alone else None) for value, known in of.items()], published
+        for size, values in sizes.items():
+            if size <= largest * _BEYOND:
+                yield PublishedRange(size, min(values), max(values), line.kind)
 
 
 def left_out(comparison: Comparison, index: int) -> list[str]:

@@ -12,7 +12,7 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.json_contract import picked
-from fabbench.report.svg import cut, heat_map_file, part_words
+from fabbench.report.svg import cut, heat_map, part_words, to_svg_file
 from fabbench.report.table import Table, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
@@ -41,7 +41,7 @@ class SweepReport:
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
-        return heat_map_file(report.matrix, headline(report))
+        return to_svg_file([heat_map(report.matrix, headline(report))])
     first, *others = sweep_tables(report)
     tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects_table(report))
     text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
