@@ -18,7 +18,7 @@ from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
-from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
+from fabbench.report.comparison_tables import SEVERAL, remarks, section_groups, section_table, summary_table
 from fabbench.report.expectations import expectations_of
 from fabbench.report.plots import left_out, section_plots
 from fabbench.report.svg import heat_map, to_svg
@@ -87,7 +87,6 @@ def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iter
         note=note,
         header=("Run", *header),
         rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
-        links=[f"#run-{number}" for number in range(1, len(runs) + 1)],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
         version=version,
     )
@@ -104,7 +103,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         anchor=anchor,
         named=named,
         headlines=(headlines if len(headlines) < SEVERAL else headlines[:1]) or ["No result."],
-        summary=summary_table(usual, terminal=True) if usual and len(headlines) >= SEVERAL else None,
+        summary=replace(summary_table(usual, terminal=True), title="") if usual and len(headlines) >= SEVERAL else None,
         figures=list(_sweep_figures(run.sweep) if run.sweep else _figures(run.comparisons))[:_MAX_FIGURES],
         chips=list(_chips(run)),
         facts=list(_facts(run, usual)) if usual else [],
@@ -250,22 +249,17 @@ def _shown(column: ColumnSummary, names: Sequence[str]) -> list[str]:
 
 def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> dict[str, Any]:
     """Return plots with the tables behind them, side by side: visible for the usual metric, else folded."""
-    metric, count = " and ".join(each.name for each in comparison.metrics), len(comparison.sections)
-    tables = tables_of_comparison(comparison, terminal=True)
-    values = [replace(each, headline="") for each in tables if each.keys]
-    drawn = [
-        [
+    metric, pairs = " and ".join(each.name for each in comparison.metrics), []
+    for sections in section_groups(comparison):
+        places = list(map(comparison.sections.index, sections))
+        drawn = [
             (plot.title, to_svg(plot.picture(), name=f"{anchor}-{index}-{number}"))
+            for index in places
             for number, plot in enumerate(section_plots(comparison, index, ratios=first))
         ]
-        for index in range(count)
-    ]
-    notes = [left_out(comparison, index) for index in range(count)]
-    if len(values) == count:
-        pairs = list(zip(drawn, notes, ([each] for each in values), strict=True))
-    else:
-        pairs = [([plot for each in drawn for plot in each], [line for each in notes for line in each], values)]
-    others = [each for each in tables if not each.keys and each.title != SUMMARY]
+        notes = [line for index in places for line in left_out(comparison, index)]
+        pairs.append((drawn, notes, replace(section_table(comparison, sections, terminal=True), headline="")))
+    others = remarks(comparison) if first else []
     return {"title": metric[:1].upper() + metric[1:], "first": first, "pairs": pairs, "others": others}
 
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeAlias
 
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
@@ -42,6 +43,16 @@ class Table:
     def aligns(self) -> str:
         """Return one letter per column."""
         return self.align or "l" * len(self.header)
+
+
+Column: TypeAlias = tuple[str, str, Callable[..., str]]
+"""Its header, its alignment, and what its cell has of an item."""
+
+
+def table_of(columns: Iterable[Column], items: Iterable[Any], **more: Any) -> Table:
+    """Return a table with a row per item."""
+    header, aligns, cells = zip(*columns, strict=True)
+    return Table(header=header, align="".join(aligns), rows=[[cell(each) for cell in cells] for each in items], **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
