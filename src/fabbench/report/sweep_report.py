@@ -5,7 +5,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from math import isnan
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fabbench.model.hostlist import compress_hostlist
@@ -19,12 +21,11 @@ from fabbench.sweep.values import Suspect, SuspectKind
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
     from fabbench.sweep.matrix import Matrix
-    from fabbench.sweep.values import Diagnosis, NodeGroup
+    from fabbench.sweep.values import Diagnosis
 
 FORMATS = ("markdown", "json", "csv", "raw-csv", "svg", "terminal")
 _FEW = 4  # Maximum number of typical figures in the headline
 _LONGEST = 40  # Maximum length of the nodes of a group
-_HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,9 @@ def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = F
     """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
         return to_svg_file([heat_map(report.matrix, headline(report))])
-    first, *others = sweep_tables(report)
-    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects_table(report))
+    suspects = suspects_table(report)
+    first, *others = [*([groups_table(report)] if report.diagnosis.groups else []), suspects]
+    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects)
     text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
     if form not in {"markdown", "terminal"}:
         return text
@@ -89,41 +91,28 @@ def _counts(suspects: Sequence[Suspect], which: str = "") -> str:
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
 
 
-def sweep_tables(report: SweepReport) -> Sequence[Table]:
-    """Return the groups, if there are several, and the suspects with the next step."""
-    return [*([_groups_table(report)] if report.diagnosis.groups else []), suspects_table(report)]
-
-
-def _groups_table(report: SweepReport) -> Table:
-    groups = report.diagnosis.groups
+def groups_table(report: SweepReport) -> Table:
+    """Return the groups: their own pairs' figure, that of pairs with others, and how many times better their own is."""
+    groups, lower, rows = report.diagnosis.groups, report.metric.lower_is_better, []
     unit = scale(report.metric.unit, max((each.inside or each.between or 0.0 for each in groups), default=1.0))
-    rows = [
-        (
-            each.name,
-            cut(compress_hostlist(each.nodes), _LONGEST),
-            str(len(each.nodes)),
-            *(unit.quantity(float(f"{figure:.3g}")) if figure else "-" for figure in (each.inside, each.between)),
-            _factor(each, report.metric),
-        )
-        for each in groups
-    ]
+    for each in groups:
+        figures = [unit.quantity(float(f"{one:.3g}")) if one else "-" for one in (each.inside, each.between)]
+        ratio = each.inside / each.between if each.inside and each.between else 0.0
+        factor = f"{format_decimal(1 / ratio if lower else ratio, 1)}x" if ratio else "-"
+        nodes = cut(compress_hostlist(each.nodes), _LONGEST)
+        rows.append((each.name, nodes, str(len(each.nodes)), *figures, factor))
     return Table(header=("group", "nodes", "count", "inside", "to others", "factor"), rows=rows, align="llrrrr")
-
-
-def _factor(group: "NodeGroup", metric: "Metric") -> str:
-    """Return how many times better the group's own pairs are."""
-    if not group.inside or not group.between:
-        return "-"
-    ratio = group.between / group.inside if metric.lower_is_better else group.inside / group.between
-    return f"{format_decimal(ratio, 1)}x"
 
 
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
-    diagnosis = report.diagnosis
-    rows = [*(_row("bad", x) for x in diagnosis.suspects), *(_row("undecided", x) for x in diagnosis.undecided)]
-    header, align = (_HEADER, "lllrl") if rows else ((), "")
-    return Table(header=header, rows=rows, align=align, notes=list(_notes(diagnosis)))
+    rows = [
+        (verdict, each.kind.value, each.name, confidence_text(each.confidence), each.evidence)
+        for verdict, some in (("bad", report.diagnosis.suspects), ("undecided", report.diagnosis.undecided))
+        for each in some
+    ]
+    header, align = (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
+    return Table(header=header, rows=rows, align=align, notes=list(_notes(report.diagnosis)))
 
 
 def nodes_table(report: SweepReport) -> Table:
@@ -137,11 +126,14 @@ def nodes_table(report: SweepReport) -> Table:
 
 def pairs_table(report: SweepReport) -> Table:
     """Return the slowest pairs of nodes."""
-    matrix, count = report.matrix, len(report.matrix.names)
-    found = [(float(matrix.cells[row, at]), row, at) for row in range(count) for at in range(row + 1, count)]
-    slow = sorted(each for each in found if each[0] < _FINE)[:_MOST_PAIRS]
-    rows = [(matrix.names[row], matrix.names[at], part_words(part)) for part, row, at in slow]
+    slow = sorted(((part, *names) for *names, part in _pairs(report.matrix) if part < _FINE), key=itemgetter(0))
+    rows = [(name, other, part_words(part)) for part, name, other in slow[:_MOST_PAIRS]]
     return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
+
+
+def _pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+    for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
+        yield name, other, float(matrix.cells[row, column])
 
 
 def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
@@ -162,10 +154,6 @@ def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
 
 
 _WITH_NODES = {SuspectKind.NODE, SuspectKind.NIC, SuspectKind.GROUP}
-
-
-def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
-    return verdict, suspect.kind.value, suspect.name, confidence_text(suspect.confidence), suspect.evidence
 
 
 def confidence_text(chance: float) -> str:
@@ -248,11 +236,7 @@ def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
     count = len(matrix.names)
     if count <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes):
-        pairs = ((row, column) for row in range(count) for column in range(row + 1, count))
-        return "".join(
-            f"{matrix.names[row]} – {matrix.names[column]}  {part_words(float(matrix.cells[row, column]))}\n"
-            for row, column in pairs
-        )
+        return "".join(f"{name} – {other}  {part_words(part)}\n" for name, other, part in _pairs(matrix))
     names = [cut(name, _LONGEST_NAME) for name in matrix.names]
     width = max(map(len, names), default=0)
     begins = [row > 0 and matrix.groups[row] != matrix.groups[row - 1] for row in range(count)]

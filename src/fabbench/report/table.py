@@ -49,7 +49,7 @@ Column: TypeAlias = tuple[str, str, Callable[..., str]]
 """Its header, its alignment, and what its cell has of an item."""
 
 
-def table_of(columns: Iterable[Column], items: Iterable[Any], **more: Any) -> Table:
+def table_of(columns: Sequence[Column], items: Iterable[Any], **more: Any) -> Table:
     """Return a table with a row per item."""
     header, aligns, cells = zip(*columns, strict=True)
     return Table(header=header, align="".join(aligns), rows=[[cell(each) for cell in cells] for each in items], **more)
