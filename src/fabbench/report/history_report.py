@@ -168,7 +168,10 @@ def history_page(history: History, version: str) -> Iterator[str]:
 
 def _series(history: History, name: str, series: Series, number: int) -> dict[str, Any]:
     points, unit_scale, sentences = series.points, _scale(history, series), list(_sentences(history, series))
-    axis, changes = f"{history.metric.name} ({unit_scale.unit})", {each.index: _percent(each) for each in series.changes}
+    axis, changes = (
+        f"{history.metric.name} ({unit_scale.unit})",
+        {each.index: _percent(each) for each in series.changes},
+    )
     span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
     about = " ".join((span, f"The level is {unit_scale.quantity(series.level)}.", *sentences))
     picture = trend(series, axis, unit_scale.factor, f"{axis} by run", about)

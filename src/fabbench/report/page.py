@@ -153,7 +153,9 @@ def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Card]:
             best = each.ceiling or (each.range or (0.0, 0.0))[1]
             if (each.column, each.key) == (label, section.key) and best:
                 known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
-                known += ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
+                known += (
+                    ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
+                )
                 of = "of the NICs' ceiling" if each.ceiling else "of the best published"
                 yield of, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}"
 

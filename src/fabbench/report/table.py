@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
@@ -49,10 +50,25 @@ Column: TypeAlias = tuple[str, str, Callable[..., str]]
 """Its header, its alignment, and what its cell has of an item."""
 
 
-def table_of(columns: Sequence[Column], items: Iterable[Any], **more: Any) -> Table:
-    """Return a table with a row per item."""
-    header, aligns, cells = zip(*columns, strict=True)
-    return Table(header=header, align="".join(aligns), rows=[[cell(each) for cell in cells] for each in items], **more)
+def table_of(columns: Sequence[Column], items: Sequence[Any], **more: Any) -> Table:
+    """Return a table with a row per item, whose text is made on access: there may be a million."""
+    header, align = [header for header, *_ in columns], "".join(align for _, align, _ in columns)
+    return Table(header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more)
+
+
+class _Rows(Sequence[Sequence[str]]):
+    def __init__(self, items: Sequence[Any], cells: Sequence[Callable[..., str]]) -> None:
+        self._items, self._cells = items, cells
+
+    @override
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return _Rows(self._items[index], self._cells)
+        return [cell(self._items[index]) for cell in self._cells]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
