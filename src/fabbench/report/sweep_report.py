@@ -202,16 +202,15 @@ _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)  # no option, l
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     """Yield shell commands that take bad nodes out of service; what is between nodes gets a comment."""
-    seen = set[str]()
+    reasons, others = dict[str, str](), list[str]()
     for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK or not suspect.nodes:
             kind = "path" if suspect.kind is SuspectKind.GROUP else suspect.kind
-            yield f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
-            continue
-        for node in suspect.nodes:
-            if node not in seen:
-                seen.add(node)
-                yield cordon_command(program, node, f"{suspect.kind} {suspect.name}")
+            others.append(f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others")
+        else:
+            reasons = {**dict.fromkeys(suspect.nodes, f"{suspect.kind} {suspect.name}"), **reasons}
+    yield from (cordon_command(program, node, reason) for node, reason in reasons.items())
+    yield from others
 
 
 def cordon_command(program: str, node: str, reason: str) -> str:
@@ -240,12 +239,10 @@ def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
     names = [cut(name, _LONGEST_NAME) for name in matrix.names]
     width = max(map(len, names), default=0)
     begins = [row > 0 and matrix.groups[row] != matrix.groups[row - 1] for row in range(count)]
-    rule = "".join("┼─" if begin else "─" for begin in begins)
     lines = []
     for name, begin, cells in zip(names, begins, matrix.cells, strict=True):
-        lines += [f"{'':{width}}  {rule}"] if begin else []
-        signs = (f"{'│' if edge else ''}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
-        drawn = "".join(signs).rstrip()
+        lines += [f"{'':{width}}  {''.join('┼─' if edge else '─' for edge in begins)}"] if begin else []
+        drawn = "".join(f"{'│' * edge}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
         drawn = re.sub(r"[\dx]+", lambda found: painted(found[0], "31"), drawn) if color else drawn
         lines.append(f"{name:<{width}}  {drawn}".rstrip())
     several = max(matrix.sizes, default=1)

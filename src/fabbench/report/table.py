@@ -255,7 +255,7 @@ def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int 
         if table.header:
             for part in split_to_width(table, width) if width and table.keys else [table]:
                 yield from grid_pieces(part, color=color, width=width)
-        notes = [line for note in table.notes for line in folded(f"- {note}", width, indent="  ")]
+        notes = [line for note in table.notes for line in folded(note, width, first="- ", indent="  ")]
         yield _joined(([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes))
 
 
@@ -263,27 +263,19 @@ def _joined(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def folded(text: str, width: int | None, *, indent: str = "", whole: bool = True) -> list[str]:
+def folded(text: str, width: int | None, *, first: str = "", indent: str = "", whole: bool = True) -> list[str]:
     """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
-    line = _cell_text(text)
+    line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
         return [line]
-    lines, rest = list[str](), line
-    while rest:
-        room = max(width - len(indent), _LEAST) if lines else width
-        end = len(rest) if _cell_width(rest) <= room else _fitting(rest, room, whole=whole)
-        lines.append((indent if lines else "") + rest[:end].rstrip())
-        rest = rest[end:].lstrip()
-    return lines
+    import textwrap
 
-
-def _fitting(text: str, room: int, *, whole: bool) -> int:
-    """Return how many characters of a text fit: up to a blank, if there is one that is not its beginning."""
-    most = next((count for count in range(min(len(text), room), 0, -1) if _cell_width(text[:count]) <= room), 1)
-    blank = text.rfind(" ", 1, most + 1)
-    if blank > 0 and text[:blank].strip(" -"):
-        return blank
-    return most if not whole else (text + " ").index(" ", most)
+    # textwrap counts characters: a wide one is two, whose second may end up on the next line.
+    wide = "".join(char + "\0" * (_cell_width(char) - 1) for char in line.removeprefix(first))
+    width = max(width - ("\0" in wide), len(indent) + _LEAST)
+    how = {"break_long_words": not whole, "break_on_hyphens": False}
+    lines = textwrap.wrap(wide, width, initial_indent=first, subsequent_indent=indent, **how)
+    return [each.replace("\0", "") for each in lines]
 
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
