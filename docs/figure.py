@@ -5,8 +5,7 @@ from pathlib import Path
 
 from fabbench.analysis.compare import compare
 from fabbench.model.log import Proof
-from fabbench.report.plots import plots
-from fabbench.report.svg import to_svg_file
+from fabbench.report.svg import plots, to_svg_file
 from fabbench.runs.load_columns import load
 
 HERE = Path(__file__).parent

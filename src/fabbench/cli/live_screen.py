@@ -17,8 +17,7 @@ from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import section_table
-from fabbench.report.svg import cut
-from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
+from fabbench.report.table import Table, align_decimals, cut, grid_pieces, split_to_width
 from fabbench.runs.execute import Watcher
 
 if TYPE_CHECKING:

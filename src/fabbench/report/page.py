@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison
@@ -16,9 +16,10 @@ from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes
+from fabbench.model.hosts import Host
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
-from fabbench.report import comparison_tables, plots, svg, sweep_report
+from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
 from fabbench.report.sweep_report import headline as sweep_headline
@@ -109,7 +110,6 @@ def run_section(run: RunPage, number: int) -> RunSection:
         facts=list(_facts(run, usual)) if usual else [],
         findings=_findings(usual) if usual else [],
         tables=comparison_tables,
-        plots=plots,
         svg=svg,
         sweeps=sweep_report,
         proven=EVIDENCE,
@@ -195,19 +195,15 @@ def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
             yield name, "; ".join(text if alone else f"{', '.join(labels)}: {text}" for text, labels in groups)
 
 
-def hardware_of(hosts: Iterable[Mapping[str, Any]]) -> str:
-    """Return what hosts have, as an inventory describes them: types, GPUs, RDMA devices; empty: nothing is known."""
-    kinds = Counter(", ".join(_parts(host)) for host in hosts)
+def hardware_of(hosts: Iterable[Host]) -> str:
+    """Return what hosts have: types, GPUs, RDMA devices; empty: nothing is known."""
+    kinds = Counter[str]()
+    for host in hosts:
+        gpus = [f"{host.gpus} × {host.gpu_model or 'GPU'}"] if host.gpus else []
+        links = Counter(host.devices.values())
+        nics = [counted(count, f"{link.upper()} NIC") for link, count in links.items()]
+        kinds[", ".join([*filter(None, [host.instance_type]), *gpus, *nics])] += 1
     return "; ".join(f"{count} × {kind}" for kind, count in kinds.items() if kind)
-
-
-def _parts(host: Mapping[str, Any]) -> Iterator[str]:
-    yield from filter(None, [str(host.get("instance_type") or "")])
-    if gpus := host.get("gpus"):
-        yield f"{gpus} × {host.get('gpu_model') or 'GPU'}"
-    links = host.get("devices")
-    for link, count in Counter(links.values() if isinstance(links, dict) else ()).items():
-        yield f"{count} {str(link).upper()} NIC{'s' * (count > 1)}"
 
 
 def _size(column: ColumnSummary) -> str:

@@ -1,4 +1,4 @@
-"""Pictures: lines by message size, trends, heat maps. Text that needs no library, no script, no network.
+"""Pictures: plots of a comparison, trends. Text that needs no library, no script, no network.
 
 This is their geometry; `templates/plot.svg` writes it. What differs in color differs in dashes, markers or
 words too. Colors are classes: they follow the reader's light or dark setting.
@@ -7,23 +7,29 @@ words too. Colors are classes: they follow the reader's light or dark setting.
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from math import ceil, floor, isnan, log2, log10
+from itertools import pairwise, product
+from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fabbench.model.messages import one_line
+from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.headline import headline
+from fabbench.analysis.highlights import confidence
+from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, format_size
+from fabbench.report.comparison_tables import title_of
+from fabbench.report.expectations import expectations_of
+from fabbench.report.table import cut
 from fabbench.report.templates import rendered
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.history import Series
-    from fabbench.sweep.matrix import Matrix
 
 WIDTH, WIDE, NARROW = 600, 1000, 360  # Of a plot beside its table, of a trend, of both on a phone
 _HEIGHT, _TOP, _BOTTOM = 330, 30, 32
-_LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
+LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
 _LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 
@@ -52,12 +58,6 @@ def to_svg_file(pictures: Sequence[Picture]) -> str:
         y += parts[-1]["top"] + each.drawn[0]["height"]
     title = "; ".join(each.title for each in pictures) or "no plot"
     return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
-
-
-def cut(text: str, limit: int) -> str:
-    """Return text on one line of at most `limit` characters."""
-    line = one_line(text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 # ---------------------------------------------------------------- axes
@@ -117,7 +117,7 @@ def _frame(width: int, ends: tuple[float, float], y: Axis, right: float, caption
         "ticks": ticks,
         "x": Axis(*ends, left, right, linear=y.linear).place,
         "y": y.place,
-        "letter": _LETTER,
+        "letter": LETTER,
     }
 
 
@@ -171,7 +171,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
     low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
     room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
     y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
-    right = width - 28 - _LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
+    right = width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
 
     sizes = sorted({size for line in plot.lines for size, _ in line.points})
     ends = [*sizes, *(each.size for each in plot.published)] or [1]
@@ -185,7 +185,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
         "plot": plot,
         "side": right if beside else 0,
         "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
-        "told": [(size, [format_size(size), *_values(plot, size)]) for size in sizes if beside],
+        "told": [(size, [format_size(size), *_told(plot, size)]) for size in sizes if beside],
     }
 
 
@@ -205,7 +205,7 @@ def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
     yield from ((found.high, "published", found.kind, f"published {span}") for span, found in spans.items())
 
 
-def _values(plot: Plot, size: int) -> list[str]:
+def _told(plot: Plot, size: int) -> list[str]:
     lines = ((cut(line.label, _LONGEST), dict(line.points).get(size)) for line in plot.lines)
     return [f"{label} {_figure(value)}" for label, value in lines if value is not None][:_MOST]
 
@@ -251,7 +251,7 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
         if count <= _NAMED and value > 0 and width > NARROW
     ]
     return {
-        **_frame(width, (-0.5, count - 0.5), y, width - 12 - _LETTER * len(latest), axis),
+        **_frame(width, (-0.5, count - 0.5), y, width - 12 - LETTER * len(latest), axis),
         "below": list(_moments([point.created for point in points], 4 if width > NARROW else 2)),
         "dots": list(enumerate(values)),
         "large": 6.0 if count <= 60 else 4.0 if count <= 300 else 2.5,
@@ -270,60 +270,93 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
     yield from zip(shown, next((each for each in tried if len({*each}) == len(each)), tried[-1]), strict=True)
 
 
-# ---------------------------------------------------------------- heat maps
+# ---------------------------------------------------------------- plots of a comparison
 
-MAX_ROWS = 64
-_WIDE = 900
-_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
-_LEGEND = 74  # Width of an element of it
-_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+_BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
-def heat_map(matrix: "Matrix", headline: str) -> Picture:
-    """Return a matrix: neighbors of one color in a row are one rectangle, unless they have values."""
-    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
-    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
-    side = 24 + int(_LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
-    across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
-    width = max(side + rows * across + (60 if written else 20), NARROW)
-    legend = list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True))
-    a_line = (width - 90) // _LEGEND
-    head = 16 + 18 * ceil(len(legend) / a_line) + (12 + int(4.6 * longest) if written else 8)
-    drawn = {
-        "width": width,
-        "height": head + rows * min(across, 30) + 16,
-        "side": side,
-        "head": head,
-        "across": across,
-        "down": min(across, 30),
-        "legend": [legend[at : at + a_line] for at in range(0, len(legend), a_line)],
-        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
-        "columns": names if written else [],
-        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
-        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
+def plots(comparison: Comparison) -> Iterator[Plot]:
+    """Yield the plots of all sections in order; none for a section without values."""
+    for index in range(len(comparison.sections)):
+        yield from section_plots(comparison, index)
+
+
+def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
+    """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
+    section, factor = comparison.sections[index], comparison.sections[index].scale.factor
+    title = f": {title_of(section)}" if section.key else ""
+    description = headline(comparison, index)
+    if values := list(_values(comparison, section)):
+        axis = f"{section.metric.name} ({section.scale.unit})"
+        expected = [each for each in expectations_of(comparison) if each.key == section.key]
+        more = "; shaded: range of repeats" if any(line.band for line in values) else ""
+        yield Plot(
+            title=f"{section.metric.name} by message size{title}",
+            axis=f"{axis}{more}",
+            lines=values,
+            headline=description,
+            ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
+            published=list(_published(expected, values, factor)),
+            description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
+        )
+    if ratios and (tested := list(_ratios(comparison, section))):
+        yield Plot(
+            title=f"Speed-up over {comparison.base.label}{title}",
+            axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
+            lines=tested,
+            description=description,
+            even=True,
+        )
+
+
+def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    factor = section.scale.factor
+    for index, column in enumerate(comparison.columns):
+        figures = [(row.size, row.figures[index]) for row in section.rows]
+        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.value > 0]
+        several = any(figure.n > 1 for _, figure in drawn)
+        if drawn:
+            yield PlotLine(
+                label=column.label,
+                points=[(size, figure.value / factor) for size, figure in drawn],
+                band=tuple((size, figure.low / factor, figure.high / factor) for size, figure in drawn if several),
+                kind=index,
+            )
+
+
+def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    for index, column in enumerate(comparison.columns[:-1]):
+        tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
+        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test]
+        if not all(test.once for _, _, test in known):
+            yield PlotLine(
+                label=column.label,
+                points=[(size, ratio) for size, ratio, _ in known],
+                band=tuple((size, test.low, test.high) for size, _, test in known),
+                kind=index,
+            )
+
+
+def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float) -> Iterator[PublishedRange]:
+    """Yield the smallest and the largest published figure of each size and line."""
+    largest = max(size for line in lines for size, _ in line.points)
+    for line, each in product(lines, expected):
+        sizes: dict[int, list[float]] = {}
+        for figure in each.figures if each.column == line.label else ():
+            sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
+        for size, values in sizes.items():
+            if size <= largest * _BEYOND:
+                yield PublishedRange(size, min(values), max(values), line.kind)
+
+
+def left_out(comparison: Comparison, index: int) -> list[str]:
+    """Describe what the plots of section `index` leave out: a logarithmic axis cannot show values of 0."""
+    rows, ratios = comparison.sections[index].rows, list(_ratios(comparison, comparison.sections[index]))
+    without = len(rows) - max((len(line.points) for line in ratios), default=len(rows))
+    zeros = {
+        column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
+        for number, column in enumerate(comparison.columns)
     }
-    return Picture("heat", [drawn], headline)
-
-
-def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
-    """Yield the rectangles of a row: kind, column, how many columns, what it is, the value in it."""
-    parts = list(map(float, matrix.cells[row]))
-    alike = {"n"} if written else {"n", "0", "1"}
-    kinds = [(kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)]
-    for (kind, alone), columns in groupby(range(len(parts)), kinds.__getitem__):
-        start, *more = columns
-        if kind != "n":
-            title = "" if alone < 0 else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
-            value = (f"{100 * parts[start]:.0f}" if parts[start] > 0 else "x") if written else ""
-            yield kind, start, 1 + len(more), title, value
-
-
-def part_words(part: float) -> str:
-    """Say what a cell of a matrix is."""
-    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
-
-
-def _level(part: float) -> str:
-    if isnan(part) or part <= 0:
-        return "n" if isnan(part) else "x"
-    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))
+    of = {f"{counted(count, 'zero value')} of {label}": count for label, count in zeros.items()}
+    of[f"{counted(without, 'size')} without a speed-up"] = without
+    return [f"{what} not plotted." for what, count in of.items() if count]

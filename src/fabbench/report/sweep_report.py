@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
-from math import isnan
+from itertools import combinations, groupby
+from math import ceil, isnan
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.json_contract import picked
-from fabbench.report.svg import cut, heat_map, part_words, to_svg_file
-from fabbench.report.table import Table, painted, to_csv, write_result
+from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
+from fabbench.report.table import Table, cut, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def nodes_table(report: SweepReport) -> Table:
 
 def pairs_table(report: SweepReport) -> Table:
     """Return the slowest pairs of nodes."""
-    slow = sorted(((part, *names) for *names, part in _pairs(report.matrix) if part < _FINE), key=itemgetter(0))
-    rows = [(name, other, part_words(part)) for part, name, other in slow[:_MOST_PAIRS]]
+    slow = sorted((each for each in _pairs(report.matrix) if each[-1] < _FINE), key=itemgetter(2))
+    rows = [(name, other, part_words(part)) for name, other, part in slow[:_MOST_PAIRS]]
     return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
 
 
@@ -225,7 +225,8 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 # ---------------------------------------------------------------- heat map
 
-MAX_ROWS = 40
+MAX_ROWS, MAX_SVG_ROWS = 40, 64
+_WIDE = 900  # Of a picture, unless it has many rows
 _FINE = 0.9
 _LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
 _KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
@@ -254,3 +255,59 @@ def _sign(part: float) -> str:
     if isnan(part):
         return " "
     return "x" if part <= 0 else "·" if part >= _FINE else str(int(part * 10))
+
+
+_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
+_LEGEND = 74  # Width of an element of it
+_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+
+
+def heat_map(matrix: "Matrix", title: str) -> Picture:
+    """Return a matrix: neighbors of one color in a row are one rectangle, unless they have values."""
+    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
+    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
+    side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
+    across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
+    width = max(side + rows * across + (60 if written else 20), NARROW)
+    legend = list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True))
+    a_line = (width - 90) // _LEGEND
+    head = 16 + 18 * ceil(len(legend) / a_line) + (12 + int(4.6 * longest) if written else 8)
+    drawn = {
+        "width": width,
+        "height": head + rows * min(across, 30) + 16,
+        "side": side,
+        "head": head,
+        "across": across,
+        "down": min(across, 30),
+        "legend": legend,
+        "a_line": a_line,
+        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
+        "columns": names if written else [],
+        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
+        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
+    }
+    return Picture("heat", [drawn], title)
+
+
+def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
+    """Yield the rectangles of a row: kind, column, how many columns, what it is, the value in it."""
+    parts = list(map(float, matrix.cells[row]))
+    alike = {"n"} if written else {"n", "0", "1"}
+    kinds = [(kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)]
+    for (kind, alone), columns in groupby(range(len(parts)), kinds.__getitem__):
+        start, *more = columns
+        if kind != "n":
+            title = "" if alone < 0 else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
+            value = (f"{100 * parts[start]:.0f}" if parts[start] > 0 else "x") if written else ""
+            yield kind, start, 1 + len(more), title, value
+
+
+def part_words(part: float) -> str:
+    """Say what a cell of a matrix is."""
+    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
+
+
+def _level(part: float) -> str:
+    if isnan(part) or part <= 0:
+        return "n" if isnan(part) else "x"
+    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))

@@ -273,9 +273,8 @@ def folded(text: str, width: int | None, *, first: str = "", indent: str = "", w
     # textwrap counts characters: a wide one is two, whose second may end up on the next line.
     wide = "".join(char + "\0" * (_cell_width(char) - 1) for char in line.removeprefix(first))
     width = max(width - ("\0" in wide), len(indent) + _LEAST)
-    how = {"break_long_words": not whole, "break_on_hyphens": False}
-    lines = textwrap.wrap(wide, width, initial_indent=first, subsequent_indent=indent, **how)
-    return [each.replace("\0", "") for each in lines]
+    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=not whole, break_on_hyphens=False)
+    return [each.replace("\0", "") for each in wrapper.wrap(wide)]
 
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
@@ -374,6 +373,12 @@ def columns_of(table: Table, indices: Sequence[int]) -> Table:
         rows=[[row[index] for index in indices] for row in table.rows],
         align="".join(table.aligns()[index] for index in indices),
     )
+
+
+def cut(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
+    line = one_line(text)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _cell_text(text: str) -> str:

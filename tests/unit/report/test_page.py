@@ -7,8 +7,7 @@ from xml.etree import ElementTree as ET
 
 from fabbench.analysis.compare import compare
 from fabbench.report.page import RunPage, comparison_page, page_of, run_section
-from fabbench.report.plots import left_out, plots
-from fabbench.report.svg import KINDS, Plot, PlotLine, to_svg, to_svg_file
+from fabbench.report.svg import KINDS, Plot, PlotLine, left_out, plots, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
 from tests.support.pages import EFA, HOSTILE, TCP, Page, page
 
