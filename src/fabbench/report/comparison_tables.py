@@ -263,8 +263,8 @@ def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonR
         "outcome": section.outcomes[index].value,
         **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
         "placement": comparison.placement or None,
-        "transport": _joined(column.facts.get("transport", ())) or None,
-        "versions": ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column)) or None,
+        "transport": "/".join(map(str, column.facts.get("transport", ()))) or None,
+        "versions": stated(column, versions_of(column)) or None,
         "source": column.source,
         **_renamed(row.tests[index], dict(zip(TESTED, ("low", "high", "verdict", "repeats"), strict=True))),
     }
@@ -275,8 +275,9 @@ def _renamed(value: object, names: Mapping[str, str], **absent: object) -> dict[
     return {name: getattr(value, attribute, absent.get(name)) for name, attribute in names.items()}
 
 
-def _joined(values: Iterable[str | int]) -> str:
-    return "/".join(map(str, values))
+def stated(column: ColumnSummary, names: Iterable[str]) -> str:
+    """Return those of some facts that a column's logs state."""
+    return ", ".join(f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts)
 
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:

@@ -10,7 +10,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Severity
-from fabbench.model.units import format_size, scale
+from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
 from fabbench.report.json_contract import sample_pieces
@@ -37,7 +37,7 @@ LABELS = (
 
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
-_COARSE = 1e7  # Two decimals of GB/s, in bytes per second
+_COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
 _SIDEWAYS = ("placement", "stat", "side")  # Labels that become columns, like the metric; the others are on the left
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
@@ -95,10 +95,10 @@ def log_tables(log: Log) -> list[Table]:
     lines, sides, largest = _lines(log)
     values = {name: {labels.get(name, "") for _, labels, _ in lines} for name in LABELS}
     same = [f"{name} {''.join(some)}" for name, some in values.items() if len(some) == 1 and "" not in some]
-    scales = {
-        metric: scale(METRICS[metric].unit, most, coarse=_coarse(log, metric, most))
-        for metric, (most, _) in largest.items()
-    }
+    benchmark, scales = benchmark_named(log.benchmark), dict[str, Scale]()
+    for metric, (most, _) in largest.items():
+        step = min(benchmark.printed_steps(metric, most), default=0.0)
+        scales[metric] = scale(METRICS[metric].unit, most, coarse=benchmark.one_scale and step >= _COARSE)
 
     def figure(key: _Key, line: _Line) -> str:
         return scales[key[-1]].text(line[2][key]) if key in line[2] else ""
@@ -170,12 +170,6 @@ def sentence(found: Finding) -> str:
     line = f" [{found.line.strip()[:120]}]" if found.line else ""
     advice = f" {found.advice}" if found.advice else ""
     return f"{found.severity.value}: {found.meaning}{advice}{line}"
-
-
-def _coarse(log: Log, metric: str, largest: float) -> bool:
-    """Return whether the benchmark never prints a rate finer than two decimals of GB/s."""
-    benchmark = benchmark_named(log.benchmark)
-    return benchmark.one_scale and min(benchmark.printed_steps(metric, largest), default=0.0) >= _COARSE
 
 
 def diagnosis_record(log: Log) -> dict[str, object]:

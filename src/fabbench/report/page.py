@@ -185,8 +185,8 @@ def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
         yield "Hardware", hardware
     for name, of in (
         ("Ranks", _size),
-        ("Network", lambda column: _shown(column, ("transport", "provider", "nics", "gdr"))),
-        ("Versions", lambda column: _shown(column, versions_of(column))),
+        ("Network", lambda column: comparison_tables.stated(column, ("transport", "provider", "nics", "gdr"))),
+        ("Versions", lambda column: comparison_tables.stated(column, versions_of(column))),
     ):
         named = [(text, column.label) for column in usual.columns if (text := of(column))]
         groups = [(text, [label for _, label in same]) for text, same in groupby(named, key=itemgetter(0))]
@@ -210,10 +210,6 @@ def _size(column: ColumnSummary) -> str:
     nouns = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU"}
     known = [(noun, "/".join(column.fields[name])) for name, noun in nouns.items() if column.fields[name]]
     return ", ".join(f"{count} {noun}{'s' * (count != '1')}{' per host' * (noun == 'GPU')}" for noun, count in known)
-
-
-def _shown(column: ColumnSummary, names: Sequence[str]) -> str:
-    return ", ".join(f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts)
 
 
 def _proof(column: Column) -> str:

@@ -185,7 +185,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
         "plot": plot,
         "side": right if beside else 0,
         "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
-        "told": [(size, [format_size(size), *_told(plot, size)]) for size in sizes if beside],
+        "told": list(_told(plot, sizes)) if beside else [],
     }
 
 
@@ -205,9 +205,13 @@ def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
     yield from ((found.high, "published", found.kind, f"published {span}") for span, found in spans.items())
 
 
-def _told(plot: Plot, size: int) -> list[str]:
-    lines = ((cut(line.label, _LONGEST), dict(line.points).get(size)) for line in plot.lines)
-    return [f"{label} {_figure(value)}" for label, value in lines if value is not None][:_MOST]
+def _told(plot: Plot, sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines]
+    for size in sizes:
+        yield (
+            size,
+            [format_size(size), *[f"{name} {_figure(line[size])}" for name, line in lines if size in line][:_MOST]],
+        )
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
