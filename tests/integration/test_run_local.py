@@ -92,6 +92,7 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     shown = fabbench(tmp_path, "show", "last")
     assert "002-tcp-r2: ok (2 sizes)" in shown.stdout.splitlines()
     assert table[2] in shown.stdout
+    assert "### Nodes" in shown.stdout
     listed = json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)
     assert [(each["id"], each["outcomes"]) for each in listed["runs"]] == [(run.id, {"ok": 4})]
 

@@ -16,7 +16,7 @@ from fabbench.model.log import Outcome
 from fabbench.model.units import Scale, format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.json_contract import finding, picked
-from fabbench.report.table import Column, Table, table_of
+from fabbench.report.table import Table, TableColumn, table_of
 
 if TYPE_CHECKING:
     from fabbench.analysis.gate_results import GateState, Verdict
@@ -74,7 +74,7 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
     labels = [column.label for column in comparison.columns]
     speedups = [f"Speed-up{f' {label}' * (len(labels) > 2)}" for label in labels[:-1]]
-    columns: list[Column] = [
+    columns: list[TableColumn] = [
         ("Table", "l", lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name)))),
         ("Size", "r", lambda line: format_size(line[1][0].size)),
         *((label, "r", partial(_figure, index, Scale.quantity)) for index, label in enumerate(labels)),
@@ -98,7 +98,7 @@ def section_table(
     verdicts = _verdict_header(comparison, sections) if not live else []
     speedups = ["Speed-up"] if len(labels) == 2 else [f"Speed-up {label}" for label in labels[:-1]]
     marked = zip(labels, _marks(sections), strict=True)
-    columns: list[Column] = [
+    columns: list[TableColumn] = [
         *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
         ("Size" if terminal else "Message Size", "lr"[terminal], _size),
         *((f"{before}{name}{after}{mark}", "r", partial(_value, at)) for at, (name, mark) in enumerate(marked)),

@@ -17,8 +17,8 @@ from fabbench.report.json_contract import sample_pieces
 from fabbench.report.table import (
     CSV_FORMATS,
     RAW_CSV,
-    Column,
     Table,
+    TableColumn,
     row_text,
     table_of,
     terminal_pieces,
@@ -103,7 +103,7 @@ def log_tables(log: Log) -> list[Table]:
     def figure(key: _Key, line: _Line) -> str:
         return scales[key[-1]].text(line[2][key]) if key in line[2] else ""
 
-    columns: list[Column] = [("Size", "r", lambda line: format_size(line[0]))]
+    columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line[0]))]
     columns += [
         (name, "l", partial(lambda name, line: line[1].get(name, ""), name)) for name in LABELS if len(values[name]) > 1
     ]

@@ -46,11 +46,11 @@ class Table:
         return self.align or "l" * len(self.header)
 
 
-Column: TypeAlias = tuple[str, str, Callable[..., str]]
+TableColumn: TypeAlias = tuple[str, str, Callable[..., str]]
 """Its header, its alignment, and what its cell has of an item."""
 
 
-def table_of(columns: Sequence[Column], items: Sequence[Any], **more: Any) -> Table:
+def table_of(columns: Sequence[TableColumn], items: Sequence[Any], **more: Any) -> Table:
     """Return a table with a row per item, whose text is made on access: there may be a million."""
     header, align = [header for header, *_ in columns], "".join(align for _, align, _ in columns)
     return Table(header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more)
