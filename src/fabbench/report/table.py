@@ -66,9 +66,8 @@ class _Rows(Sequence[Sequence[str]]):
 
     @override
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return _Rows(self._items[index], self._cells)
-        return [cell(self._items[index]) for cell in self._cells]
+        item = self._items[index]
+        return _Rows(item, self._cells) if isinstance(index, slice) else [cell(item) for cell in self._cells]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
