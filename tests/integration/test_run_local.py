@@ -90,9 +90,7 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     assert len(rows(tmp_path)) == 16
     assert nothing_left(tmp_path)
     shown = fabbench(tmp_path, "show", "last")
-    assert "002-tcp-r2: ok (2 sizes)" in shown.stdout.splitlines()
-    assert table[2] in shown.stdout
-    assert "### Nodes" in shown.stdout
+    assert {"002-tcp-r2: ok (2 sizes)", table[2], "### Nodes"} <= {*shown.stdout.splitlines()}
     listed = json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)
     assert [(each["id"], each["outcomes"]) for each in listed["runs"]] == [(run.id, {"ok": 4})]
 
