@@ -208,10 +208,8 @@ def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
 def _told(plot: Plot, sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
     lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines]
     for size in sizes:
-        yield (
-            size,
-            [format_size(size), *[f"{name} {_figure(line[size])}" for name, line in lines if size in line][:_MOST]],
-        )
+        known = [f"{label} {_figure(values[size])}" for label, values in lines if size in values]
+        yield size, [format_size(size), *known[:_MOST]]
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
