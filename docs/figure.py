@@ -5,8 +5,7 @@ from pathlib import Path
 
 from fabbench.analysis.compare import compare
 from fabbench.model.log import Proof
-from fabbench.report.plots import plots
-from fabbench.report.svg import to_svg_file
+from fabbench.report.svg import plots, to_svg_file
 from fabbench.runs.load_columns import load
 
 HERE = Path(__file__).parent
@@ -23,7 +22,7 @@ def figure() -> str:
     best = comparison.sections[0].rows[-1]
     title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
     axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
-    return to_svg_file([replace(plot, title=title, headline=title, axis=axis)])
+    return to_svg_file([replace(plot, title=title, headline=title, axis=axis).picture()])
 
 
 if __name__ == "__main__":

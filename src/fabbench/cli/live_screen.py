@@ -16,9 +16,8 @@ from fabbench.model.messages import unbroken
 from fabbench.model.plan import Execution, Plan
 from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
-from fabbench.report.comparison_tables import live_table
-from fabbench.report.svg import cut
-from fabbench.report.table import Table, align_decimals, grid_pieces, split_to_width
+from fabbench.report.comparison_tables import section_table
+from fabbench.report.table import Table, align_decimals, cut, grid_pieces, split_to_width
 from fabbench.runs.execute import Watcher
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ class LiveScreen(View):
         section = _section(comparison, self._progress.case) if comparison is not None else None
         if comparison is None or section is None:
             return [_lines(self._traffic(room))] if self._nics else []
-        table = self._part(align_decimals(live_table(comparison, section)))
+        table = self._part(align_decimals(section_table(comparison, [section], terminal=True, live=True)))
         newest = next((index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1)
         width = self._live.console.width
         head = len(_drawn(replace(table, rows=table.rows[:1]), width)) - 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
 def command(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
-    """Print a run: what was requested, its executions and their outcomes, and its comparison.
+    """Print a run: what was requested, its executions and their outcomes, its comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
     benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
@@ -81,7 +81,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     elif readable:
         click.echo("Nothing was measured.")
     if readable:
-        _write_nics(stored, form)
+        _write_tables(stored, form)
     for sentence in stored.damage:
         terminal.notify(f"{stored.path.name} is damaged: {sentence}")
     if stored.damage or not any(execution.logs for execution in stored.executions):
@@ -188,10 +188,10 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
             yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
 
 
-def _write_nics(run: "StoredRun", form: str) -> None:
+def _write_tables(run: "StoredRun", form: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
-    from fabbench.runs.stored_results import nic_tables
+    from fabbench.runs.stored_results import nic_tables, node_tables
 
-    for table in nic_tables(run):
+    for table in (*node_tables(run), *nic_tables(run)):
         drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
         terminal.write_drawn(f"\n{drawn}")

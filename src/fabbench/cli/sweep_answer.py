@@ -111,8 +111,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
 
     `group_of` is for groups that do not come from the file of `how`.
     """
-    from fabbench.report.svg import MAX_ROWS as MAX_SVG_ROWS
-    from fabbench.report.sweep_report import MAX_ROWS, cordon_commands, render_sweep
+    from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
     from fabbench.runs.report_pages import sweep_report
     from fabbench.sweep.readings import Readings
 

@@ -61,10 +61,9 @@ def closing_lines(comparison: "Comparison", *, color: bool = False, width: int |
 def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", rails: Sequence[Table]) -> str:
     """Write a format for other tools: pages, build systems, monitoring."""
     if form == "svg":
-        from fabbench.report.plots import plots
-        from fabbench.report.svg import to_svg_file
+        from fabbench.report.svg import plots, to_svg_file
 
-        return to_svg_file(list(plots(comparison)))
+        return to_svg_file([each.picture() for each in plots(comparison)])
     if form == "html":
         from fabbench import __version__
         from fabbench.report.page import comparison_page, page_of, run_section

@@ -1,12 +1,13 @@
 """Checks of hosts as text: a table of statuses, then what was seen and what to do. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from fabbench.hosts.check import Check, Status
 from fabbench.model.messages import listed
+from fabbench.report.json_contract import picked
 from fabbench.report.table import Overview, Table, records_to_csv, write_result
 
 HEADER = ("host", "check", "status", "seen", "advice")  # Columns of CSV, and keys of JSON
@@ -36,12 +37,9 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     return write_result(form, lambda: tables, lambda: document, csv, color=color, width=width)
 
 
-def check_records(checks: Iterable[Check]) -> list[Mapping[str, str]]:
+def check_records(checks: Iterable[Check]) -> list[dict[str, object]]:
     """Return each check as a mapping, in order."""
-    return [
-        dict(zip(HEADER, (each.host, each.name, each.status.value, each.seen, each.advice), strict=True))
-        for each in checks
-    ]
+    return [{"host": each.host, "check": each.name, **picked(each, "status", "seen", "advice")} for each in checks]
 
 
 def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
@@ -61,7 +59,7 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     summary = ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
     if left_out := len(checks) - len(shown):
         summary += f" -v lists {left_out} skipped with nothing to do."
-    parts = (_advice(shown, status, hosts) for status in _TITLES)
+    parts = (_advice(shown, status, len(hosts)) for status in _TITLES)
     return [replace(overview, notes=(summary,)), *(part for part in parts if part.notes)]
 
 
@@ -74,19 +72,19 @@ def _matrix(checks: Sequence[Check], hosts: Sequence[str]) -> Table:
 
 def _counts(checks: Sequence[Check]) -> Table:
     """Return one row for each status of each check; hosts with the most common status are not named."""
-    rows = []
-    for name in dict.fromkeys(check.name for check in checks):
-        same = [check for check in checks if check.name == name]
-        counted = Counter(check.status for check in same)
-        usual = counted.most_common(1)[0][0]
-        for status in sorted(counted, key=lambda item: -counted[item]):
-            hosts = [check.host for check in same if check.status is status]
-            rows.append((name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED)))
+    found: dict[str, dict[Status, list[str]]] = {}
+    for check in checks:
+        found.setdefault(check.name, {}).setdefault(check.status, []).append(check.host)
+    rows = [
+        (name, status.value, str(len(hosts)), listed(hosts, _NAMED) if at else "")
+        for name, by_status in found.items()
+        for at, (status, hosts) in enumerate(sorted(by_status.items(), key=lambda each: -len(each[1])))
+    ]
     return Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
 
 
-def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:
-    """Return every piece of advice once: the checks with that cause, and what was seen on which hosts."""
+def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
+    """Return every piece of advice once: the checks with that cause, and what was seen on which of so many hosts."""
     causes: dict[str, dict[str, dict[str, list[str]]]] = {}  # advice → check → what was seen → hosts
     for check in checks:
         if check.status is status:
@@ -96,11 +94,9 @@ def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Ta
     for advice, names in causes.items():
         parts = []
         for name, seen in names.items():
-            where = [
-                text if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) {text}"
-                for text, affected in list(seen.items())[:_NAMED]
-            ]
-            more = [f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else []
-            parts.append(" ".join([f"{name}:", *where, *more]))
+            parts.append(f"{name}:")
+            for text, where in list(seen.items())[:_NAMED]:
+                parts.append(text if len(where) == hosts else f"({listed(where, _NAMED)}) {text}")
+            parts += [f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else []
         notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)

@@ -6,6 +6,7 @@ the machine that wrote it are removed from the names of inputs.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import PurePath
 
 from fabbench.analysis.compare import Comparison
@@ -13,7 +14,7 @@ from fabbench.analysis.gate_results import GateState, Verdict
 from fabbench.analysis.headline import headline
 from fabbench.model.messages import counted
 from fabbench.report.comparison_tables import GATES, gates_table, tables_of_comparison
-from fabbench.report.table import Table, escaped, to_markdown
+from fabbench.report.table import Table, cell, escaped, to_markdown
 
 LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
 _MAX_VISIBLE = 8  # Maximum number of visible headlines
@@ -22,13 +23,25 @@ _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED:
 
 def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
     """Write a comparison; `tables` are shown below its own. Ends with a newline."""
-    short = _short_names([column.source for column in comparison.columns])
+    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))]
+    title = "fabbench" if len(lines) > 1 else f"fabbench: {next(iter(lines), 'no figures to show')}"
+    notes = lines[:_MAX_VISIBLE] if len(lines) > 1 else []
+    more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
+    seen = [Table(title=title, header=(), rows=(), notes=[*notes, *more])]
+    seen += [gates_table(verdict, _MARKS)] if verdict is not None and verdict.results else []
     others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != GATES]
-    parts = [to_markdown(_without_paths(_summary(comparison), short))]
-    if verdict is not None and verdict.results:
-        parts.append(to_markdown(_without_paths(gates_table(verdict, _MARKS), short)))
-    folded = [to_markdown(replace(_without_paths(each, short), headline="")) for each in others]
-    return "\n".join([*parts, _folded(folded, LONGEST - sum(map(len, parts)))])
+    parts = [*map(to_markdown, seen), *(to_markdown(replace(each, headline="")) for each in others)]
+    parts, kept, room = _without_paths(parts, [column.source for column in comparison.columns]), list[str](), LONGEST
+    for part in parts:
+        room -= len(part)
+        if room < 0:
+            left = counted(len(parts) - len(kept), "table")
+            kept.append(f"Left out for length: {left}. `--format markdown` has all.\n")
+            break
+        kept.append(part)
+    folded = "\n".join(kept[len(seen) :])
+    summary = "<details>\n<summary>Figures, notes and what stands out</summary>"
+    return "\n".join([*kept[: len(seen)], f"{summary}\n\n{folded}\n</details>\n"])
 
 
 def error_comment(sentence: str) -> str:
@@ -36,49 +49,15 @@ def error_comment(sentence: str) -> str:
     return f"### fabbench ended early\n\n{escaped(sentence)}\n"
 
 
-def _summary(comparison: Comparison) -> Table:
-    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))]
-    if len(lines) < 2:
-        return Table(title=f"fabbench: {next(iter(lines), 'no figures to show')}", header=(), rows=())
-    more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
-    return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MAX_VISIBLE], *more])
-
-
-def _folded(texts: Sequence[str], room: int) -> str:
-    kept: list[str] = []
-    for text in texts:
-        if sum(map(len, kept)) + len(text) > room:
+def _without_paths(texts: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Name inputs that are paths by their last parts, as many as distinguish them."""
+    paths = sorted({each for each in sources if "/" in each and not each.startswith("run ")}, key=len, reverse=True)
+    short: list[str] = []
+    for length in range(1, 1 + max((each.count("/") + 1 for each in paths), default=0)):
+        short = [
+            ",".join("/".join(PurePath(each).parts[-length:]).lstrip("/") for each in path.split(",")) for path in paths
+        ]
+        if len({*short}) == len(paths):
             break
-        kept.append(text)
-    left = len(texts) - len(kept)
-    note = [f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"] if left else []
-    inner = "\n".join([*kept, *note])
-    return f"<details>\n<summary>Figures, notes and what stands out</summary>\n\n{inner}\n</details>\n"
-
-
-def _short_names(sources: Sequence[str]) -> dict[str, str]:
-    """Return inputs that are paths → their last parts, as many as distinguish them."""
-    paths = list(dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run ")))
-    for length in range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1):
-        short = {
-            path: ",".join("/".join(PurePath(each).parts[-length:]).lstrip("/") for each in path.split(","))
-            for path in paths
-        }
-        if len(set(short.values())) == len(paths):
-            return short
-    return {}
-
-
-def _without_paths(table: Table, short: dict[str, str]) -> Table:
-    def cut(text: str) -> str:
-        for path in sorted(short, key=len, reverse=True):
-            text = text.replace(path, short[path])
-        return text
-
-    return replace(
-        table,
-        title=cut(table.title),
-        header=list(map(cut, table.header)),
-        rows=[list(map(cut, row)) for row in table.rows],
-        notes=list(map(cut, table.notes)),
-    )
+    pairs = [(write(path), write(name)) for path, name in zip(paths, short, strict=True) for write in (escaped, cell)]
+    return [reduce(lambda known, pair: known.replace(*pair), pairs, text) for text in texts]

@@ -1,9 +1,10 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
@@ -12,10 +13,10 @@ from fabbench.analysis.headline import headline, headline_row
 from fabbench.analysis.highlights import bounds, confidence, highlights
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
-from fabbench.model.units import format_ratio, format_size, scale
+from fabbench.model.units import Scale, format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.json_contract import finding, picked
-from fabbench.report.table import Table, columns_of
+from fabbench.report.table import Table, TableColumn, table_of
 
 if TYPE_CHECKING:
     from fabbench.analysis.gate_results import GateState, Verdict
@@ -24,25 +25,32 @@ if TYPE_CHECKING:
 def tables_of_comparison(
     comparison: Comparison, verdict: "Verdict | None" = None, *, terminal: bool = False
 ) -> list[Table]:
-    """Return one table per section, the notes below them, and what stands out.
+    """Return a summary of many sections, their tables, the notes below them, and what stands out."""
+    groups = section_groups(comparison)
+    summary = [summary_table(comparison, terminal=terminal)] if len(groups) >= SEVERAL else []
+    tables = [section_table(comparison, sections, terminal=terminal) for sections in groups]
+    return [*summary, *tables, *remarks(comparison, verdict)]
 
-    Sections that differ only by device share a table. The first sizes, where a rate displays as 0, share a line
-    that shows their time. On a terminal, columns are narrow.
-    """
+
+def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
+    """Return sections by table: those that differ only by device share one."""
     groups: dict[tuple[str, str], list[ComparisonSection]] = {}
     for section in comparison.sections:
         groups.setdefault((title_of(section, (RAIL,)), section.metric.name), []).append(section)
-    tables = [_table(comparison, title, sections, terminal=terminal) for (title, _), sections in groups.items()]
-    if len(groups) >= SEVERAL:
-        tables.insert(0, replace(summary_table(comparison, terminal=terminal), title=SUMMARY))
-    notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
-    tables.append(Table(header=(), rows=(), notes=notes))
-    tables += _stands_out(comparison)
+    return list(groups.values())
+
+
+def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
+    """Return what is below the figures: notes, what stands out, whether it is normal, gates."""
+    tables = [Table(header=(), rows=(), notes=[*footnotes(comparison), *(verdict.notes if verdict else ())])]
+    first, found = 0 if len(comparison.columns) > 2 else 1, highlights(comparison)  # a single column needs no name
+    for index, section in enumerate(comparison.sections):
+        if rows := [(each.label, each.span, each.text)[first:] for each in found if each.section == index]:
+            title = f"What stands out: {title_of(section)}" if section.key else "What stands out"
+            tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
     if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
-    if verdict and verdict.results:
-        tables.append(replace(gates_table(verdict), title=GATES))
-    return tables
+    return [*tables, *([replace(gates_table(verdict), title=GATES)] if verdict and verdict.results else [])]
 
 
 GATES, _MAX_SENTENCES = "Gates", 8
@@ -64,43 +72,52 @@ SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so 
 
 def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
-    rows = []
-    for section in comparison.sections:
-        if (row := headline_row(section)) is not None:
-            texts = [figure and section.scale.quantity(figure.value) for figure in row.figures]
-            name = " ".join(filter(None, (*section.key.values(), section.metric.name)))
-            ratios = (_ratio(each, "" if terminal else " ") for each in row.ratios[:-1])
-            rows.append([name, format_size(row.size), *_cells(section, texts), *ratios])
     labels = [column.label for column in comparison.columns]
     speedups = [f"Speed-up{f' {label}' * (len(labels) > 2)}" for label in labels[:-1]]
-    return Table(header=["Table", "Size", *labels, *speedups], align="lr" + "r" * len(labels + speedups), rows=rows)
+    columns: list[TableColumn] = [
+        ("Table", "l", lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name)))),
+        ("Size", "r", lambda line: format_size(line[1][0].size)),
+        *((label, "r", partial(_figure, index, Scale.quantity)) for index, label in enumerate(labels)),
+        *((name, "r", partial(_ratio, index, terminal)) for index, name in enumerate(speedups)),
+    ]
+    lines = [(section, [row]) for section in comparison.sections if (row := headline_row(section)) is not None]
+    return table_of(columns, lines, title=SUMMARY)
 
 
-def _table(comparison: Comparison, title: str, sections: Sequence[ComparisonSection], *, terminal: bool) -> Table:
-    metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
+def section_table(
+    comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False, live: bool = False
+) -> Table:
+    """Return the table of sections that share it: on a terminal columns are narrow; live, it has only figures.
+
+    The first sizes, where a rate displays as 0, share a line that shows their time.
+    """
+    metric, unit, title = sections[0].metric, sections[0].scale.unit, title_of(sections[0], () if live else (RAIL,))
     before, after = ("", "") if terminal else (f"{metric.name} ", f" ({unit})")
-    figures = [f"{before}{each.label}{after}{mark}" for each, mark in zip(columns, _marks(sections), strict=True)]
-    ratios = ["Speed-up"] if len(columns) == 2 else [f"Speed-up {column.label}" for column in columns[:-1]]
-    rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
-    rows = _rows(comparison, sections, "" if terminal else " ")
+    labels = [column.label for column in comparison.columns]
+    rails = any(RAIL in section.key for section in sections)
+    verdicts = _verdict_header(comparison, sections) if not live else []
+    speedups = ["Speed-up"] if len(labels) == 2 else [f"Speed-up {label}" for label in labels[:-1]]
+    marked = zip(labels, _marks(sections), strict=True)
+    columns: list[TableColumn] = [
+        *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
+        ("Size" if terminal else "Message Size", "lr"[terminal], _size),
+        *((f"{before}{name}{after}{mark}", "r", partial(_value, at)) for at, (name, mark) in enumerate(marked)),
+        *((name, "r", partial(_ratio, at, terminal)) for at, name in enumerate(speedups)),
+        *((name, "l", partial(_verdict, at)) for at, name in enumerate(verdicts)),
+    ]
+    what = f"{metric.name} in {unit}"
     if terminal:
-        what = f"{metric.name} in {unit}"
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
-    return Table(
-        title=title,
-        # a table of several rails has none
-        headline=headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else "",
-        header=[*rails, "Size" if terminal else "Message Size", *figures, *ratios, *verdicts],
-        align="l" * len(rails) + "lr"[terminal] + "r" * (len(figures) + len(ratios)) + "l" * len(verdicts),
-        rows=rows,
-        keys=len(rails) + 1 if terminal else 0,
-    )
+    # a table of several rails has none
+    alone = headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 and not live else ""
+    lines = [(section, rows) for section in sections for rows in _lines(section)]
+    return table_of(columns, lines, title=title, headline=alone, keys=(rails + 1) * terminal)
 
 
-def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
-    """Lay out one section while it is being measured: only figures and ratios."""
-    table = _table(comparison, title_of(section), [section], terminal=True)
-    return replace(columns_of(table, range(len(table.aligns().rstrip("l")))), headline="")
+def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
+    """Return what distinguishes a section, but for some of its fields; empty for the only one."""
+    fields = ((name, value) for name, value in section.key.items() if name not in without)
+    return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
 
 
 def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
@@ -110,35 +127,6 @@ def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
         seen = (section.outcomes[index] for section in sections if section.shown[index])
         marks.append(next((f", {outcome}" for outcome in seen if outcome is not Outcome.OK), ""))
     return marks
-
-
-def _rails(sections: Sequence[ComparisonSection]) -> list[str]:
-    return ["Device"] if any(RAIL in section.key for section in sections) else []
-
-
-def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
-    """Return what distinguishes a section, but for some of its fields; empty for the only one."""
-    fields = ((name, value) for name, value in section.key.items() if name not in without)
-    return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
-
-
-def _rows(comparison: Comparison, sections: Sequence[ComparisonSection], space: str) -> list[list[str]]:
-    rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
-    table_rows = []
-    for section in sections:
-        lines = [_row(section, each, space, tested=tested) for each in _lines(section)]
-        if not lines:
-            others = ["-"] * (len(comparison.columns) - 1)
-            lines = [["-", *_cells(section, [None] * len(section.shown)), *others, *(others if tested else ())]]
-        table_rows += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in lines]
-    return table_rows
-
-
-def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
-    """Return the rows of each line: the first ones that display as 0 wherever there is a figure share a line."""
-    texts = [[figure and section.scale.text(figure.value) for figure in row.figures] for row in section.rows]
-    zeros = len(list(takewhile(texts[0].__eq__, texts))) if texts and {*texts[0]} - {None} == {"0"} else 1
-    return [section.rows[:zeros], *([row] for row in section.rows[zeros:])] if texts else []
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
@@ -151,43 +139,51 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     return [words] if len(labels) == 1 else [f"{label} {words.lower()}" for label in labels]
 
 
-def _row(section: ComparisonSection, rows: Sequence[ComparisonRow], space: str, *, tested: bool) -> list[str]:
-    """Write figures with all their decimals, and the time where a rate displays as 0; `rows`: those of one line."""
-    row, size = rows[0], f"{'≤ ' if len(rows) > 1 else ''}{format_size(rows[-1].size)}"
-    texts = [figure and section.scale.fixed(figure.value) for figure in row.figures]
-    if any(figure and section.scale.text(figure.value) == "0" for figure in row.figures):
-        for index in range(len(row.times)):
-            if took := [time.value for each in rows if (time := each.times[index]) is not None]:
-                time_scale = scale("s", max(took))
-                ends = (time_scale.fixed(min(took)), time_scale.fixed(max(took)))
-                texts[index] = f"{'–'.join(dict.fromkeys(ends))} {time_scale.unit}"
-    verdicts = (f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[: -1 if tested else 0])
-    return [size, *_cells(section, texts), *(_ratio(each, space) for each in row.ratios[:-1]), *verdicts]
+_Line: TypeAlias = tuple[ComparisonSection, Sequence[ComparisonRow]]
+"""A section, and the rows of one line of it: none if the section has none."""
 
 
-def _ratio(ratio: float | None, space: str) -> str:
+def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
+    """Return the rows of each line: the first ones that display as 0 wherever there is a figure share a line."""
+    texts = [[figure and section.scale.text(figure.value) for figure in row.figures] for row in section.rows]
+    zeros = len(list(takewhile(texts[0].__eq__, texts))) if texts and {*texts[0]} - {None} == {"0"} else 1
+    return [section.rows[:zeros], *([row] for row in section.rows[zeros:])]
+
+
+def _size(line: _Line) -> str:
+    sizes = [format_size(row.size) for row in line[1]] or ["-"]
+    return f"{'≤ ' if len(sizes) > 1 else ''}{sizes[-1]}"
+
+
+def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> str:
+    """Write a figure; the outcome where the column has none."""
+    section, rows = line
+    if not section.shown[index]:
+        return section.outcomes[index].value
+    figure = rows[0].figures[index] if rows else None
+    return write(section.scale, figure.value) if figure else "-"
+
+
+def _value(index: int, line: _Line) -> str:
+    """Write a figure with all its decimals; the time where a rate displays as 0 in any column."""
+    section, rows = line
+    took = [time.value for row in rows if (time := row.times[index]) is not None]
+    zero = any(figure and section.scale.text(figure.value) == "0" for row in rows[:1] for figure in row.figures)
+    if not (zero and took and section.shown[index]):
+        return _figure(index, Scale.fixed, line)
+    time_scale = scale("s", max(took))
+    return f"{'–'.join(dict.fromkeys(map(time_scale.fixed, (min(took), max(took)))))} {time_scale.unit}"
+
+
+def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
+    ratio = line[1][0].ratios[index] if line[1] else None
     number = format_ratio(ratio).removesuffix(" x")
-    return f"{number if '.' in number else f'{number}.0'}{space}x" if ratio is not None else number
+    return f"{number if '.' in number else f'{number}.0'}{'' if narrow else ' '}x" if ratio is not None else number
 
 
-def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]:
-    """Return the figures of a row; the outcome where a column has none."""
-    return [
-        (text or "-") if shown else outcome.value
-        for text, shown, outcome in zip(texts, section.shown, section.outcomes, strict=True)
-    ]
-
-
-def _stands_out(comparison: Comparison) -> list[Table]:
-    remarks = highlights(comparison)
-    first = 0 if len(comparison.columns) > 2 else 1  # a single column needs no name
-    tables: list[Table] = []
-    for index, section in enumerate(comparison.sections):
-        rows = [(each.label, each.span, each.text)[first:] for each in remarks if each.section == index]
-        if rows:
-            title = f"What stands out: {title_of(section)}" if section.key else "What stands out"
-            tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
-    return tables
+def _verdict(index: int, line: _Line) -> str:
+    test = line[1][0].tests[index] if line[1] else None
+    return f"{test.verdict} ({bounds([test])})" if test else "-"
 
 
 FORMAT = 1  # Changes when a name or a unit in the output changes
@@ -219,12 +215,8 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
                 "base": remark.base,
                 **comparison.sections[remark.section].key,
                 "metric": comparison.sections[remark.section].metric.name,
-                "from": remark.low,
-                "to": remark.high,
-                "trend": remark.trend.value,
-                "ratio_min": remark.worst,
-                "ratio_max": remark.best,
-                "text": remark.text,
+                **_renamed(remark, {"from": "low", "to": "high", "trend": "trend"}),
+                **_renamed(remark, {"ratio_min": "worst", "ratio_max": "best", "text": "text"}),
             }
             for remark in highlights(comparison)
         ],
@@ -242,12 +234,8 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
-        "breaches": verdict and list(verdict.breaches),
-        "gates": verdict
-        and [
-            {"gate": each.gate, "state": each.state.value, "breaches": list(each.breaches), "notes": list(each.notes)}
-            for each in verdict.results
-        ],
+        "breaches": verdict and verdict.breaches,
+        "gates": verdict and [picked(each, "gate", "state", "breaches", "notes") for each in verdict.results],
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
 
@@ -263,33 +251,33 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 
 
 def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
-    column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
+    column = comparison.columns[index]
     texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
     return {
         "size": row.size,
         "column": column.label,
         "metric": section.metric.name,
         "unit": section.metric.unit,
-        "value": figure.value if figure else None,
-        "n": figure.n if figure else 0,
-        "min": figure.low if figure else None,
-        "max": figure.high if figure else None,
+        **_renamed(row.figures[index], {"value": "value", "n": "n", "min": "low", "max": "high"}, n=0),
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
         **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
         "placement": comparison.placement or None,
-        "transport": _joined(column.facts.get("transport", ())) or None,
-        "versions": ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column)) or None,
+        "transport": "/".join(map(str, column.facts.get("transport", ()))) or None,
+        "versions": stated(column, versions_of(column)) or None,
         "source": column.source,
-        "ratio_low": test.low if test else None,
-        "ratio_high": test.high if test else None,
-        "verdict": test.verdict.value if test else None,
-        "repeats_to_decide": test.repeats if test else None,
+        **_renamed(row.tests[index], dict(zip(TESTED, ("low", "high", "verdict", "repeats"), strict=True))),
     }
 
 
-def _joined(values: Iterable[str | int]) -> str:
-    return "/".join(map(str, values))
+def _renamed(value: object, names: Mapping[str, str], **absent: object) -> dict[str, object]:
+    """Return attributes of a value by other names; without a value, what `absent` has instead."""
+    return {name: getattr(value, attribute, absent.get(name)) for name, attribute in names.items()}
+
+
+def stated(column: ColumnSummary, names: Iterable[str]) -> str:
+    """Return those of some facts that a column's logs state."""
+    return ", ".join(f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts)
 
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:

@@ -1,6 +1,7 @@
 """A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
 from fabbench.report.json_contract import picked
-from fabbench.report.svg import trend_svg
+from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, records_to_csv, write_result
 from fabbench.report.templates import template
 
@@ -36,25 +37,41 @@ def history_table(history: History) -> Table:
     """Return one row per series; its changes are notes, after what all series have."""
     known = {name: {each.key.get(name) or "" for each in history.series} for name in NAMED}
     same = {name: value for name in NAMED if name != "configuration" and len(known[name]) == 1 for value in known[name]}
-    names = [name for name in (*NAMED, *history.distinguishing(NAMED)) if name not in same]
+    columns = [name for name in (*NAMED, *history.distinguishing(NAMED)) if name not in same]
     shared = ", ".join(f"{name} {value}" for name, value in same.items() if value)
     rows, notes = [], [f"Every series: {shared}."] if shared else []
-    for each in history.series:
-        unit_scale = scale(history.metric.unit, max(point.value for point in each.points))
-        values = [point.value for point in each.points]
-        figures = (unit_scale.quantity(each.level), unit_scale.quantity(values[-1]))
-        latest = change_text(each.changes[-1]) if each.changes else "-"
-        cells = (each.key.get(name) or "-" for name in names)
-        rows.append((*cells, str(len(values)), sparkline(values), *figures, latest))
-        title = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
-        notes += [f"{title}: {change_sentence(each, change, unit_scale)}" for change in each.changes]
+    for name, each in zip(_names(history), history.series, strict=True):
+        quantity, values = _scale(history, each).quantity, [point.value for point in each.points]
+        change = _percent(each.changes[-1]) if each.changes else "-"
+        cells = [each.key.get(column) or "-" for column in columns]
+        rows.append([*cells, str(len(values)), sparkline(values), quantity(each.level), quantity(values[-1]), change])
+        notes += [f"{name}: {sentence}" for sentence in _sentences(history, each)]
     return Table(
-        header=(*names, "runs", "trend", "level", "latest", "change"),
+        header=(*columns, "runs", "trend", "level", "latest", "change"),
         rows=rows,
-        align="l" * len(names) + "rlrrr",
+        align="l" * len(columns) + "rlrrr",
         headline=headline(history),
         notes=notes,
     )
+
+
+def _names(history: History) -> list[str]:
+    """Return a name of each series: what it is, and what distinguishes it from series that are the same."""
+    groups: dict[tuple[str, ...], list[Series]] = {}
+    for each in history.series:
+        groups.setdefault(tuple(each.key.get(name) or "" for name in NAMED), []).append(each)
+    names = {}
+    for (benchmark, case, configuration, target), some in groups.items():
+        others = replace(history, series=some).distinguishing(NAMED)
+        where = " ".join(dict.fromkeys(filter(None, (benchmark, case)))) + (f" on {target}" if target else "")
+        for each in some:
+            more = [f"{name} {value}" for name in others if (value := each.key.get(name))]
+            names[id(each)] = ", ".join((f"{where}: {configuration}", *more))
+    return [names[id(each)] for each in history.series]
+
+
+def _scale(history: History, series: Series) -> Scale:
+    return scale(history.metric.unit, max(point.value for point in series.points))
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -77,20 +94,21 @@ def headline(history: History) -> str:
     return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {found}."
 
 
-def change_text(change: LevelChange) -> str:
-    """Return the relative change of a level: ``-48%``."""
+def _percent(change: LevelChange) -> str:
     percent = 100 * (change.ratio - 1)
     return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
 
 
-def change_sentence(series: Series, change: LevelChange, unit_scale: Scale) -> str:
-    """Return a change with its first run, and what else changed then."""
-    first = series.points[change.index]
-    levels = f"{unit_scale.quantity(change.before)} to {unit_scale.quantity(change.after)}"
-    named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
-    others = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
-    how = "in a slow drift, shown from" if change.drift else "with"
-    return f"{change_text(change)} ({levels}) {how} run {first.run}, {format_time(first.created)}. {others}"
+def _sentences(history: History, series: Series) -> Iterator[str]:
+    """Yield each change with its first run, and what else changed then."""
+    quantity = _scale(history, series).quantity
+    for change in series.changes:
+        first = series.points[change.index]
+        named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
+        others = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
+        how = "in a slow drift, shown from" if change.drift else "with"
+        levels = f"{_percent(change)} ({quantity(change.before)} to {quantity(change.after)})"
+        yield f"{levels} {how} run {first.run}, {format_time(first.created)}. {others}"
 
 
 def _records(history: History) -> Iterator[dict[str, object]]:
@@ -136,56 +154,38 @@ def history_document(history: History) -> dict[str, object]:
     }
 
 
-_METHOD = """Each dot is one run: the median of its repeats that are ok. The chance that 200 runs without a change,
-seen after each, ever have one reported is at most 5%, if neighbors correlate by at most 0.8 (0.3 with outliers)."""
-
-
 def history_page(history: History, version: str) -> Iterator[str]:
     """Yield a page in pieces: an overview of several series, then each of them."""
-    others = history.distinguishing(NAMED)
-    shown = [_series(history, each, others, number) for number, each in enumerate(history.series, 1)]
+    named = zip(_names(history), history.series, strict=True)
     return template("history.html").generate(
         title=headline(history).rstrip("."),
-        method=_METHOD,
-        rows=[each["row"] for each in shown] if len(shown) > 1 else [],
-        links=[f"#series-{number}" for number in range(1, len(shown) + 1)],
-        series=shown,
+        metric=history.metric.name,
+        overview=history_table(history),
+        all=[_series(history, name, each, number) for number, (name, each) in enumerate(named, 1)],
         version=version,
     )
 
 
-def _series(history: History, series: Series, others: Sequence[str], number: int) -> dict[str, Any]:
-    metric, points = history.metric, series.points
-    unit_scale, name = scale(metric.unit, max(point.value for point in points)), _name(series, others)
-    sentences = [change_sentence(series, change, unit_scale) for change in series.changes]
-    changes = {change.index: change_text(change) for change in series.changes}
-    level, latest = unit_scale.quantity(series.level), unit_scale.quantity(points[-1].value)
+def _series(history: History, name: str, series: Series, number: int) -> dict[str, Any]:
+    points, unit_scale, sentences = series.points, _scale(history, series), list(_sentences(history, series))
+    axis, changes = (
+        f"{history.metric.name} ({unit_scale.unit})",
+        {each.index: _percent(each) for each in series.changes},
+    )
     span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
-    title, axis = f"{metric.name} by run", f"{metric.name} ({unit_scale.unit})"
-    about = " ".join((span, f"The level is {level}.", *sentences))
-    drawn = trend_svg(series, axis, unit_scale.factor, about, name=f"trend-{number}") if points[1:] else None
+    about = " ".join((span, f"The level is {unit_scale.quantity(series.level)}.", *sentences))
+    picture = trend(series, axis, unit_scale.factor, f"{axis} by run", about)
     return {
         "name": name,
-        "key": ", ".join(f"{field} {value}" for field, value in series.key.items() if value),
-        "title": title if not changes else f"{title}; numbered: changes, see the list",
-        "drawn": drawn,
-        "figures": [
-            ("level", *level.split(" "), span),
-            ("latest", *latest.split(" "), format_time(points[-1].created)),
-            ("changes", str(len(changes)), "", ", ".join(changes.values())),
-        ],
-        "changes": sentences,
-        "row": (name, str(len(points)), level, latest, ", ".join(changes.values()) or "-"),
-        "header": ("Run", "Created", axis, "Change"),
+        "series": series,
+        "span": span,
+        "axis": axis,
+        "scale": unit_scale,
+        "drawn": to_svg(picture, name=f"trend-{number}") if points[1:] else None,
+        "changes": changes,
+        "sentences": sentences,
         "rows": [
             (point.run, format_time(point.created), unit_scale.text(point.value), changes.get(index, ""))
             for index, point in enumerate(points)
         ],
     }
-
-
-def _name(series: Series, others: Sequence[str]) -> str:
-    benchmark, case, configuration, target = (series.key.get(name) or "" for name in NAMED)
-    more = [f"{name} {value}" for name in others if (value := series.key.get(name))]
-    where = " ".join(dict.fromkeys(filter(None, (benchmark, case)))) + (f" on {target}" if target else "")
-    return ", ".join((f"{where}: {configuration}", *more))

@@ -1,21 +1,30 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 from fabbench.analysis.curve import curve_line, with_curve
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Point, Severity
+from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Severity
 from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
 from fabbench.report.json_contract import sample_pieces
-from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
+from fabbench.report.table import (
+    CSV_FORMATS,
+    RAW_CSV,
+    Table,
+    TableColumn,
+    row_text,
+    table_of,
+    terminal_pieces,
+    to_markdown,
+    write_rows,
+)
 from fabbench.report.templates import rendered
 
 FORMATS = ("table", "json", "csv", "raw-csv", "markdown")
@@ -28,7 +37,7 @@ LABELS = (
 
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
-_COARSE = 1e7  # Two decimals of GB/s, in bytes per second
+_COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
 _SIDEWAYS = ("placement", "stat", "side")  # Labels that become columns, like the metric; the others are on the left
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
@@ -78,11 +87,62 @@ def log_records(log: Log) -> Iterator[dict[str, object]]:
 
 
 def log_tables(log: Log) -> list[Table]:
-    """Return one table of a log's rows, with notes about the log below it."""
-    rows = _Rows(log)
-    header, cells = (rows.header(), rows) if log.points else ((), ())
-    notes = [*rows.notes(), *log_notes(log)]
-    return [Table(title=_heading(log) + rows.peak(), header=header, rows=cells, align=rows.aligns(), notes=notes)]
+    """Return one table of a log's rows, with notes about the log below it.
+
+    There is a line per size and its labels, and a column per metric and side. Labels that do not differ, and
+    counts of wrong elements that are all 0, get no column. Text is built on access: a log may have a million lines.
+    """
+    lines, sides, largest = _lines(log)
+    values = {name: {labels.get(name, "") for _, labels, _ in lines} for name in LABELS}
+    same = [f"{name} {''.join(some)}" for name, some in values.items() if len(some) == 1 and "" not in some]
+    benchmark, scales = benchmark_named(log.benchmark), dict[str, Scale]()
+    for metric, (most, _) in largest.items():
+        step = min(benchmark.printed_steps(metric, most), default=0.0)
+        scales[metric] = scale(METRICS[metric].unit, most, coarse=benchmark.one_scale and step >= _COARSE)
+
+    def figure(key: _Key, line: _Line) -> str:
+        return scales[key[-1]].text(line[2][key]) if key in line[2] else ""
+
+    columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line[0]))]
+    columns += [
+        (name, "l", partial(lambda name, line: line[1].get(name, ""), name)) for name in LABELS if len(values[name]) > 1
+    ]
+    for key in dict.fromkeys((*side, metric) for side, metrics in sides.items() for metric in metrics):
+        *side, metric = key
+        if metric != "wrong" or largest["wrong"][0]:
+            words, unit = " ".join([metric, *(filter(None, side) if len(sides) > 1 else ())]), scales[metric].unit
+            columns.append((f"{words} ({unit})" if unit != "count" else words, "d", partial(figure, key)))
+    rates = [(scales[name], *largest[name]) for name in ("busbw", "bandwidth") if largest.get(name, (0.0, 0))[0]]
+    peak = [f", peak {unit.quantity(most)} at {format_size(size)}" for unit, most, size in rates[:1]]
+    notes = [*([f"every row: {', '.join(same)}"] if same else []), *log_notes(log)]
+    return [table_of(columns if lines else [], lines, title=_heading(log) + "".join(peak), notes=notes)]
+
+
+_Key: TypeAlias = tuple[str, ...]
+"""A column: the values of `_SIDEWAYS`, and the metric."""
+_Line: TypeAlias = tuple[int, Labels, dict[_Key, float]]
+
+
+def _lines(log: Log) -> tuple[list[_Line], dict[_Key, dict[str, None]], dict[str, tuple[float, int]]]:
+    """Return the lines, side → its metrics, and metric → the largest value and its size.
+
+    A point measured several times (`-N`) has several lines.
+    """
+    lines, sides = list[_Line](), dict[_Key, dict[str, None]]()
+    largest, newest = dict[str, tuple[float, int]](), dict[tuple[object, ...], dict[_Key, float]]()
+    for size, labels, metrics, values in log.points:
+        left = {name: value for name, value in labels.items() if name not in _SIDEWAYS}
+        side = tuple(labels.get(name, "") for name in _SIDEWAYS)
+        key = (size, *left.items())
+        cells = newest.get(key)
+        if cells is None or any((*side, metric) in cells for metric in metrics[:1]):
+            cells = newest[key] = {}
+            lines.append((size, left, cells))
+        for metric, value in zip(metrics, values, strict=True):
+            cells[*side, metric] = value
+            sides.setdefault(side, {})[metric] = None
+            largest[metric] = max((value, size), largest.get(metric, (0.0, 0)))
+    return lines, sides, largest
 
 
 def _heading(log: Log) -> str:
@@ -110,88 +170,6 @@ def sentence(found: Finding) -> str:
     line = f" [{found.line.strip()[:120]}]" if found.line else ""
     advice = f" {found.advice}" if found.advice else ""
     return f"{found.severity.value}: {found.meaning}{advice}{line}"
-
-
-class _Rows(Sequence[Sequence[str]]):
-    """Arranges points: a line per size and its labels, a column per metric and side.
-
-    Labels that do not differ, and counts of wrong elements that are all 0, get no column.
-    A point measured several times (`-N`) has several lines. Text is built on access: a log may have a million.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self._columns: dict[tuple[str, ...], dict[str, None]] = {}
-        self._lines: list[tuple[int, Labels, dict[tuple[str, ...], float]]] = []
-        self._largest: dict[str, tuple[float, int]] = {}  # metric → value, and its size
-        newest: dict[tuple[object, ...], dict[tuple[str, ...], float]] = {}
-        for point in log.points:
-            self._add(point, newest)
-        values = {name: {labels.get(name, "") for _, labels, _ in self._lines} for name in LABELS}
-        self._left = [name for name in LABELS if len(values[name]) > 1]
-        self.same = {name: next(iter(some)) for name, some in values.items() if len(some) == 1 and "" not in some}
-        if not self._largest.get("wrong", (0.0, 0))[0]:
-            for metrics in self._columns.values():
-                metrics.pop("wrong", None)
-        self._scales: dict[str, Scale] = {
-            metric: scale(METRICS[metric].unit, largest, coarse=_coarse(log, metric, largest))
-            for metric, (largest, _) in self._largest.items()
-        }
-
-    def _add(self, point: Point, newest: dict[tuple[object, ...], dict[tuple[str, ...], float]]) -> None:
-        left = {name: value for name, value in point.labels.items() if name not in _SIDEWAYS}
-        side = tuple(point.labels.get(name, "") for name in _SIDEWAYS)
-        key = (point.size, *left.items())
-        cells = newest.get(key)
-        if cells is None or any((*side, metric) in cells for metric in point.metrics[:1]):
-            cells = newest[key] = {}
-            self._lines.append((point.size, left, cells))
-        for metric, value in zip(point.metrics, point.values, strict=True):
-            cells[*side, metric] = value
-            self._columns.setdefault(side, {})[metric] = None
-            self._largest[metric] = max((value, point.size), self._largest.get(metric, (0.0, 0)))
-
-    def _keys(self) -> Iterator[tuple[str, ...]]:
-        return ((*side, metric) for side, metrics in self._columns.items() for metric in metrics)
-
-    def header(self) -> list[str]:
-        several = len(self._columns) > 1
-        names = []
-        for *side, metric in self._keys():
-            unit = self._scales[metric].unit
-            words = [metric, *(word for word in side if word and several)]
-            names.append(" ".join(words) + (f" ({unit})" if unit != "count" else ""))
-        return ["Size", *self._left, *names]
-
-    @override
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        size, labels, cells = self._lines[index]
-        figures = (self._scales[key[-1]].text(cells[key]) if key in cells else "" for key in self._keys())
-        return [format_size(size), *(labels.get(name, "") for name in self._left), *figures]
-
-    def peak(self) -> str:
-        """Return the largest rate with its size, as the end of a heading; empty without one."""
-        metric = next((name for name in ("busbw", "bandwidth") if self._largest.get(name, (0.0, 0))[0]), "")
-        value, size = self._largest.get(metric, (0.0, 0))
-        return f", peak {self._scales[metric].quantity(value)} at {format_size(size)}" if metric else ""
-
-    def notes(self) -> Iterator[str]:
-        if self.same:
-            yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
-
-    def aligns(self) -> str:
-        return "r" + "l" * len(self._left) + "d" * len(list(self._keys()))
-
-
-def _coarse(log: Log, metric: str, largest: float) -> bool:
-    """Return whether the benchmark never prints a rate finer than two decimals of GB/s."""
-    benchmark = benchmark_named(log.benchmark)
-    return benchmark.one_scale and min(benchmark.printed_steps(metric, largest), default=0.0) >= _COARSE
 
 
 def diagnosis_record(log: Log) -> dict[str, object]:

@@ -8,8 +8,7 @@ from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
 from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_size, scale
-from fabbench.report.svg import cut
-from fabbench.report.table import Table, grid_pieces
+from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are summarized
 COLUMNS = 60  # Width of the live view

@@ -16,6 +16,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import one_line
 from fabbench.report.comparison_tables import comparison_rows
+from fabbench.report.templates import rendered
 
 _UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
 _STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0, GateState.UNTRUSTED: math.nan}
@@ -25,12 +26,11 @@ Samples: TypeAlias = Iterable[tuple[Mapping[str, object], object]]
 
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a comparison; without `verdict` there are no gates. Ends with ``# EOF`` and a newline."""
-    lines = [line for family in _families(comparison, verdict) for line in _family(*family)]
-    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+    return str(rendered("openmetrics.txt", families=_families(comparison, verdict), number=_number, escaped=_escaped))
 
 
 def _families(comparison: Comparison, verdict: Verdict | None) -> Iterator[tuple[str, str, str, Samples]]:
-    """Yield name, unit, help, and labels with values; a value that is no float is not known."""
+    """Yield name, unit, help, and labels with values; None: not known."""
     records = comparison_rows(comparison)
     for metric in comparison.metrics:
         unit = _UNITS.get(metric.unit, "")
@@ -44,17 +44,16 @@ def _families(comparison: Comparison, verdict: Verdict | None) -> Iterator[tuple
         more = {"baseline": comparison.base.label}
         yield name, "", words, [({**_labels(each), "metric": each["metric"], **more}, each[name]) for each in records]
     labeled = [({"configuration": column.label}, column) for column in comparison.columns]
-    outcomes = [({**label, "outcome": column.outcome.value}, 1.0) for label, column in labeled]
+    outcomes = [({**label, "outcome": column.outcome.value}, 1) for label, column in labeled]
     yield "outcome", "", "The outcome of a configuration, as a label.", outcomes
-    fine = [(label, float(column.outcome is Outcome.OK)) for label, column in labeled]
+    fine = [(label, column.outcome is Outcome.OK) for label, column in labeled]
     yield "ok", "", "1 if the outcome of a configuration is ok, else 0.", fine
-    counts = [(label, float(column.executions)) for label, column in labeled]
+    counts = [(label, column.executions) for label, column in labeled]
     yield "executions", "", "Executions of a configuration.", counts
-    if verdict is not None:
-        gates = [({"gate": result.gate}, _STATES[result.state]) for result in verdict.results]
-        yield "gate", "", "1: passed, 0: failed, NaN: not trusted.", gates
+    gates = [({"gate": result.gate}, _STATES[result.state]) for result in verdict.results] if verdict else []
+    yield "gate", "", "1: passed, 0: failed, NaN: not trusted.", gates
     status = worst(comparison.status, verdict.status if verdict else Exit.FINE)
-    yield "exit_status", "", "The exit status of the command.", [({}, float(status))]
+    yield "exit_status", "", "The exit status of the command.", [({}, status)]
 
 
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
@@ -62,24 +61,9 @@ def _labels(record: Mapping[str, object]) -> dict[str, object]:
     return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
 
 
-def _family(name: str, unit: str, words: str, samples: Samples) -> Iterator[str]:
-    lines = []
-    for labels, value in samples:
-        pairs = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
-        if isinstance(value, float):
-            lines.append(f"fabbench_{name}{f'{{{pairs}}}' if labels else ''} {_number(value)}")
-    if lines:
-        yield f"# HELP fabbench_{name} {_escaped(words)}"
-        yield f"# TYPE fabbench_{name} gauge"
-        yield from ([f"# UNIT fabbench_{name} {unit}"] if unit else [])
-        yield from lines
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r'(["\\])', r"\\\1", one_line(text))
+def _escaped(text: object) -> str:
+    return re.sub(r'(["\\])', r"\\\1", one_line(str(text)))
 
 
 def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return f"{'+' if value > 0 else '-'}Inf" if math.isinf(value) else repr(value)
+    return repr(float(value)).replace("inf", "+Inf").replace("-+", "-").replace("nan", "NaN")

@@ -5,31 +5,28 @@ A content security policy also forbids scripts and all network access. `template
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonSection
+from fabbench.analysis.compare import ColumnSummary, Comparison
 from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes
+from fabbench.model.hosts import Host
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
-from fabbench.report.comparison_tables import SEVERAL, SUMMARY, summary_table, tables_of_comparison
+from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
-from fabbench.report.plots import left_out, section_plots
-from fabbench.report.svg import heat_map_svg, to_svg
-from fabbench.report.sweep_report import SweepReport, nodes_table, pairs_table, sweep_tables
+from fabbench.report.sweep_report import SweepReport
 from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
 from fabbench.report.templates import rendered, template
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from fabbench.analysis.gate_results import Verdict
 
 _MAX_FIGURES = 3
@@ -89,7 +86,6 @@ def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iter
         note=note,
         header=("Run", *header),
         rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
-        links=[f"#run-{number}" for number in range(1, len(runs) + 1)],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
         version=version,
     )
@@ -97,55 +93,45 @@ def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iter
 
 def run_section(run: RunPage, number: int) -> RunSection:
     """Write one run: the part that takes time."""
-    headlines, anchor = _headlines(run), f"run-{number}"
-    named = f"Run {run.id}" if run.created else run.id
     usual = run.comparisons[0] if run.comparisons else None
+    lines = [headline(usual, index) for index in range(len(usual.sections))] if usual else []
+    headlines = [sweep_headline(run.sweep)] if run.sweep else list(filter(None, lines))
+    named = f"Run {run.id}" if run.created else run.id
+    figures = _sweep_figures(run.sweep) if run.sweep else _figures(run.comparisons)
     html = rendered(
         "run.html",
         run=run,
-        anchor=anchor,
+        usual=usual,
+        anchor=f"run-{number}",
         named=named,
-        headlines=(headlines if len(headlines) < SEVERAL else headlines[:1]) or ["No result."],
-        summary=summary_table(usual, terminal=True) if usual and len(headlines) >= SEVERAL else None,
-        figures=list(_sweep_figures(run.sweep) if run.sweep else _figures(run.comparisons))[:_MAX_FIGURES],
-        chips=list(_chips(run)),
+        headlines=headlines or ["No result."],
+        figures=list(figures)[:_MAX_FIGURES],
+        expected=expectations_of(usual) if usual else (),
         facts=list(_facts(run, usual)) if usual else [],
-        comparisons=[_comparison(each, f"{anchor}-{at}", first=not at) for at, each in enumerate(run.comparisons)],
-        sweep=_sweep(run.sweep) if run.sweep else None,
-        proofs=list(map(_proof, usual.inputs, usual.columns)) if usual else [],
         findings=_findings(usual) if usual else [],
+        tables=comparison_tables,
+        svg=svg,
+        sweeps=sweep_report,
+        proven=EVIDENCE,
+        proofs=[_proof(column) for column, _ in usual.inputs] if usual else [],
     )
+    first = next(iter(headlines), "")
     row = {
-        "Result": next(iter(headlines), "-"),
+        "Result": first or "-",
         "Gates": run.gates or "-",
         "Name": run.name,
         "Benchmark": run.about,
         "Created": run.created or "-",
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, next(iter(headlines), f"{run.about}: {named}"), row, str(html))
+    return RunSection(run.id, first or f"{run.about}: {named}", row, str(html))
 
 
-def _headlines(run: RunPage) -> list[str]:
-    if run.sweep:
-        return [sweep_headline(run.sweep)]
-    usual = ((each, index) for each in run.comparisons[:1] for index in range(len(each.sections)))
-    return [line for comparison, index in usual if (line := headline(comparison, index))]
+_Card: TypeAlias = tuple[str, str, str, str]
+"""A large number: what it is, the number, its unit, and what it is compared with."""
 
 
-# ---------------------------------------------------------------- the head
-
-
-class _Figure(NamedTuple):
-    """A large number: what it is, the number, its unit, and what it is compared with."""
-
-    what: str
-    number: str
-    unit: str
-    more: str
-
-
-def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
+def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Card]:
     """Yield the result at the largest size, how it compares, and the time of the smallest size."""
     found = [
         (comparison, section, row, at)
@@ -158,44 +144,32 @@ def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Figure]:
         figure, base, label = row.figures[at], row.figures[-1], comparison.columns[at].label
         what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
         if figure:
-            yield _Figure(what, section.scale.text(figure.value), section.scale.unit, label)
+            yield what, section.scale.text(figure.value), section.scale.unit, label
         if base and (ratio := row.ratios[at]) and at < len(row.figures) - 1:
-            times, of = format_ratio(ratio).removesuffix(" x"), section.scale.quantity(base.value)
-            yield _Figure(f"speed-up over {comparison.base.label}", times, "x", f"{comparison.base.label}: {of}")
-        yield from _shares(comparison, section, label)
+            of = f"{comparison.base.label}: {section.scale.quantity(base.value)}"
+            yield f"speed-up over {comparison.base.label}", format_ratio(ratio).removesuffix(" x"), "x", of
+        # The share of the ceiling of a column's rate, or of the best rate that others published.
+        for each in expectations_of(comparison) if section.metric.unit == "B/s" else ():
+            best = each.ceiling or (each.range or (0.0, 0.0))[1]
+            if (each.column, each.key) == (label, section.key) and best:
+                known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
+                known += (
+                    ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
+                )
+                of = "of the NICs' ceiling" if each.ceiling else "of the best published"
+                yield of, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}"
 
 
-def _sweep_figures(report: SweepReport) -> Iterator[_Figure]:
+def _sweep_figures(report: SweepReport) -> Iterator[_Card]:
     """Yield the typical figure of a test, how much is bad, and how much was tested."""
     found, (tested, links) = report.diagnosis, report.diagnosis.links
     for kind, figure in list(found.typicals.items())[:1]:
         unit = scale(report.metric.unit, figure)
         spread = f"± {format_decimal(100 * found.spread, 0)}%{f', {kind}' if kind else ''}"
-        yield _Figure(f"typical {report.metric.name}", unit.text(float(f"{figure:.3g}")), unit.unit, spread)
+        yield f"typical {report.metric.name}", unit.text(float(f"{figure:.3g}")), unit.unit, spread
     more = f"{len(found.undecided)} undecided" if found.undecided else listed([each.name for each in found.suspects])
-    yield _Figure("bad", str(len(found.suspects)), "", more)
-    yield _Figure("links tested", str(tested), f"of {links}", counted(found.tests, "test"))
-
-
-def _shares(comparison: Comparison, section: ComparisonSection, label: str) -> Iterator[_Figure]:
-    """Yield the share of the ceiling of a column's rate, or of the best rate that others published."""
-    for each in expectations_of(comparison) if section.metric.unit == "B/s" else ():
-        best = each.ceiling or (each.range or (0.0, 0.0))[1]
-        if (each.column, each.key) == (label, section.key) and best:
-            known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
-            known += ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
-            what = "of the NICs' ceiling" if each.ceiling else "of the best published"
-            yield _Figure(what, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}")
-
-
-def _chips(run: RunPage) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what verdicts are about, and their words."""
-    if run.gates:
-        yield "gates", [run.gates]
-    for usual in run.comparisons[:1]:
-        normal = {each.column: each.assessment.value for each in expectations_of(usual) if not each.key and each.range}
-        for column in usual.columns:
-            yield column.label, [column.outcome.value, *filter(None, [normal.get(column.label)])]
+    yield "bad", str(len(found.suspects)), "", more
+    yield "links tested", str(tested), f"of {links}", counted(found.tests, "test")
 
 
 def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
@@ -209,86 +183,39 @@ def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
     }
     if hardware := run.hardware or "; ".join(sorted(kinds)):
         yield "Hardware", hardware
-    for name, values in (
-        ("Ranks", [_size(column) for column in usual.columns]),
-        ("Network", [", ".join(_shown(column, ("transport", "provider", "nics", "gdr"))) for column in usual.columns]),
-        ("Versions", [", ".join(_shown(column, versions_of(column))) for column in usual.columns]),
+    for name, of in (
+        ("Ranks", _size),
+        ("Network", lambda column: comparison_tables.stated(column, ("transport", "provider", "nics", "gdr"))),
+        ("Versions", lambda column: comparison_tables.stated(column, versions_of(column))),
     ):
-        named = [(value, column.label) for value, column in zip(values, usual.columns, strict=True) if value]
-        groups = [(value, [label for _, label in same]) for value, same in groupby(named, key=lambda each: each[0])]
+        named = [(text, column.label) for column in usual.columns if (text := of(column))]
+        groups = [(text, [label for _, label in same]) for text, same in groupby(named, key=itemgetter(0))]
+        alone = len(groups) == 1 and len(named) == len(usual.columns)
         if groups:
-            alone = len(groups) == 1 and len(named) == len(usual.columns)
-            yield name, "; ".join(value if alone else f"{', '.join(labels)}: {value}" for value, labels in groups)
+            yield name, "; ".join(text if alone else f"{', '.join(labels)}: {text}" for text, labels in groups)
 
 
-def hardware_of(hosts: Iterable[Mapping[str, Any]]) -> str:
-    """Return what hosts have, as an inventory describes them: types, GPUs, RDMA devices; empty: nothing is known."""
-    kinds = Counter(", ".join(_parts(host)) for host in hosts)
+def hardware_of(hosts: Iterable[Host]) -> str:
+    """Return what hosts have: types, GPUs, RDMA devices; empty: nothing is known."""
+    kinds = Counter[str]()
+    for host in hosts:
+        gpus = [f"{host.gpus} × {host.gpu_model or 'GPU'}"] if host.gpus else []
+        links = Counter(host.devices.values())
+        nics = [counted(count, f"{link.upper()} NIC") for link, count in links.items()]
+        kinds[", ".join([*filter(None, [host.instance_type]), *gpus, *nics])] += 1
     return "; ".join(f"{count} × {kind}" for kind, count in kinds.items() if kind)
-
-
-def _parts(host: Mapping[str, Any]) -> Iterator[str]:
-    yield from filter(None, [str(host.get("instance_type") or "")])
-    if gpus := host.get("gpus"):
-        yield f"{gpus} × {host.get('gpu_model') or 'GPU'}"
-    links = host.get("devices")
-    for link, count in Counter(links.values() if isinstance(links, dict) else ()).items():
-        yield f"{count} {str(link).upper()} NIC{'s' * (count > 1)}"
 
 
 def _size(column: ColumnSummary) -> str:
     nouns = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU"}
-    known = ((noun, "/".join(column.fields[name])) for name, noun in nouns.items() if column.fields[name])
-    parts = [f"{count} {noun}{'s' * (count != '1')}{' per host' * (noun == 'GPU')}" for noun, count in known]
-    return ", ".join(parts)
+    known = [(noun, "/".join(column.fields[name])) for name, noun in nouns.items() if column.fields[name]]
+    return ", ".join(f"{count} {noun}{'s' * (count != '1')}{' per host' * (noun == 'GPU')}" for noun, count in known)
 
 
-def _shown(column: ColumnSummary, names: Sequence[str]) -> list[str]:
-    return [f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts]
-
-
-# ---------------------------------------------------------------- the rest
-
-
-def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> dict[str, Any]:
-    """Return plots with the tables behind them, side by side: visible for the usual metric, else folded."""
-    metric, count = " and ".join(each.name for each in comparison.metrics), len(comparison.sections)
-    tables = tables_of_comparison(comparison, terminal=True)
-    values = [replace(each, headline="") for each in tables if each.keys]
-    drawn = [
-        [
-            (plot.title, to_svg(plot, name=f"{anchor}-{index}-{number}"))
-            for number, plot in enumerate(section_plots(comparison, index, ratios=first))
-        ]
-        for index in range(count)
-    ]
-    notes = [left_out(comparison, index) for index in range(count)]
-    if len(values) == count:
-        pairs = list(zip(drawn, notes, ([each] for each in values), strict=True))
-    else:
-        pairs = [([plot for each in drawn for plot in each], [line for each in notes for line in each], values)]
-    others = [each for each in tables if not each.keys and each.title != SUMMARY]
-    return {"title": metric[:1].upper() + metric[1:], "first": first, "pairs": pairs, "others": others}
-
-
-def _sweep(report: SweepReport) -> dict[str, Any]:
-    *groups, suspects = sweep_tables(report)
-    drawn: Markup = heat_map_svg(report.matrix, sweep_headline(report))
-    tables = [replace(each, title="Groups") for each in groups]
-    return {
-        "suspects": suspects,
-        "groups": tables,
-        "map": drawn,
-        "pairs": pairs_table(report),
-        "nodes": nodes_table(report),
-    }
-
-
-def _proof(measured: tuple[Column, object], summary: ColumnSummary) -> tuple[ColumnSummary, str, str]:
-    """Return what the logs of a column show about its network, and the lines that show it."""
-    facts = [f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE]
-    evidence = {fact: line for log in reversed(measured[0].logs) for fact, line in log.evidence.items()}
-    return summary, ", ".join(facts) or "no transport", "\n".join(dict.fromkeys(evidence.values()))
+def _proof(column: Column) -> str:
+    """Return the lines of a column's logs that show what they say about its network."""
+    evidence = {fact: line for log in reversed(column.logs) for fact, line in log.evidence.items()}
+    return "\n".join(dict.fromkeys(evidence.values()))
 
 
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:

@@ -1,4 +1,4 @@
-"""Pictures: lines by message size, trends, heat maps. Text that needs no library, no script, no network.
+"""Pictures: plots of a comparison, trends. Text that needs no library, no script, no network.
 
 This is their geometry; `templates/plot.svg` writes it. What differs in color differs in dashes, markers or
 words too. Colors are classes: they follow the reader's light or dark setting.
@@ -7,109 +7,57 @@ words too. Colors are classes: they follow the reader's light or dark setting.
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, floor, isnan, log2, log10
+from itertools import pairwise, product
+from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fabbench.model.messages import one_line
+from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.headline import headline
+from fabbench.analysis.highlights import confidence
+from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, format_size
+from fabbench.report.comparison_tables import title_of
+from fabbench.report.expectations import expectations_of
+from fabbench.report.table import cut
 from fabbench.report.templates import rendered
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.history import Series
-    from fabbench.sweep.matrix import Matrix
 
 WIDTH, WIDE, NARROW = 600, 1000, 360  # Of a plot beside its table, of a trend, of both on a phone
 _HEIGHT, _TOP, _BOTTOM = 330, 30, 32
-_LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
+LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
 _LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotLine:
-    """One line."""
+class Picture(NamedTuple):
+    """What is drawn: its macro in the template with what that takes, for wide windows and for phones."""
 
-    label: str
-    points: Sequence[tuple[int, float]]  # Size and value, which is more than 0, in the unit of the axis
-    band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
-    kind: int = 0  # Selects the color, dashes and marker
-
-
-class Ceiling(NamedTuple):
-    """A level that no value of some lines can exceed."""
-
-    value: float
-    kind: int | None = None  # The line that it is for; None: all of them
-
-
-class PublishedRange(NamedTuple):
-    """What others measured at one size, for one line."""
-
-    size: int
-    low: float
-    high: float
-    kind: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """Values by message size."""
-
+    kind: str
+    drawn: Sequence[Mapping[str, Any]]
     title: str
-    axis: str  # What the values are, with their unit
-    lines: Sequence[PlotLine]
-    headline: str = ""  # The title of a picture that stands alone
-    ceilings: Sequence[Ceiling] = ()
-    published: Sequence[PublishedRange] = ()
+    headline: str = ""  # The title where it stands alone
     description: str = ""  # Sentences for readers who cannot see it
-    even: bool = False  # Whether there is a line at 1
 
 
-def to_svg(plot: Plot, *, name: str = "plot") -> "Markup":
-    """Write a plot for a page, also as phones show it; `name` is unique there."""
-    drawn = [_lines(plot, width) for width in (WIDTH, NARROW)]
-    return rendered("page.svg", kind="lines", drawn=drawn, title=plot.title, about=plot.description, name=name)
+def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
+    """Write a picture for a page, also as phones show it; `name` is unique there."""
+    return rendered("page.svg", picture=picture, name=name)
 
 
-def trend_svg(series: "Series", axis: str, factor: float, about: str, *, name: str) -> "Markup":
-    """Write the trend of a series for a page: dots, the levels between changes, a number at each change."""
-    drawn = [_trend(series, axis, factor, width) for width in (WIDE, NARROW)]
-    return rendered("page.svg", kind="trend", drawn=drawn, title=f"{axis} by run", about=about, name=name)
-
-
-def heat_map_svg(matrix: "Matrix", headline: str) -> "Markup":
-    """Write a matrix for a page."""
-    return rendered("page.svg", kind="heat", drawn=[_heat(matrix)], title=headline, about="", name="heat-map")
-
-
-def to_svg_file(plots: Sequence[Plot]) -> str:
-    """Write plots one below the other as a standalone file. Ends with a newline."""
-    drawn = [("lines", each.headline or each.title, each.description, _lines(each, WIDTH)) for each in plots]
-    return _file(drawn, "; ".join(each.title for each in plots) or "no plot")
-
-
-def heat_map_file(matrix: "Matrix", headline: str) -> str:
-    """Write a matrix as a standalone file. Ends with a newline."""
-    return _file([("heat", headline, "", _heat(matrix))], headline)
-
-
-def _file(drawn: Sequence[tuple[str, str, str, Mapping[str, Any]]], title: str) -> str:
-    parts, y, width = [], 0, max([WIDTH, *(each["width"] for *_, each in drawn)])
-    for kind, headline, about, each in drawn:
-        lines = textwrap.wrap(one_line(headline), width // 9)[:4]
-        top = 12 + 20 * len(lines)
-        parts.append({"kind": kind, "y": y, "lines": lines, "about": about, "d": each, "top": top})
-        y += top + each["height"]
+def to_svg_file(pictures: Sequence[Picture]) -> str:
+    """Write pictures one below the other as a standalone file. Ends with a newline."""
+    parts, y, width = list[dict[str, Any]](), 0, max([WIDTH, *(each.drawn[0]["width"] for each in pictures)])
+    for each in pictures:
+        lines = textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4]
+        parts.append({"picture": each, "y": y, "lines": lines, "top": 12 + 20 * len(lines)})
+        y += parts[-1]["top"] + each.drawn[0]["height"]
+    title = "; ".join(each.title for each in pictures) or "no plot"
     return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
-
-
-def cut(text: str, limit: int) -> str:
-    """Return text on one line of at most `limit` characters."""
-    line = one_line(text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 # ---------------------------------------------------------------- axes
@@ -136,10 +84,7 @@ class Axis(NamedTuple):
         if self.linear:
             power = floor(log10(self.high - self.low))
             steps = [step * 10.0 ** (power - less) for less in (0, 1) for step in (5, 2, 1)]
-            tried = [
-                [number * step for number in range(ceil(self.low / step), floor(self.high / step) + 1)]
-                for step in steps
-            ]
+            tried = [[number * each for number in range(floor(self.high / each) + 1)] for each in steps]
         else:
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
             parts = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
@@ -160,73 +105,111 @@ def _figure(value: float) -> str:
     return format_decimal(value, 0 if value >= 1e4 else 2 if value >= 0.1 else 1 - floor(log10(value)))
 
 
-def _frame(width: int, y: Axis, right: float, caption: str) -> dict[str, Any]:
+def _frame(width: int, ends: tuple[float, float], y: Axis, right: float, caption: str) -> dict[str, Any]:
     """Return what pictures with axes have in common; on the left there is room for the labels of the ticks."""
     ticks = y.ticks()
     left = 18 + 7 * max((len(label) for _, label in ticks), default=0)
-    area = {"left": left, "top": y.end, "right": right, "bottom": y.start}
-    return {"width": width, "height": y.start + _BOTTOM, "area": area, "caption": caption, "ticks": ticks, "y": y.place}
-
-
-def _hover(places: Sequence[tuple[float, Sequence[str]]], area: Mapping[str, float], width: int) -> Iterator[Any]:
-    """Yield what is shown while a reader points near each place: lines of text in a box beside it."""
-    middles = [(one + other) / 2 for one, other in pairwise(x for x, _ in places)]
-    edges = [area["left"] - 10, *middles, area["right"] + 10]
-    for (x, lines), (start, end) in zip(places, pairwise(edges), strict=False):
-        wide = 12 + _LETTER * max(map(len, lines))
-        left = x + 8 if x + 8 + wide <= width else x - 8 - wide
-        yield {"x": x, "start": start, "across": end - start, "lines": lines, "box": left, "wide": wide}
+    return {
+        "width": width,
+        "height": y.start + _BOTTOM,
+        "area": {"left": left, "top": y.end, "right": right, "bottom": y.start},
+        "caption": caption,
+        "ticks": ticks,
+        "x": Axis(*ends, left, right, linear=y.linear).place,
+        "y": y.place,
+        "letter": LETTER,
+    }
 
 
 # ---------------------------------------------------------------- lines
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotLine:
+    """One line."""
+
+    label: str
+    points: Sequence[tuple[int, float]]  # Size and value, which is more than 0, in the unit of the axis
+    band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
+    kind: int = 0  # Selects the color, dashes and marker
+
+
+class PublishedRange(NamedTuple):
+    """What others measured at one size, for one line."""
+
+    size: int
+    low: float
+    high: float
+    kind: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Values by message size."""
+
+    title: str
+    axis: str  # What the values are, with their unit
+    lines: Sequence[PlotLine]
+    headline: str = ""
+    ceilings: Sequence[float] = ()  # Levels that no value can exceed
+    published: Sequence[PublishedRange] = ()
+    description: str = ""
+    even: bool = False  # Whether there is a line at 1
+
+    def picture(self) -> Picture:
+        """Return it with labels beside the ends of its lines; on a phone they are above it."""
+        drawn = [_lines(self, width) for width in (WIDTH, NARROW)]
+        return Picture("lines", drawn, self.title, self.headline, self.description)
+
+
 def _lines(plot: Plot, width: int) -> dict[str, Any]:
-    """Return a plot with labels beside the ends of its lines; a narrow one has them above it."""
     labels, beside = list(_labels(plot)), width >= WIDTH
     values = [value for line in plot.lines for _, value in line.points]
     values += [bound for line in plot.lines for _, *bounds in line.band for bound in bounds if bound > 0]
-    values += [each.value for each in plot.ceilings] + [1.0] * plot.even
-    values += [bound for each in plot.published for bound in (each.low, each.high)]
+    values += [*plot.ceilings, *(bound for each in plot.published for bound in each[1:3]), *[1.0] * plot.even]
     low, high = min(values, default=1.0), max(values, default=10.0)
     low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
     room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
     y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
-    right = width - 28 - _LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
-    frame = _frame(width, y, right, plot.axis)
+    right = width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
 
-    sizes = [size for line in plot.lines for size, _ in line.points] + [each.size for each in plot.published]
-    first, last = float(max(min(sizes, default=1), 1)), float(max(sizes, default=1))
+    sizes = sorted({size for line in plot.lines for size, _ in line.points})
+    ends = [*sizes, *(each.size for each in plot.published)] or [1]
+    first, last = float(max(min(ends), 1)), float(max(ends))
     first, last = (first / 2, last * 2) if first == last else (first, last)
-    x = Axis(first, last, frame["area"]["left"], right)
     least, most = ceil(log2(first)), floor(log2(last))
     powers = range(most, least - 1, -(1 + (most - least) // (6 if beside else 4)))
     return {
-        **frame,
-        "x": x.place,
-        "below": [(x.place(1 << power), format_size(1 << power)) for power in reversed(powers)],
+        **_frame(width, (first, last), y, right, plot.axis),
+        "below": [(1 << power, format_size(1 << power)) for power in reversed(powers)],
         "plot": plot,
         "side": right if beside else 0,
         "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
-        "hover": list(_hover(list(_values(plot, x)), frame["area"], width)) if beside else [],
+        "told": list(_told(plot, sizes)) if beside else [],
     }
 
 
-def _labels(plot: Plot) -> Iterator[tuple[float, str, int | None, str]]:
+def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
     """Yield a value, what it is, the kind of its line, and its text: lines with their last value, the largest first."""
     ends = sorted(((each.points[-1][1], each) for each in plot.lines if each.points), key=lambda end: -end[0])
     for value, each in ends[:_MOST]:
         number = _figure(value)
         yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
     if more := ends[_MOST:]:
-        yield more[0][0], "more", None, f"and {len(more)} more"
+        yield more[0][0], "more", 0, f"and {len(more)} more"
     for level in plot.ceilings:
-        yield level.value, "ceiling", level.kind, f"ceiling {_figure(level.value)}"
-    spans = set[tuple[str, str]]()
+        yield level, "ceiling", 0, f"ceiling {_figure(level)}"
+    spans = dict[str, PublishedRange]()
     for found in plot.published:
-        if (span := (_figure(found.low), _figure(found.high))) not in spans:
-            yield found.high, "published", found.kind, f"published {'–'.join(dict.fromkeys(span))}"
-        spans.add(span)
+        spans.setdefault("–".join(dict.fromkeys(map(_figure, found[1:3]))), found)
+    yield from ((found.high, "published", found.kind, f"published {span}") for span, found in spans.items())
+
+
+def _told(plot: Plot, sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines]
+    for size in sizes:
+        known = [f"{label} {_figure(values[size])}" for label, values in lines if size in values]
+        yield size, [format_size(size), *known[:_MOST]]
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
@@ -243,48 +226,41 @@ def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
     return placed
 
 
-def _values(plot: Plot, x: Axis) -> Iterator[tuple[float, Sequence[str]]]:
-    """Yield the place of each size, and its values."""
-    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines]
-    for size in sorted({size for line in plot.lines for size, _ in line.points}):
-        known = [f"{label} {_figure(values[size])}" for label, values in lines if size in values]
-        yield x.place(size), [format_size(size), *known[:_MOST]]
-
-
 # ---------------------------------------------------------------- trends
 
 _SPAN = 0.1  # The smallest fraction of a value that the height covers, so that noise looks flat
-_DOTS = ((60, 6.0), (300, 4.0), (1 << 60, 2.5))  # Sizes of dots: up to so many runs
 _NAMED = 400  # Up to so many runs, each dot says which run it is
 
 
+def trend(series: "Series", axis: str, factor: float, title: str, description: str) -> Picture:
+    """Return values by run: dots, the levels between changes, a number at each change."""
+    drawn = [_trend(series, axis, factor, width) for width in (WIDE, NARROW)]
+    return Picture("trend", drawn, title, description=description)
+
+
 def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, Any]:
-    values = [point.value / factor for point in series.points]
+    points, values = series.points, [point.value / factor for point in series.points]
     changes, count = [change.index for change in series.changes], len(values)
     low, high = min(values), max(values)
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
     y = Axis(bottom, bottom + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)
-    levels = [change.before / factor for change in series.changes] + [series.level / factor]
+    levels = [each / factor for each in (*(change.before for change in series.changes), series.level)]
     latest = f"level {_figure(levels[-1])}"
-    frame = _frame(width, y, width - 12 - _LETTER * len(latest), axis)
-    x = Axis(-0.5, count - 0.5, frame["area"]["left"], frame["area"]["right"], linear=True)
-    shown = [
-        (x.place(index), [point.run, point.created[:16].replace("T", " "), _figure(value)])
-        for index, (point, value) in enumerate(zip(series.points, values, strict=True))
-        if count <= _NAMED and value > 0
+    told = [
+        (index, [point.run, point.created[:16].replace("T", " "), _figure(value)])
+        for index, (point, value) in enumerate(zip(points, values, strict=True))
+        if count <= _NAMED and value > 0 and width > NARROW
     ]
-    moments = _moments([point.created for point in series.points], 4 if width > NARROW else 2)
     return {
-        **frame,
-        "x": x.place,
-        "below": [(x.place(index), label) for index, label in moments],
+        **_frame(width, (-0.5, count - 0.5), y, width - 12 - LETTER * len(latest), axis),
+        "below": list(_moments([point.created for point in points], 4 if width > NARROW else 2)),
         "dots": list(enumerate(values)),
-        "large": next(each for limit, each in _DOTS if count <= limit),
+        "large": 6.0 if count <= 60 else 4.0 if count <= 300 else 2.5,
         "levels": list(zip(pairwise([0, *changes, count]), levels, strict=True)),
         "changes": changes,
         "latest": latest,
-        "hover": list(_hover(shown, frame["area"], width)) if width > NARROW else [],
+        "told": told,
     }
 
 
@@ -292,71 +268,97 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
     """Yield some of the runs with when they were: as dates, or with the time where days are the same."""
     shown = sorted({round(step * (len(created) - 1) / steps) for step in range(steps + 1)})
     texts = [created[index].replace("T", " ") for index in shown]
-    for start, end in ((0, 10), (5, 16), (11, 19)):
-        labels = [text[start:end] for text in texts]
-        if len({*labels}) == len(labels) or (start, end) == (11, 19):
-            yield from zip(shown, labels, strict=True)
-            return
+    tried = [[text[start:end] for text in texts] for start, end in ((0, 10), (5, 16), (11, 19))]
+    yield from zip(shown, next((each for each in tried if len({*each}) == len(each)), tried[-1]), strict=True)
 
 
-# ---------------------------------------------------------------- heat maps
+# ---------------------------------------------------------------- plots of a comparison
 
-MAX_ROWS = 64
-_WIDE = 900
-_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
-_LEGEND = 74  # Width of an element of it
-_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+_BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
-def _heat(matrix: "Matrix") -> dict[str, Any]:
-    """Return a heat map: neighbors of one color in a row are one rectangle, unless they have values."""
-    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
-    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
-    side = 24 + int(_LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
-    across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
-    width = max(side + rows * across + (60 if written else 20), NARROW)
-    words = [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS]
-    across_legend = (width - 90) // _LEGEND
-    head = 16 + 18 * ceil(len(words) / across_legend) + (12 + int(4.6 * longest) if written else 8)
-    down = min(across, 30)
-    return {
-        "width": width,
-        "height": head + rows * down + 16,
-        "side": side,
-        "head": head,
-        "across": across,
-        "down": down,
-        "legend": [
-            list(zip("012345xn", words, strict=True))[at : at + across_legend] for at in range(0, 8, across_legend)
-        ],
-        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
-        "columns": names if written else [],
-        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
-        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
+def plots(comparison: Comparison) -> Iterator[Plot]:
+    """Yield the plots of all sections in order; none for a section without values."""
+    for index in range(len(comparison.sections)):
+        yield from section_plots(comparison, index)
+
+
+def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
+    """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
+    section, factor = comparison.sections[index], comparison.sections[index].scale.factor
+    title = f": {title_of(section)}" if section.key else ""
+    description = headline(comparison, index)
+    if values := list(_values(comparison, section)):
+        axis = f"{section.metric.name} ({section.scale.unit})"
+        expected = [each for each in expectations_of(comparison) if each.key == section.key]
+        more = "; shaded: range of repeats" if any(line.band for line in values) else ""
+        yield Plot(
+            title=f"{section.metric.name} by message size{title}",
+            axis=f"{axis}{more}",
+            lines=values,
+            headline=description,
+            ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
+            published=list(_published(expected, values, factor)),
+            description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
+        )
+    if ratios and (tested := list(_ratios(comparison, section))):
+        yield Plot(
+            title=f"Speed-up over {comparison.base.label}{title}",
+            axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
+            lines=tested,
+            description=description,
+            even=True,
+        )
+
+
+def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    factor = section.scale.factor
+    for index, column in enumerate(comparison.columns):
+        figures = [(row.size, row.figures[index]) for row in section.rows]
+        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.value > 0]
+        several = any(figure.n > 1 for _, figure in drawn)
+        if drawn:
+            yield PlotLine(
+                label=column.label,
+                points=[(size, figure.value / factor) for size, figure in drawn],
+                band=tuple((size, figure.low / factor, figure.high / factor) for size, figure in drawn if several),
+                kind=index,
+            )
+
+
+def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    for index, column in enumerate(comparison.columns[:-1]):
+        tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
+        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test]
+        if not all(test.once for _, _, test in known):
+            yield PlotLine(
+                label=column.label,
+                points=[(size, ratio) for size, ratio, _ in known],
+                band=tuple((size, test.low, test.high) for size, _, test in known),
+                kind=index,
+            )
+
+
+def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float) -> Iterator[PublishedRange]:
+    """Yield the smallest and the largest published figure of each size and line."""
+    largest = max(size for line in lines for size, _ in line.points)
+    for line, each in product(lines, expected):
+        sizes: dict[int, list[float]] = {}
+        for figure in each.figures if each.column == line.label else ():
+            sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
+        for size, values in sizes.items():
+            if size <= largest * _BEYOND:
+                yield PublishedRange(size, min(values), max(values), line.kind)
+
+
+def left_out(comparison: Comparison, index: int) -> list[str]:
+    """Describe what the plots of section `index` leave out: a logarithmic axis cannot show values of 0."""
+    rows, ratios = comparison.sections[index].rows, list(_ratios(comparison, comparison.sections[index]))
+    without = len(rows) - max((len(line.points) for line in ratios), default=len(rows))
+    zeros = {
+        column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
+        for number, column in enumerate(comparison.columns)
     }
-
-
-def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
-    start = 0
-    parts = list(map(float, matrix.cells[row]))
-    kinds = list(map(_level, parts))
-    for column, kind in enumerate(kinds):
-        fine = kind in {"0", "1", "n"} and not (written and kind != "n")
-        if fine and column + 1 < len(kinds) and kinds[column + 1] == kind:
-            continue
-        if kind != "n":
-            title = "" if fine else f"{matrix.names[row]}, {matrix.names[column]}: {part_words(parts[column])}"
-            value = (f"{100 * parts[column]:.0f}" if parts[column] > 0 else "x") if written else ""
-            yield kind, start, column + 1 - start, title, value
-        start = column + 1
-
-
-def part_words(part: float) -> str:
-    """Say what a cell of a matrix is."""
-    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
-
-
-def _level(part: float) -> str:
-    if isnan(part) or part <= 0:
-        return "n" if isnan(part) else "x"
-    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))
+    of = {f"{counted(count, 'zero value')} of {label}": count for label, count in zeros.items()}
+    of[f"{counted(without, 'size')} without a speed-up"] = without
+    return [f"{what} not plotted." for what, count in of.items() if count]

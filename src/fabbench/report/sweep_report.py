@@ -5,26 +5,27 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isnan
+from itertools import combinations, groupby
+from math import ceil, isnan
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.json_contract import picked
-from fabbench.report.svg import cut, heat_map_file, part_words
-from fabbench.report.table import Table, painted, to_csv, write_result
+from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
+from fabbench.report.table import Table, cut, painted, to_csv, write_result
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
     from fabbench.sweep.matrix import Matrix
-    from fabbench.sweep.values import Diagnosis, NodeGroup
+    from fabbench.sweep.values import Diagnosis
 
 FORMATS = ("markdown", "json", "csv", "raw-csv", "svg", "terminal")
 _FEW = 4  # Maximum number of typical figures in the headline
 _LONGEST = 40  # Maximum length of the nodes of a group
-_HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,10 @@ class SweepReport:
 def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
-        return heat_map_file(report.matrix, headline(report))
-    first, *others = sweep_tables(report)
-    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects_table(report))
+        return to_svg_file([heat_map(report.matrix, headline(report))])
+    suspects = suspects_table(report)
+    first, *others = [*([groups_table(report)] if report.diagnosis.groups else []), suspects]
+    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects)
     text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
     if form not in {"markdown", "terminal"}:
         return text
@@ -89,41 +91,28 @@ def _counts(suspects: Sequence[Suspect], which: str = "") -> str:
 _NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
 
 
-def sweep_tables(report: SweepReport) -> Sequence[Table]:
-    """Return the groups, if there are several, and the suspects with the next step."""
-    return [*([_groups_table(report)] if report.diagnosis.groups else []), suspects_table(report)]
-
-
-def _groups_table(report: SweepReport) -> Table:
-    groups = report.diagnosis.groups
+def groups_table(report: SweepReport) -> Table:
+    """Return the groups: their own pairs' figure, that of pairs with others, and how many times better their own is."""
+    groups, lower, rows = report.diagnosis.groups, report.metric.lower_is_better, []
     unit = scale(report.metric.unit, max((each.inside or each.between or 0.0 for each in groups), default=1.0))
-    rows = [
-        (
-            each.name,
-            cut(compress_hostlist(each.nodes), _LONGEST),
-            str(len(each.nodes)),
-            *(unit.quantity(float(f"{figure:.3g}")) if figure else "-" for figure in (each.inside, each.between)),
-            _factor(each, report.metric),
-        )
-        for each in groups
-    ]
+    for each in groups:
+        figures = [unit.quantity(float(f"{one:.3g}")) if one else "-" for one in (each.inside, each.between)]
+        ratio = each.inside / each.between if each.inside and each.between else 0.0
+        factor = f"{format_decimal(1 / ratio if lower else ratio, 1)}x" if ratio else "-"
+        nodes = cut(compress_hostlist(each.nodes), _LONGEST)
+        rows.append((each.name, nodes, str(len(each.nodes)), *figures, factor))
     return Table(header=("group", "nodes", "count", "inside", "to others", "factor"), rows=rows, align="llrrrr")
-
-
-def _factor(group: "NodeGroup", metric: "Metric") -> str:
-    """Return how many times better the group's own pairs are."""
-    if not group.inside or not group.between:
-        return "-"
-    ratio = group.between / group.inside if metric.lower_is_better else group.inside / group.between
-    return f"{format_decimal(ratio, 1)}x"
 
 
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
-    diagnosis = report.diagnosis
-    rows = [*(_row("bad", x) for x in diagnosis.suspects), *(_row("undecided", x) for x in diagnosis.undecided)]
-    header, align = (_HEADER, "lllrl") if rows else ((), "")
-    return Table(header=header, rows=rows, align=align, notes=list(_notes(diagnosis)))
+    rows = [
+        (verdict, each.kind.value, each.name, confidence_text(each.confidence), each.evidence)
+        for verdict, some in (("bad", report.diagnosis.suspects), ("undecided", report.diagnosis.undecided))
+        for each in some
+    ]
+    header, align = (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
+    return Table(header=header, rows=rows, align=align, notes=list(_notes(report.diagnosis)))
 
 
 def nodes_table(report: SweepReport) -> Table:
@@ -137,11 +126,14 @@ def nodes_table(report: SweepReport) -> Table:
 
 def pairs_table(report: SweepReport) -> Table:
     """Return the slowest pairs of nodes."""
-    matrix, count = report.matrix, len(report.matrix.names)
-    found = [(float(matrix.cells[row, at]), row, at) for row in range(count) for at in range(row + 1, count)]
-    slow = sorted(each for each in found if each[0] < _FINE)[:_MOST_PAIRS]
-    rows = [(matrix.names[row], matrix.names[at], part_words(part)) for part, row, at in slow]
+    slow = sorted((each for each in _pairs(report.matrix) if each[-1] < _FINE), key=itemgetter(2))
+    rows = [(name, other, part_words(part)) for name, other, part in slow[:_MOST_PAIRS]]
     return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
+
+
+def _pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+    for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
+        yield name, other, float(matrix.cells[row, column])
 
 
 def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
@@ -162,10 +154,6 @@ def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
 
 
 _WITH_NODES = {SuspectKind.NODE, SuspectKind.NIC, SuspectKind.GROUP}
-
-
-def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
-    return verdict, suspect.kind.value, suspect.name, confidence_text(suspect.confidence), suspect.evidence
 
 
 def confidence_text(chance: float) -> str:
@@ -214,16 +202,15 @@ _NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)  # no option, l
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     """Yield shell commands that take bad nodes out of service; what is between nodes gets a comment."""
-    seen = set[str]()
+    reasons, others = dict[str, str](), list[str]()
     for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK or not suspect.nodes:
             kind = "path" if suspect.kind is SuspectKind.GROUP else suspect.kind
-            yield f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
-            continue
-        for node in suspect.nodes:
-            if node not in seen:
-                seen.add(node)
-                yield cordon_command(program, node, f"{suspect.kind} {suspect.name}")
+            others.append(f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others")
+        else:
+            reasons = {**dict.fromkeys(suspect.nodes, f"{suspect.kind} {suspect.name}"), **reasons}
+    yield from (cordon_command(program, node, reason) for node, reason in reasons.items())
+    yield from others
 
 
 def cordon_command(program: str, node: str, reason: str) -> str:
@@ -238,7 +225,8 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 # ---------------------------------------------------------------- heat map
 
-MAX_ROWS = 40
+MAX_ROWS, MAX_SVG_ROWS = 40, 64
+_WIDE = 900  # Of a picture, unless it has many rows
 _FINE = 0.9
 _LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
 _KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
@@ -248,20 +236,14 @@ def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
     count = len(matrix.names)
     if count <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes):
-        pairs = ((row, column) for row in range(count) for column in range(row + 1, count))
-        return "".join(
-            f"{matrix.names[row]} – {matrix.names[column]}  {part_words(float(matrix.cells[row, column]))}\n"
-            for row, column in pairs
-        )
+        return "".join(f"{name} – {other}  {part_words(part)}\n" for name, other, part in _pairs(matrix))
     names = [cut(name, _LONGEST_NAME) for name in matrix.names]
     width = max(map(len, names), default=0)
     begins = [row > 0 and matrix.groups[row] != matrix.groups[row - 1] for row in range(count)]
-    rule = "".join("┼─" if begin else "─" for begin in begins)
     lines = []
     for name, begin, cells in zip(names, begins, matrix.cells, strict=True):
-        lines += [f"{'':{width}}  {rule}"] if begin else []
-        signs = (f"{'│' if edge else ''}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
-        drawn = "".join(signs).rstrip()
+        lines += [f"{'':{width}}  {''.join('┼─' if edge else '─' for edge in begins)}"] if begin else []
+        drawn = "".join(f"{'│' * edge}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
         drawn = re.sub(r"[\dx]+", lambda found: painted(found[0], "31"), drawn) if color else drawn
         lines.append(f"{name:<{width}}  {drawn}".rstrip())
     several = max(matrix.sizes, default=1)
@@ -273,3 +255,59 @@ def _sign(part: float) -> str:
     if isnan(part):
         return " "
     return "x" if part <= 0 else "·" if part >= _FINE else str(int(part * 10))
+
+
+_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
+_LEGEND = 74  # Width of an element of it
+_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+
+
+def heat_map(matrix: "Matrix", title: str) -> Picture:
+    """Return a matrix: neighbors of one color in a row are one rectangle, unless they have values."""
+    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
+    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
+    side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
+    across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
+    width = max(side + rows * across + (60 if written else 20), NARROW)
+    legend = list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True))
+    a_line = (width - 90) // _LEGEND
+    head = 16 + 18 * ceil(len(legend) / a_line) + (12 + int(4.6 * longest) if written else 8)
+    drawn = {
+        "width": width,
+        "height": head + rows * min(across, 30) + 16,
+        "side": side,
+        "head": head,
+        "across": across,
+        "down": min(across, 30),
+        "legend": legend,
+        "a_line": a_line,
+        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
+        "columns": names if written else [],
+        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
+        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
+    }
+    return Picture("heat", [drawn], title)
+
+
+def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
+    """Yield the rectangles of a row: kind, column, how many columns, what it is, the value in it."""
+    parts = list(map(float, matrix.cells[row]))
+    alike = {"n"} if written else {"n", "0", "1"}
+    kinds = [(kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)]
+    for (kind, alone), columns in groupby(range(len(parts)), kinds.__getitem__):
+        start, *more = columns
+        if kind != "n":
+            title = "" if alone < 0 else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
+            value = (f"{100 * parts[start]:.0f}" if parts[start] > 0 else "x") if written else ""
+            yield kind, start, 1 + len(more), title, value
+
+
+def part_words(part: float) -> str:
+    """Say what a cell of a matrix is."""
+    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
+
+
+def _level(part: float) -> str:
+    if isnan(part) or part <= 0:
+        return "n" if isnan(part) else "x"
+    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))

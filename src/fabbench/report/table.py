@@ -15,7 +15,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeAlias
 
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
@@ -42,6 +44,30 @@ class Table:
     def aligns(self) -> str:
         """Return one letter per column."""
         return self.align or "l" * len(self.header)
+
+
+TableColumn: TypeAlias = tuple[str, str, Callable[..., str]]
+"""Its header, its alignment, and what its cell has of an item."""
+
+
+def table_of(columns: Sequence[TableColumn], items: Sequence[Any], **more: Any) -> Table:
+    """Return a table with a row per item, whose text is made on access: there may be a million."""
+    header, align = [header for header, *_ in columns], "".join(align for _, align, _ in columns)
+    return Table(header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more)
+
+
+class _Rows(Sequence[Sequence[str]]):
+    def __init__(self, items: Sequence[Any], cells: Sequence[Callable[..., str]]) -> None:
+        self._items, self._cells = items, cells
+
+    @override
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        item = self._items[index]
+        return _Rows(item, self._cells) if isinstance(index, slice) else [cell(item) for cell in self._cells]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +254,7 @@ def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int 
         if table.header:
             for part in split_to_width(table, width) if width and table.keys else [table]:
                 yield from grid_pieces(part, color=color, width=width)
-        notes = [line for note in table.notes for line in folded(f"- {note}", width, indent="  ")]
+        notes = [line for note in table.notes for line in folded(note, width, first="- ", indent="  ")]
         yield _joined(([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes))
 
 
@@ -236,27 +262,18 @@ def _joined(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def folded(text: str, width: int | None, *, indent: str = "", whole: bool = True) -> list[str]:
+def folded(text: str, width: int | None, *, first: str = "", indent: str = "", whole: bool = True) -> list[str]:
     """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
-    line = _cell_text(text)
+    line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
         return [line]
-    lines, rest = list[str](), line
-    while rest:
-        room = max(width - len(indent), _LEAST) if lines else width
-        end = len(rest) if _cell_width(rest) <= room else _fitting(rest, room, whole=whole)
-        lines.append((indent if lines else "") + rest[:end].rstrip())
-        rest = rest[end:].lstrip()
-    return lines
+    import textwrap
 
-
-def _fitting(text: str, room: int, *, whole: bool) -> int:
-    """Return how many characters of a text fit: up to a blank, if there is one that is not its beginning."""
-    most = next((count for count in range(min(len(text), room), 0, -1) if _cell_width(text[:count]) <= room), 1)
-    blank = text.rfind(" ", 1, most + 1)
-    if blank > 0 and text[:blank].strip(" -"):
-        return blank
-    return most if not whole else (text + " ").index(" ", most)
+    # textwrap counts characters: a wide one is two, whose second may end up on the next line.
+    wide = "".join(char + "\0" * (_cell_width(char) - 1) for char in line.removeprefix(first))
+    width = max(width - ("\0" in wide), len(indent) + _LEAST)
+    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=not whole, break_on_hyphens=False)
+    return [each.replace("\0", "") for each in wrapper.wrap(wide)]
 
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
@@ -355,6 +372,12 @@ def columns_of(table: Table, indices: Sequence[int]) -> Table:
         rows=[[row[index] for index in indices] for row in table.rows],
         align="".join(table.aligns()[index] for index in indices),
     )
+
+
+def cut(text: str, limit: int) -> str:
+    """Return text on one line of at most `limit` characters."""
+    line = one_line(text)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _cell_text(text: str) -> str:

@@ -11,8 +11,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
 from fabbench.report.page import RunPage, RunSection, run_section
-from fabbench.report.svg import MAX_ROWS
-from fabbench.report.sweep_report import SweepReport
+from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.runs.load_columns import columns_within, stored_columns
 from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import StoredRun
@@ -48,7 +47,7 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
     report = sweep_report(
-        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_ROWS
+        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_SVG_ROWS
     )
     return replace(report, unfinished=left)
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,8 @@ def run_page(
         damage=damage,
         comparisons=comparisons,
         nics=list(nic_tables(run)),
-        nodes=list(_nodes(run, summaries)),
-        hardware=hardware_of(map(asdict, run.document.hosts)),
+        nodes=list(node_tables(run, summaries)),
+        hardware=hardware_of(run.document.hosts),
         command=run.command_line,
         programs=_programs(run),
     )
@@ -133,7 +133,8 @@ def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool =
     return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
 
 
-def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
+def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
+    """Yield what is recorded of a run's nodes, and the versions that its logs state."""
     hosts = [_node(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []

@@ -45,11 +45,12 @@ def test_a_change_is_in_the_plot_the_list_and_the_table() -> None:
 
 
 def test_several_series_begin_with_an_overview_that_links_them() -> None:
-    found = Page(written(series(), series(ranks="8"), series(5, configuration="tcp")))
+    found = Page(written(series(), series(ranks="8"), series(5, configuration="tcp", ranks="4")))
     assert found.targets == ["#main", "#series-1", "#series-2", "#series-3"]
     assert {"series-1", "series-2", "series-3"} < set(found.ids)
     assert len(found.ids) == len(set(found.ids))
     assert "nccl all_reduce on prod: efa, ranks 8" in found.text
+    assert "nccl all_reduce on prod: tcp, ranks" not in found.text  # nothing to distinguish it from
     assert "No change detected." in found.text
 
 
