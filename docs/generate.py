@@ -154,7 +154,7 @@ def _described(context: click.Context, command: click.Command, sections: Mapping
     root, group = context.find_root(), context.info_name or ""
     path = context.command_path.removeprefix("fabbench ")
     yield from _introduced(context, command, path)
-    entries = _entries(command)
+    entries = [*_entries(command)]
     known = _kinds(each for shared in sections.values() for each in shared)
     below = _subcommands(root, group) if isinstance(command, click.Group) else {}
     common = [each for each in _common(below) if each.kind not in _kinds(sections[EVERY])] if below else []
@@ -251,9 +251,10 @@ def _differences(commands: Mapping[str, click.Command], runs: Mapping[str, click
     names = f" ({', '.join(commands)})" if len(commands) < len(runs) else ""
     yield "\n" + _wrapped(f"Each benchmark{names} has its options of [fabbench run](#fabbench-run), except:") + "\n"
     differing: dict[str, list[str]] = {}
+    everywhere = _kinds(_common(runs))
     for name, command in commands.items():
         own = {each.kind: each for each in _entries(command)}
-        ours = [each for each in _entries(runs[name]) if each.kind not in _kinds(_common(runs))]
+        ours = [each for each in _entries(runs[name]) if each.kind not in everywhere]
         changed = [own[each.kind].named() for each in ours if each.kind in own and own[each.kind] != each]
         changed += [f"no `{each.flag}`" for each in ours if each.kind not in own]
         differing.setdefault(", ".join(changed), []).append(name)
@@ -313,8 +314,9 @@ def _kinds(entries: Iterable[Entry]) -> set[tuple[str, str]]:
     return {each.kind for each in entries}
 
 
-def _entries(command: click.Command) -> list[Entry]:
-    return [_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
+@cache
+def _entries(command: click.Command) -> tuple[Entry, ...]:
+    return tuple(_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden)
 
 
 _ARGUMENTS = re.compile(r"\s*Options of the programs? (?:itself|themselves) go after --[^.]*\.")

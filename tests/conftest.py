@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +24,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Programs write into pipes as those of users do: through a buffer.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+# Programs of `#!/usr/bin/env python3` start this Python: the shim of a version manager takes longer than they do.
+os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 # A build on GitHub shows its own summary and annotations, not those of commands that tests run.
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):

@@ -61,7 +61,16 @@ def as_plain_data(logs: Sequence[Log]) -> list[dict[str, Any]]:
             "outcome": judged.outcome.value,
             "reason": judged.reason,
             "facts": dict(judged.facts),
-            "findings": [json_contract.finding(found) for found in judged.findings],
+            "findings": [
+                {
+                    "code": each.code,
+                    "severity": each.severity,
+                    "meaning": each.meaning,
+                    "line": each.line,
+                    "advice": each.advice,
+                }
+                for each in judged.findings
+            ],
             "expectations": [],
             "damaged": [{"line": row.line, "text": row.text} for row in judged.damaged],
             "samples": [
@@ -124,26 +133,6 @@ def test_the_text_is_that_of_json_itself(logs: list[Log], errors: list[tuple[str
     # Also the order of keys, and every digit: a number is written as Python's json writes it.
     assert json.dumps(json.loads(text)) == json.dumps(expected)
     assert text.isascii()
-
-
-def test_every_element_has_exactly_the_fields_of_the_contract() -> None:
-    read = document(*map(str, sorted(NCCL.glob("*.*"))))
-    assert list(read) == ["format", "logs", "errors"]
-    assert read["format"] == 1
-    assert len(read["logs"]) >= 18
-    for element in read["logs"]:
-        assert list(element) == [
-            *("source", "benchmark", "case", "outcome", "reason", "facts", "findings", "expectations"),
-            *("damaged", "samples"),
-        ]
-        assert all(isinstance(value, str | int) for value in element["facts"].values())
-        for found in element["findings"]:
-            assert list(found) == ["code", "severity", "meaning", "line", "advice"]
-        for sample in element["samples"]:
-            assert list(sample) == ["case", "size", "labels", "metric", "value", "unit"]
-            assert all(isinstance(label, str) for label in sample["labels"].values())
-            assert sample["unit"] == METRICS[sample["metric"]].unit
-            assert isinstance(sample["value"], float)
 
 
 def test_damaged_rows_are_listed_with_their_line(tmp_path: Path) -> None:

@@ -101,18 +101,6 @@ def test_examples_are_what_render_prints(name: str) -> None:
     assert runner().invoke(cli, shlex.split(command.removeprefix("# fabbench "))).stdout == text
 
 
-def test_programs_are_started_as_a_run_starts_them() -> None:
-    text = " ".join(rendered("script", "nccl", "--ab").replace("\\\n", " ").split())
-    assert "mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output" in text
-    assert "'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa" in text
-    assert "NCCL_NET=Socket NCCL_NET_PLUGIN=none" in text
-    assert "NCCL_DEBUG=INFO" in text
-    assert "NCCL_DEBUG_FILE" not in text
-    assert '-np "${ranks}"' in text
-    assert "all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 20 -w 5 -c 1" in text
-    assert "for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-r3; do" in text
-
-
 @pytest.mark.parametrize("word", ["A_TOKEN=s3cr3t", "A=x\ny", "A=it's"])
 def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None:
     lines = rendered("script", "pingpong", "--efa", "--env", word).splitlines()

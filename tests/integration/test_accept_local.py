@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.local
 
 HERE = ("--on", "local", "--bin-dir", str(STANDIN), "--tolerance", "80%")
-LADDER = ("accept", *HERE, "--virtual-nodes", "2", "--gpus", "4", "--format", "json")
+LADDER = ("accept", *HERE, "--virtual-nodes", "2", "--gpus", "2", "--format", "json")
 
 
 def certificate(folder: Path) -> dict[str, Any]:
@@ -60,6 +60,7 @@ def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
     assert fabbench(tmp_path, "accept", "--resume", "last").returncode == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
     """Ctrl-C in the midst of a sweep, and then of the load."""
     words: tuple[str, ...] = (*LADDER, "--virtual-nodes", "4", "--gpus", "8", "--level", "soak", "--soak", "5")

@@ -144,31 +144,6 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return fabbench(store, "run", "pingpong", "--on", "local", *arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "expected"),
-    [
-        (("--efa", "--no-efa"), 3, "no provider efa"),
-        slow(("--ab",), 3, "--ab needs an RDMA fabric"),
-        slow(("--fabric", "shm", "--endpoint", "msg"), 3, "no endpoint of type msg"),
-        slow(("--fabric", "p2p"), 2, "pingpong has no fabric p2p"),
-        slow(("--fabric", "tcp", "--gate", "latency:5%"), 2, "nothing to compare with"),
-        slow(("--fabric", "tcp", "--gate", "bandwidth@1K>=80%ceiling"), 2, "80%ceiling"),
-        (("--fabric", "tcp", "--gate", "speed:5%"), 2, "speed"),
-        (("--fabric", "tcp", "--metric", "speed"), 2, "latency"),
-        (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "Run nonesuch not found"),
-        (("--fabric", "tcp", "-b", "4K", "-e", "64"), 2, "range of sizes"),
-        (("--fabric", "tcp", "--gate", "busbw@64>=1GB/s"), 2, "message_rate"),
-        (("--fabric", "tcp", "--size", "64", "--gate", "latency@128<=1ms"), 2, "measures 64 B"),
-    ],
-)
-def test_refused_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], status: int, expected: str) -> None:
-    done = refused(tmp_path, *arguments)
-    assert done.returncode == status
-    assert expected in done.stderr
-    assert list(runs(tmp_path)) == []
-    assert done.stdout == ""
-
-
 def test_without_the_program(tmp_path: Path) -> None:
     done = fabbench(tmp_path, "run", "nccl", "--on", "local", "--gpus", "2", "--fabric", "p2p")
     assert done.returncode == 3

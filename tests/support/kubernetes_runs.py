@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NCCL
 from tests.support.paths import EXAMPLES
+from tests.support.running import Running
 
 ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?)?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
 SIZES = [8, 16, 32, 64, 128, 256, 512, 1024]
@@ -193,17 +194,12 @@ class Client:
             subprocess.run(["umount", store], check=True)
 
 
-class RunningCommand:
+class RunningCommand(Running):
     """A run that goes on."""
 
     def __init__(self, client: Client, process: "subprocess.Popen[str]") -> None:
-        self.client, self.process = client, process
-        self.out = self.err = ""
-
-    def until(self, ready: Callable[[], object], seconds: float = 90) -> None:
-        """Wait until something is so, while it goes on."""
-        assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
-        assert self.process.poll() is None, self.process.communicate()
+        super().__init__(process)
+        self.client = client
 
     def goes_on(self) -> None:
         """Let the rest of the rows come."""
@@ -213,9 +209,3 @@ class RunningCommand:
         """Let the rest of the rows come, and wait until what makes them has ended."""
         self.goes_on()
         assert processes.eventually(lambda: not self.client.measures())
-
-    def ends(self, seconds: float = 150) -> int:
-        """Wait until it ends, and give its exit status."""
-        self.out, self.err = self.process.communicate(timeout=seconds)
-        assert "Traceback" not in self.err, self.err
-        return self.process.returncode

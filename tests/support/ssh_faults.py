@@ -1,34 +1,29 @@
 """Runs over ssh to which something happens while they go on."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from subprocess import Popen
 
 from fabbench.model.log import Log
 from tests.support.host_fixtures import standin
-from tests.support.hosts import Lab, processes
+from tests.support.hosts import Lab
+from tests.support.running import Running
 from tests.support.ssh_runs import STORE, nccl, the_log
-
-if TYPE_CHECKING:
-    import subprocess
 
 ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?|0: )?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
 SIZES = [8, 16, 32, 64, 128, 256, 512, 1024]
 SLOW = ("--no-efa", "-e", "1K", "--repeat", "1")
 """Eight rows; how long each takes the lab says."""
-_ENDS_S = 150
 
 
-@dataclass
-class RunningCommand:
+class RunningCommand(Running):
     """A run that goes on."""
 
-    lab: Lab
-    process: "subprocess.Popen[str]"
-    out: str = ""
-    err: str = ""
+    def __init__(self, lab: Lab, process: Popen[str]) -> None:
+        super().__init__(process)
+        self.lab = lab
 
     def text(self) -> str:
         """What its logs hold so far."""
@@ -40,20 +35,14 @@ class RunningCommand:
         """The sizes of the rows in its logs, found without fabbench's parser."""
         return [int(size) for size in ROW.findall(self.text())]
 
-    def until(self, ready: Callable[[], object], seconds: float = 60) -> None:
-        """Wait until something is so, while it goes on."""
-        assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
-        assert self.process.poll() is None, self.process.communicate()
-
     def until_rows(self, count: int = 2) -> None:
         """Wait until it has so many rows."""
         self.until(lambda: len(self.rows()) >= count)
 
-    def ends(self, seconds: float = _ENDS_S) -> int:
-        """Wait until it ends, and give its exit status."""
-        self.out, self.err = self.process.communicate(timeout=seconds)
-        assert "Traceback" not in self.err, self.err
-        return self.process.returncode
+    def until_behind(self) -> None:
+        """Wait until the ranks are two rows further than its logs: the stand-in says at which size it is."""
+        places = self.lab[0].path("/var/tmp")
+        self.until(lambda: any(int(_text(path)) > 4 * self.rows()[-1] for path in places.glob("standin-*/progress")))
 
 
 @contextmanager
@@ -73,6 +62,10 @@ def slow_run(lab: Lab, *more: str, row_s: float = 0.5, rows: int = 2) -> Iterato
     with standin(*lab.hosts, ROW_S=row_s), running(lab, nccl(lab, *SLOW, *more)) as run:
         run.until_rows(rows)
         yield run
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else "0"
 
 
 def sizes(log: Log) -> list[int]:

@@ -1,7 +1,6 @@
 """Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def test_connections_that_break_do_not_matter(lab: Labs) -> None:
         for rows in (1, 3, 5):
             run.until_rows(rows)
             hosts[0].kill_sshd()
-            time.sleep(1)
+            run.until_behind()
             hosts[0].start_sshd()
         assert run.ends() == 0, run.err
     assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)

@@ -55,7 +55,7 @@ def test_in_an_allocation(lab: Labs, number: str) -> None:
     hosts = site(lab)
     words = [word for word in nccl(*SLOW[:-2]) if word not in {"--login", "node0", "--on", "slurm"}]
     salloc = ["salloc", "-N2", "-p", "rest", "--exclusive", "--quiet", "sh", "-c"]
-    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; sleep 3; squeue -h"
+    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; srun true && squeue -h"
     with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
         with hosts.popen(["ssh", "node0", shlex.join([*salloc, ours])]) as run:
             assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2)

@@ -33,7 +33,7 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
     with nothing_left(site), slow_run(site, "-v") as run:
         for host in site.hosts:
             host.kill_sshd() if fault == "sshd" else host.cut("fab0")
-        time.sleep(2)
+        run.until_behind()
         for host in site.hosts:
             host.start_sshd() if fault == "sshd" else host.heal("fab0")
         assert run.ends() == 0, run.err
@@ -129,8 +129,7 @@ PAIR = ("--fabric", "tcp", "--size", "64", "--iterations", "10000000", "--repeat
 def paired(lab: Lab, *more: str) -> Iterator[RunningCommand]:
     """Start fi_pingpong's two sides, and wait until they are at it."""
     with running(lab, pingpong(lab, *PAIR, *more)) as run:
-        run.until(lambda: all(programs(host) for host in lab.hosts))
-        time.sleep(0.5)
+        run.until(lambda: all(any(map(processes.is_busy, programs(host))) for host in lab.hosts))
         yield run
 
 

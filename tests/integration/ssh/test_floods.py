@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fabbench.execution.session import TIME_UP, TOO_MUCH
 from fabbench.model.log import Outcome
 from fabbench.remote.session import KEPT_KIB
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs
-from tests.support.hosts import HOME, Lab
+from tests.support.hosts import HOME, Lab, processes
 from tests.support.peak_memory import PROGRAM, peak_mib
 from tests.support.ssh_faults import SLOW, running, tcp
 from tests.support.ssh_runs import STORE, hosts, nothing_left
@@ -67,9 +66,8 @@ def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: 
     site, seen = lab(2), 0
     limit = ("--timeout", "--silence")[(number + (site.ssh_client == "openssh")) % 2]
     with nothing_left(site), running(site, argv(site, rate, width, limit, "4", "--timeout", "6")) as run:
-        while run.process.poll() is None:
+        while not processes.eventually(lambda: run.process.poll() is not None, 0.2):
             seen = max(seen, largest(site))
-            time.sleep(0.2)
         assert run.ends() == 4
     log = tcp(site)
     assert log.outcome is Outcome.TIMEOUT

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -224,7 +223,11 @@ class Lab:
 
     def left_since(self, before: Sequence[str], seconds: float = 30) -> list[str]:
         """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
-        end = time.monotonic() + seconds
-        while (lines := traces.difference(before, self.traces())) and time.monotonic() < end:
-            time.sleep(0.05)
+        lines: list[str] = []
+
+        def settled() -> bool:
+            lines[:] = traces.difference(before, self.traces())
+            return not lines
+
+        processes.eventually(settled, seconds)
         return lines

@@ -59,6 +59,15 @@ def alive(pid: int, proc: Path = Path("/proc")) -> bool:
         return False
 
 
+def is_busy(pid: int, seconds: float = 0.2) -> bool:
+    """Whether a process has computed for so long: it does what it was started for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return sum(map(int, fields[11:13])) >= seconds * os.sysconf("SC_CLK_TCK")
+
+
 def send(number: signal.Signals, pid: int) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError):

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -321,12 +320,16 @@ class Cluster:
 
     def left_since(self, before: Sequence[str], seconds: float = 20) -> list[str]:
         """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
-        end = time.monotonic() + seconds
-        while (lines := traces.difference(before, self.traces())) and time.monotonic() < end:
-            time.sleep(0.5)
+        lines: list[str] = []
+
+        def settled() -> bool:
             # A look at all kinds is some 70 requests: first whether what is ending has ended.
-            while self._is_there(lines) and time.monotonic() < end:
-                time.sleep(0.5)
+            if not self._is_there(lines):
+                lines[:] = traces.difference(before, self.traces())
+            return not lines
+
+        if not processes.eventually(settled, seconds):
+            lines = traces.difference(before, self.traces())
         return lines
 
     def _is_there(self, lines: Iterable[str]) -> bool:

@@ -236,29 +236,6 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     assert "newer, plain" in fabbench(store, "runs").stdout
 
 
-@pytest.mark.parametrize(
-    ("variant", "status", "expected"),
-    [
-        ("x=/nonexistent/x", 3, "/nonexistent/x on "),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("x=interface=nonexistent0", 3, "nonexistent0"),
-                ("x=image=y", 2, "variant x sets an image"),
-                ("x=host-network", 2, "variant x sets host-network"),
-                ("x", 2, "variant x is not defined"),
-                ("x=FI_TCP_IFACE=lo,interface=", 2, "'interface='"),
-            )
-        ),
-    ],
-)
-def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, expected: str) -> None:
-    done = fabbench(tmp_path, "run", "pingpong", *QUICK, "--variant", variant, "--variant", "y=")
-    assert (done.returncode, done.stdout) == (status, "")
-    assert expected in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
     (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")

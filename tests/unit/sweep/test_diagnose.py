@@ -9,6 +9,7 @@ from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import all_pairs, single
 from tests.support.simulated_sweeps import Cluster, blocks, named
+from tests.support.tiers import sampled
 
 if TYPE_CHECKING:
     from fabbench.sweep.values import Round, SweepResult
@@ -72,7 +73,8 @@ def test_an_older_type_is_a_group_and_not_bad() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"congestion": 0.05}, {"failures": 0.03}, {"tails": "t3"}, {"tails": "skewed", "noise": 0.08}]
+    "more",
+    sampled([{"congestion": 0.05}, {"failures": 0.03}, {"tails": "skewed", "noise": 0.08}, {"tails": "t3"}], every=2),
 )
 def test_nobody_is_accused_of_what_happens_to_all(more: dict[str, Any]) -> None:
     assert found(Cluster(named(17), **more)) == set()

@@ -23,6 +23,7 @@ from fabbench.model.errors import Exit
 from tests.support import sysfs
 from tests.support.paths import DATA
 from tests.support.probes import lines, probe
+from tests.support.tiers import EVERY_CUT
 
 PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
@@ -289,11 +290,12 @@ def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
     assert {"libfabric", "efa", "verbs", "memlock", "gpus", "plugin", "programs", "mpirun"} <= bad
 
 
-def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host() -> None:
+@EVERY_CUT
+def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host(every: int) -> None:
     """A check of an answer that was cut comes to what that of the whole one does, or is skipped."""
     output = lines("p5-48xlarge")
     whole = {check.name: check.status for check in check_host("a", P5, requirements=NCCL)}
-    for keep in range(0, len(output), 3):
+    for keep in range(0, len(output), every):
         for check in check_host("a", read_probe(output[:keep]), requirements=NCCL):
             if check.name != "answer":
                 assert check.status in {SKIP, whole[check.name]}, (keep, check)

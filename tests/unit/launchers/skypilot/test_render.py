@@ -10,7 +10,6 @@ import pytest
 import yaml
 from click.testing import Result
 
-from fabbench.catalog.images import DEFAULT
 from fabbench.cli import cli
 from tests.support.command_line import runner
 from tests.support.golden import GOLDEN, assert_golden
@@ -54,48 +53,6 @@ def of_configuration(found: dict[str, Any], configuration: str) -> str:
     return str(match[1]) + text.partition("    case $label in\n")[0] + text.rpartition("esac\n")[2]
 
 
-def test_it_means_what_the_published_example_means() -> None:
-    """examples/aws_efa/nccl_efa.yaml of SkyPilot: two p4d, all_reduce from 8 B to 2 GiB, 100 iterations."""
-    words = ("--efa", "--instance-type", "p4d.24xlarge", "-n", "100", "-c", "5")
-    found = task(*words)
-    assert [*found] == ["name", "resources", "num_nodes", "envs", "config", "run"]
-    resources = found["resources"]
-    assert (resources["infra"], resources["accelerators"], found["num_nodes"]) == ("k8s", "A100:8", 2)
-    assert resources["cpus"].endswith("+")
-    assert resources["image_id"] == f"docker:{DEFAULT}"
-    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-    assert container["resources"] == {"limits": {EFA: 4}, "requests": {EFA: 4}}
-    for configuration, provider in (("efa", "FI_PROVIDER=efa"), ("tcp", "-u FI_PROVIDER ")):
-        command = " ".join(of_configuration(found, configuration).replace("\\\n", " ").split())
-        assert '-np "${ranks}" ' in command
-        assert "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 2G -f 2 -g 1 -n 100 -w 5 -c 5" in command
-        assert provider in command
-        assert "NCCL_DEBUG=INFO" in command
-    mpirun = " ".join(found["run"].replace("\\\n", " ").split())
-    assert "mpirun=(/opt/amazon/openmpi/bin/mpirun " in mpirun
-    for option in (
-        "--allow-run-as-root --tag-output --bind-to none",
-        '-H "${where}" -N 8',
-        "--mca pml '^cm,ucx' --mca btl tcp,self",
-        "--mca btl_tcp_if_exclude lo,docker0,veth_def_agent",
-        "-x PATH",
-    ):
-        assert option in mpirun
-
-
-def test_it_is_right_where_the_published_example_is_not() -> None:
-    found = task("--efa", "--instance-type", "p4d.24xlarge")
-    text = found["run"]
-    assert not re.search(r"FI_PROVIDER=(\"\"|''|$)", text, re.MULTILINE)
-    for stale in ("cuda-12", "NCCL_TUNER_PLUGIN=/", "LD_LIBRARY_PATH=/", "NCCL_BUFFSIZE=", ":latest"):
-        assert stale not in yaml.safe_dump(found)
-    assert "NCCL_NET=Socket" in of_configuration(found, "tcp")
-    assert "'NCCL_NET=AWS Libfabric'" in of_configuration(found, "efa")
-    assert " timeout --foreground -k 10 1800 " in " ".join(of_configuration(found, "efa").replace("\\\n", " ").split())
-    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-
-
 TASKS = [
     *((name, "k8s") for name in TYPES),
     *(("p5.48xlarge", infra) for infra in ("k8s/prod", "aws/us-east-1", "slurm/hpc")),
@@ -116,16 +73,6 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
             gpu, efa = TYPES[instance_type]
             assert (found["resources"]["accelerators"], limits) == (f"{gpu}:8", {EFA: efa})
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
-
-
-def test_one_variable_gives_the_other_configuration() -> None:
-    found = task("--efa", "--instance-type", "p5.48xlarge", "--repeat", "2")
-    assert found["envs"] == {"FABRIC": "efa"}
-    assert executions(found) == ["000-efa-r1", "001-efa-r2", "002-tcp-r1", "003-tcp-r2"]
-    assert "#@fabbench" in found["run"]
-    found = task("--ab", "--instance-type", "p5.48xlarge", "--repeat", "2")
-    assert found["envs"] == {"FABRIC": "all"}
-    assert executions(found) == ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
 
 
 @pytest.mark.parametrize(

@@ -62,20 +62,6 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
-def test_the_job_is_the_plans() -> None:
-    assert options("nccl", "--ab", *P5, "--nodes", "4") == {
-        "job-name": "fabbench-nccl",
-        "nodes": "4",
-        "ntasks-per-node": "8",
-        "gpus-per-node": "8",
-        "exclusive": "",
-        "mem": "0",
-        "time": "03:13:00",
-        "output": "fabbench-%j.out",
-        "no-requeue": "",
-    }
-
-
 def test_options_of_slurms_are_passed_on() -> None:
     names = {"partition": "gpu", "account": "a1", "qos": "high", "reservation": "r", "constraint": "[x|y]&z"}
     given = [word for name, value in {**names, "time": "20"}.items() for word in (f"--{name}", value)]
@@ -92,13 +78,6 @@ def test_nodes_can_be_named() -> None:
     assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")
     wrong = render("nccl", "--efa", *P5, "--node", "n[1-")
     assert (wrong.exit_code, "'n[1-'" in wrong.stderr) == (2, True)
-
-
-def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
-    found = text("nccl", "--efa", *P5)
-    assert '--mpi=pmix "--nodes=${#hosts[@]}" "--ntasks=${ranks}" --ntasks-per-node=8' in found
-    assert "mpirun" not in found
-    assert 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")' in found
 
 
 @pytest.mark.parametrize("test", ["alltoall_latency", "shmem_put_bw"])
