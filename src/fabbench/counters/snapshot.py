@@ -15,7 +15,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
 TX, RX = "tx_bytes", "rx_bytes"
-TX_PACKETS, RX_PACKETS = "tx_packets", "rx_packets"
+TX_PACKETS, RX_PACKETS, AGAIN = "tx_packets", "rx_packets", "retrans_segs"
 
 
 class NicKind(StrEnum):
@@ -25,6 +25,8 @@ class NicKind(StrEnum):
     IB = "ib"
     ROCE = "roce"
     NETDEV = "netdev"
+    TCP = "tcp"
+    """All TCP connections of a host together: no NIC, but what their segments count is read with the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,8 @@ fabbench_counters() (
         set -- "$@" "${{port%/ports/*}}/device/uevent" \\
             {_FILES_OF_PORT}
     done
-    LC_ALL=C grep -sH "" "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \\
-        sys/class/net/*/speed proc/uptime 2>/dev/null || :
+    LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp sys/class/net/*/device/uevent \\
+        sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
 )
 """
 """A function for any POSIX shell: ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
@@ -108,6 +110,7 @@ _PORT = lazy(r"sys/class/infiniband/([^/:]+)/ports/([0-9]{1,9})/([a-z_]+(?:/\w+)
 _DEVICE = lazy(r"sys/class/infiniband/([^/:]+)/device/uevent:(.*)")
 _INTERFACE = lazy(r"sys/class/net/([^/:]+)/(operstate|speed|device/uevent):(.*)")
 _STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):(.*)")
+_SEGMENTS = lazy(r"proc/net/snmp:(?:Tcp:(?: -?\d{1,20}){10} (\d{1,20}) (\d{1,20})(?: .*)?|.*)", re.ASCII)
 _HEADING = lazy(r"proc/net/dev:.*\|.*\|.*")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,20}", re.ASCII)
@@ -122,6 +125,7 @@ class _Read:
     ports: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     interfaces: dict[str, dict[str, str]] = field(default_factory=dict)
     statistics: dict[str, dict[str, int]] = field(default_factory=dict)
+    segments: dict[str, int] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
     def reject(self, sentence: str) -> None:
@@ -139,7 +143,8 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
             read.reject(f"Not understood: {text}")
     if len(read.stamps) < 2:
         read.reject("The snapshot breaks off.")
-    nics = (*_ports(read), *_interfaces(read))
+    tcp = [Nic(name="TCP", kind=NicKind.TCP, counters=read.segments)] if read.segments else []
+    nics = (*_ports(read), *_interfaces(read), *tcp)
     time = sum(read.stamps) / len(read.stamps) if read.stamps else None
     return Snapshot(time=time, nics=nics, unread=tuple(read.unread))
 
@@ -157,6 +162,8 @@ def _take_line(read: _Read, text: str) -> bool:
         read.interfaces.setdefault(match[1], {})[match[2]] = match[3].strip()
     elif match := _UPTIME.fullmatch(text):
         read.stamps.append(float(match[1]))
+    elif match := _SEGMENTS.fullmatch(text):
+        read.segments.update({TX_PACKETS: int(match[1]), AGAIN: int(match[2])} if match[1] else {})
     else:
         return _HEADING.fullmatch(text) is not None
     return True
@@ -313,7 +320,7 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
         return _moved(after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}.")
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    return _moved(after, moved, "" if TX in moved or RX in moved else "It has no byte counters.")
+    return _moved(after, moved, "" if {TX, RX, AGAIN} & moved.keys() else "It has no byte counters.")
 
 
 def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
@@ -357,9 +364,3 @@ def _busiest_interfaces(nics: Sequence[NicTraffic]) -> list[NicTraffic]:
     moving = [nic for nic in moving if nic.device] or moving
     maximum = max((nic.total for nic in moving), default=0)
     return [nic for nic in moving if 2 * nic.total >= maximum]
-
-
-def others(traffic: Traffic, belonging: Traffic) -> Traffic:
-    """Return only the NICs that are not in `belonging`."""
-    names = {(nic.kind, nic.name) for nic in belonging.nics}
-    return replace(traffic, nics=tuple(nic for nic in traffic.nics if (nic.kind, nic.name) not in names))

@@ -1,9 +1,10 @@
 """What goes wrong: the lines that show it, what each means, what to do, and what would decide. Pure.
 
 `causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`: it follows from
-another cause; `remark`: it explains nothing; `told`: looked for in the reason of a failure alone, not in every line);
-then, after a colon, texts of which a line must have one. Below: lines that show it (:), patterns (indented), what it
-means (=), what to do (>), a fact that contradicts it (!), a command that would decide (?), and the source (@).
+another cause; `remark`: it explains nothing; `told`: looked for in the reason of a failure alone, not in every line;
+`counted`: made of counters or figures, and says itself what it means); then, after a colon, texts of which a line must
+have one. Below: lines that show it (:), patterns (indented), what it means (=), what to do (>), a fact that contradicts
+it (!), a command that would decide (?), and the source (@).
 `#` begins a comment.
 """
 

@@ -374,7 +374,7 @@ class StoredRun:
         try:
             logs = execution_counters.with_counter_findings(logs, self.counters(name))
         except MachineError as error:
-            logs = execution_counters.unreadable(logs, error)
+            logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
         return StoredExecution(
             id=name, path=path, configuration=configuration, begun=started, finished=finished, logs=logs, damage=damage
         )

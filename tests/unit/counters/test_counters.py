@@ -394,6 +394,17 @@ def test_errors_that_grew(troubles: dict[str, int], severity: Severity) -> None:
     assert finding.line == f"rdmap0s1 {name} +{count}"
 
 
+@pytest.mark.parametrize(("again", "codes"), [(4, []), (900, []), (1_100, ["tcp-retransmits"])])
+def test_segments_that_tcp_sent_again(tree: Tree, again: int, codes: list[str]) -> None:
+    tree.segments(0, 0)
+    before = tree.snapshot()
+    tree.segments(100_000 if again > 4 else 10, again)
+    moved = difference(before, tree.snapshot())
+    assert [each.code for each in findings({"a": moved, "b": over()}, TCP)] == codes
+    assert not findings({"a": moved, "b": over()}, EFA)
+    assert of_fabric(moved, "tcp").nics == ()
+
+
 # ---------------------------------------------------------------- stored
 
 
