@@ -4,9 +4,11 @@ The order of the checks is the order of `Outcome`: the first one that applies is
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.counters.execution_counters import ExecutionCounters, with_counter_findings
 from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
@@ -252,3 +254,27 @@ def _complete(record: Record, ending: Ending | None) -> str:
     if record.finished is None and ending is None and intact:
         return "unknown"
     return "no" if any(_gaps(record, ending)) or _timeout(record, ending) else "yes"
+
+
+def with_counters(logs: Sequence[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
+    """Add to the logs of one execution what its NICs show; and their link, where the type of node is not known."""
+    link = _link(counters) if counters is not None else ""
+    linked = [_linked(log, link) if link and not log.instance_type else log for log in logs]
+    return with_counter_findings(linked, counters)
+
+
+def _linked(log: Log, link: str) -> Log:
+    """Return a log with its link as the type of node: of one NIC's bandwidth alone, as it bounds nothing else."""
+    if log.benchmark not in {"perftest", "fabtests"} or "_bw" not in (log.case or ""):
+        return log
+    return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
+
+
+def _link(counters: ExecutionCounters) -> str:
+    """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty: unknown, or they differ."""
+    from fabbench.catalog.expectations import systems
+
+    of_hosts = counters.of_fabric(counters.traffic()).values()
+    rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}
+    links = (each for each in systems().values() if not each.gpus and each.name.startswith(f"{counters.asked.fabric}-"))
+    return next((each.name for each in links if {each.rate} == rates), "")

@@ -4,7 +4,9 @@ import pytest
 
 from fabbench.evidence.known_errors import BY_CODE, causes, finding, told
 from fabbench.model.log import Log, Outcome
+from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
+from tests.support.paths import DATA
 
 OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}  # tests/unit/analysis/test_curve.py
 EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
@@ -43,3 +45,9 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
     ranked, others = causes(log)
     assert [each.found.code for each in ranked] == ["memlock", "peer-reset", "p2p-disabled", "gdr-limited"]
     assert ([each.against for each in ranked][-2:], others) == (["", "gdr yes"], found[-1:])
+
+
+@pytest.mark.parametrize("name", ["verdicts/proof-05.txt", "verdicts/proof-06.txt"])
+def test_gpu_memory_that_goes_through_the_host_is_the_first_cause(name: str) -> None:
+    (log,) = parse(DATA / name)
+    assert [each.found.code for each in causes(log)[0]][:1] == ["gdr-off"]
