@@ -9,7 +9,7 @@ it (!), a command that would decide (?), and the source (@).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
@@ -144,16 +144,10 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """
     explaining = [each for each in log.findings if each.code in BY_CODE and "remark" not in BY_CODE[each.code].marks]
     found = [Cause(each, _against(log, each.code), BY_CODE[each.code].decide) for each in explaining]
-    found.sort(key=lambda cause: (_RANKS.index(cause.found.severity), _follows(cause), bool(cause.against)))
-    return found, _by_severity([each for each in log.findings if each not in explaining])
-
-
-def _follows(cause: Cause) -> bool:
-    return "effect" in BY_CODE[cause.found.code].marks
-
-
-def _by_severity(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda each: _RANKS.index(each.severity))
+    effects = {code for code, error in BY_CODE.items() if "effect" in error.marks}
+    found.sort(key=lambda cause: (_RANKS.index(cause.found.severity), cause.found.code in effects, bool(cause.against)))
+    others = [each for each in log.findings if each not in explaining]
+    return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
 
 
 def _against(log: Log, code: str) -> str:

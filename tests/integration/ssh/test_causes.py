@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.host_fixtures import Labs
 from tests.support.hosts import Lab
-from tests.support.ssh_runs import argv, nothing_left, pingpong, run
+from tests.support.ssh_runs import argv, nothing_left, pingpong, run, the_run
 
 pytestmark = pytest.mark.lab
 
@@ -47,3 +47,19 @@ def test_a_fault_is_named(
     assert told.returncode == status, told.stderr
     (log,) = json.loads(told.stdout)["logs"]
     assert [each["code"] for each in log["causes"]][:2] == codes, log
+
+
+@pytest.mark.slow
+def test_a_limited_rate_is_named_beside_a_run_without_it(lab: Labs) -> None:
+    """One run alone does not show it: no counter of a host tells what a path could carry."""
+    site, ids = lab(2, slow="100mbit"), []
+    for rate in ("100mbit", "4mbit"):
+        for host in site.hosts:
+            host.rate(rate)
+        done = run(site, pingpong(site, *TEST, "--size", "64", "--iterations", "20"))
+        assert done.returncode == 0, done.stderr
+        ids.append(the_run(site).id)
+    told = site.run([*argv("explain", *reversed(ids)), "--format", "json"], timeout=60)
+    slow, usual = json.loads(told.stdout)["logs"]
+    assert [each["code"] for each in slow["causes"]][:1] == ["path-rate"], (slow, usual)
+    assert usual["causes"] == []

@@ -2,8 +2,9 @@
 
 import pytest
 
+from fabbench.evidence.judge import slower_paths
 from fabbench.evidence.known_errors import BY_CODE, causes, finding, told
-from fabbench.model.log import Log, Outcome
+from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
 from tests.support.paths import DATA
@@ -51,3 +52,33 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
 def test_gpu_memory_that_goes_through_the_host_is_the_first_cause(name: str) -> None:
     (log,) = parse(DATA / name)
     assert [each.found.code for each in causes(log)[0]][:1] == ["gdr-off"]
+
+
+@pytest.mark.parametrize(
+    ("factors", "nodes", "codes"),
+    [
+        ((1.0, 1.5, 4.0), "ab", ["path-rate"]),
+        ((4.0, 2.0, 1.1), "ab", ["path-delay"]),
+        # By the same factor, by less than noise may make, and on other nodes: nothing is said.
+        ((4.0, 4.0, 4.0), "ab", []),
+        ((1.0, 1.0, 2.9), "ab", []),
+        ((1.0, 1.5, 4.0), "cd", []),
+        ((0.2, 0.5, 1.0), "ab", []),
+    ],
+)
+@pytest.mark.parametrize("metric", ["latency", "bandwidth"])
+def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
+    factors: tuple[float, ...], nodes: str, codes: list[str], metric: str
+) -> None:
+    def log(times: dict[int, float], nodes: str) -> Log:
+        values = {size: time if metric == "latency" else size / time for size, time in times.items()}
+        points = [Point(size, {}, (metric,), (value,)) for size, value in values.items()]
+        return Log(
+            source="a", benchmark="pingpong", case="x", outcome=Outcome.OK, reason=None, facts={}, points=points,
+            hosts=frozenset(nodes),
+        )  # fmt: skip
+
+    usual = {64: 1e-5, 4096: 2e-5, 1 << 20: 1e-3}
+    slow = {size: time * factor for (size, time), factor in zip(usual.items(), factors, strict=True)}
+    first, last = slower_paths([log(slow, nodes), log(usual, "ab")])
+    assert ([each.code for each in first.findings], last.findings) == (codes, ())
