@@ -94,7 +94,7 @@ on() { # NUMBER WORD…: become a program on a host
     exec ssh -n -o BatchMode=yes -o ServerAliveInterval=15 "$host" "${words[*]@Q}"
 }
 
-counters='cd /; grep -sH "" proc/uptime proc/net/dev sys/class/net/*/{operstate,speed,device/uevent} \
+counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} sys/class/net/*/{operstate,speed,device/uevent} \
     sys/class/infiniband/*/{device/uevent,ports/*/{rate,state,link_layer,*counters/*}} proc/uptime'
 nics() { # WHEN: print what every host's NICs have counted, packed
     for number in "${!hosts[@]}"; do

@@ -29,6 +29,13 @@ class Tree:
     def at(self, seconds: float) -> None:
         write(self.root / "proc/uptime", f"{seconds:.2f} 200.00")
 
+    def segments(self, sent: int, again: int) -> None:
+        """What TCP counts, in the file as Linux writes it."""
+        names = "RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs"
+        values = f"1 200 120000 -1 8 1 0 0 0 5163 {sent} {again} 0 0 0"
+        tcp = f"Tcp: {names} OutSegs RetransSegs InErrs OutRsts InCsumErrors\nTcp: {values}"
+        write(self.root / "proc/net/snmp", f"Ip: Forwarding DefaultTTL\nIp: 2 64\n{tcp}")
+
     def port(self, device: str, files: Mapping[str, object], *, port: int = 1, layer: str = "InfiniBand") -> Path:
         folder = self.root / f"sys/class/infiniband/{device}/ports/{port}"
         write(folder / "state", "4: ACTIVE")

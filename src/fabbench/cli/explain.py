@@ -40,7 +40,7 @@ def command(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
     diagnosed too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
     are read as one. LOG may be a directory, an archive, or compressed; - is standard input. RUN is a directory,
-    an id, `last`, or RUN:CONFIG, and is judged as it was measured.
+    an id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fabbench.counters.findings import Asked, findings
+from fabbench.counters.findings import UNASKED, Asked, findings
 from fabbench.counters.snapshot import KINDS, NicTraffic, Snapshot, Traffic, difference, of_fabric, read_snapshot
-from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
 from fabbench.model.messages import listed
@@ -60,9 +59,9 @@ class ExecutionCounters:
         moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
         judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
-        kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
+        kept = (finding for finding in judgments if measured or finding.code in UNASKED)
         notes = (
-            _note(f"No NIC counters of {listed(hosts)} from {when} this execution. {' '.join(self.failures)}")
+            note(f"No NIC counters of {listed(hosts)} from {when} this execution. {' '.join(self.failures)}")
             for when in ("before", "after")
             if (hosts := [host for host, pair in self.hosts.items() if getattr(pair, when) is None])
         )
@@ -143,17 +142,13 @@ _HEADERS = 200
 """Bytes around a small message, and of its acknowledgement."""
 
 
-def unreadable(logs: Iterable[Log], error: MachineError) -> tuple[Log, ...]:
-    """Note in the logs of one execution that its stored counters cannot be read."""
-    return noted(logs, [_note(str(error))])
-
-
 def noted(logs: Iterable[Log], added: Sequence[Finding]) -> tuple[Log, ...]:
     """Add findings to logs."""
     return tuple(replace(log, findings=(*log.findings, *added)) for log in logs)
 
 
-def _note(meaning: str) -> Finding:
+def note(meaning: str) -> Finding:
+    """Return a finding that says why counters are missing."""
     return Finding(code="nic-counters", severity=Severity.NOTE, meaning=meaning.rstrip())
 
 

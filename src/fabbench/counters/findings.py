@@ -6,9 +6,12 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import pstdev
 from typing import NamedTuple
 
+from fabbench.catalog.instances import rows_of
 from fabbench.counters.snapshot import (
+    AGAIN,
     KINDS,
     LOST,
     RX,
@@ -35,22 +38,12 @@ LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
 """Drops and retransmissions above this fraction of the packets are a warning."""
+_MANY_AGAIN, _FEWEST_AGAIN = 0.01, 5
+"""TCP's retransmissions from this fraction and number on: healthy connections of a busy host had 0.002."""
+UNASKED = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
+"""Findings that hold even if nothing was measured."""
 
-_AFFINITY = (
-    "Check which NICs each rank was assigned (NCCL's topology file, NVSHMEM's NIC mapping). A run on fewer "
-    "GPUs than the host has uses fewer NICs; this is not a fault."
-)
-_RECEIVER = (
-    "The sender also chooses the NIC that receives: look at the senders. NVSHMEM 3.6.5 over EFA does this "
-    "with several NICs per PE; NVIDIA/nvshmem pull request 76 changes it. A run on fewer GPUs than the host "
-    "has uses fewer NICs; this is not a fault."
-)
-_ELSEWHERE = (
-    "The numbers are not of the network that was requested, or something else used the NICs. Check what "
-    "the log shows of the network, and the interfaces passed to the benchmark."
-)
-_SHARED = "Something else used these NICs: another run, a job, storage. Measure again when it is done."
-_SENT_AGAIN = "A link failed, or packets were lost or sent again: few of many are usual. Compare with other hosts."
+_ADVICE = {row["code"]: row["advice"] for row in rows_of("counted.csv")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,27 +87,30 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked, most: float | None = No
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
     idle = [shown for host in quiet if (shown := _idle(host, requested[host], asked))]
     excess = [shown for host in hosts if across and (shown := _excess(host, requested[host], most))]
+    down = [(host, nic.name) for host in hosts for nic in requested[host].nics if nic.up is False]
     candidates = (
-        _one("nic-wrong-network", Severity.WARNING, wrong, _ELSEWHERE),
-        _one("nic-idle", Severity.WARNING, idle, _ELSEWHERE),
-        _one("nic-excess", Severity.WARNING, excess, _SHARED),
-        _one("nic-imbalance-tx", Severity.WARNING, list(_imbalances(requested, TX)), _AFFINITY),
-        _one("nic-imbalance-rx", Severity.WARNING, list(_imbalances(requested, RX)), _RECEIVER),
+        _one("nic-down", [_Shown(host, f"{name} is down", "") for host, name in down] if asked.chosen else []),
+        _one("nic-wrong-network", wrong),
+        _one("nic-idle", idle),
+        _one("nic-excess", excess),
+        _one("nic-imbalance-tx", list(_imbalances(requested, TX))),
+        _one("nic-imbalance-rx", list(_imbalances(requested, RX))),
         _errors(requested),
+        _one("tcp-retransmits", list(_sent_again(hosts)) if across and kind is NicKind.NETDEV else []),
     )
     return tuple(finding for finding in candidates if finding)
 
 
-def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Finding | None:
+def _one(code: str, shown: list[_Shown], severity: Severity = Severity.WARNING) -> Finding | None:
     """Make one finding from what several hosts show: the first in full, the others by name."""
     if not shown:
         return None
     first, *rest = shown
     same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
-    if code == "nic-errors" and any(other.sentence != first.sentence for other in rest):
+    if code in UNASKED and any(other.sentence != first.sentence for other in rest):
         same = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     meaning = f"{first.host}: {first.sentence}{same}."
-    return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=advice)
+    return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=_ADVICE[code])
 
 
 # ---------------------------------------------------------------- where the bytes went
@@ -215,7 +211,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
             ]
             counted = sorted({counter for errors in grown.values() for counter in errors})
             shown.append(_Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines)))
-    return _one("nic-errors", Severity.WARNING if warning else Severity.NOTE, shown, _SENT_AGAIN)
+    return _one("nic-errors", shown, Severity.WARNING if warning else Severity.NOTE)
 
 
 def _heavy(nic: NicTraffic) -> bool:
@@ -225,8 +221,18 @@ def _heavy(nic: NicTraffic) -> bool:
     return lost > _MANY * sum(nic.counters.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
 
 
+def _sent_again(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
+    """Find hosts whose TCP sent many segments again: of all that the host's programs sent meanwhile."""
+    for host, traffic in hosts.items():
+        for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
+            again, sent = tcp.get(AGAIN, 0), tcp.get(TX_PACKETS, 0) + tcp.get(AGAIN, 0)
+            if again >= _FEWEST_AGAIN and again > _MANY_AGAIN * sent:
+                share = format_decimal(100 * again / sent, 1)
+                yield _Shown(host, f"TCP sent {again} of {sent} segments again ({share} %)", "")
+
+
 def _line(nics: Iterable[NicTraffic]) -> str:
-    busiest = sorted(nics, key=lambda nic: -nic.total)
+    busiest = sorted((nic for nic in nics if nic.kind is not NicKind.TCP), key=lambda nic: -nic.total)
     return ", ".join(f"{nic.name} tx {amount(nic.tx)} rx {amount(nic.rx)}" for nic in busiest)
 
 
@@ -271,5 +277,4 @@ def balance(values: Sequence[float]) -> Balance | None:
     if len(values) < 2 or total == 0:
         return None
     mean = total / len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return Balance(max_over_mean=max(values) / mean, cv=deviation / mean, sum=total, mean=mean)
+    return Balance(max_over_mean=max(values) / mean, cv=pstdev(values, mean) / mean, sum=total, mean=mean)

@@ -16,7 +16,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
 TX, RX = "tx_bytes", "rx_bytes"
-TX_PACKETS, RX_PACKETS = "tx_packets", "rx_packets"
+TX_PACKETS, RX_PACKETS, AGAIN = "tx_packets", "rx_packets", "retrans_segs"
 
 
 class NicKind(StrEnum):
@@ -26,6 +26,8 @@ class NicKind(StrEnum):
     IB = "ib"
     ROCE = "roce"
     NETDEV = "netdev"
+    TCP = "tcp"
+    """All TCP connections of a host together: no NIC, but what their segments count is read with the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,8 @@ fabbench_counters() (
         set -- "$@" "${{port%/ports/*}}/device/uevent" \\
             {_FILES_OF_PORT}
     done
-    LC_ALL=C grep -sH "" "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \\
-        sys/class/net/*/speed proc/uptime 2>/dev/null || :
+    LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp sys/class/net/*/device/uevent \\
+        sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
 )
 """
 """A function for any POSIX shell: ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
@@ -93,6 +95,7 @@ for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's
 
 _FILE = lazy(r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[a-z_]\w*)?):(.*)", re.ASCII)
 _STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):((?:\s*\b[0-9]{1,19}\b){16})\s*", re.ASCII)
+_SEGMENTS = lazy(r"proc/net/snmp:(?:Tcp:(?: -?\d{1,19}){10} (\d{1,19}) (\d{1,19})(?: .*)?|.*)", re.ASCII)
 _HEADING = lazy(r"(?:proc/net/dev:.*\|.*\|.*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
@@ -106,6 +109,7 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
     stamps, unread = list[float](), list[str]()
     folders: dict[str, dict[str, str]] = {}
     statistics: dict[str, dict[str, int]] = {}
+    segments: dict[str, int] = {}
     for line in lines:
         text = line.rstrip("\r\n")
         if match := _FILE.fullmatch(text):
@@ -116,11 +120,14 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
             statistics[match[1]] = {column: int(cell) for column, cell in cells if column != "-"}
         elif match := _UPTIME.fullmatch(text):
             stamps.append(float(match[1]))
+        elif match := _SEGMENTS.fullmatch(text):
+            segments.update({TX_PACKETS: int(match[1]), AGAIN: int(match[2])} if match[1] else {})
         elif not _HEADING.fullmatch(text):
             unread.append(f"Not understood: {text}")
     if len(stamps) < 2:
         unread.append("The snapshot breaks off.")
-    nics = (*_ports(folders, unread), *_interfaces(folders, statistics))
+    tcp = [Nic(name="TCP", kind=NicKind.TCP, counters=segments)] if segments else []
+    nics = (*_ports(folders, unread), *_interfaces(folders, statistics), *tcp)
     time = sum(stamps) / len(stamps) if stamps else None
     return Snapshot(time=time, nics=nics, unread=tuple(sentence[:200] for sentence in unread[:20]))
 
@@ -268,7 +275,7 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
         return _moved(after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}.")
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    return _moved(after, moved, "" if TX in moved or RX in moved else "It has no byte counters.")
+    return _moved(after, moved, "" if {TX, RX, AGAIN} & moved.keys() else "It has no byte counters.")
 
 
 def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:

@@ -3,15 +3,18 @@
 The order of the checks is the order of `Outcome`: the first one that applies is the outcome.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.counters.execution_counters import ExecutionCounters, with_counter_findings
 from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_size
+from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
 
+_FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
 _CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
 """Findings that say what carried the data, and contradict a fabric; any other error ended the run."""
 
@@ -252,3 +256,52 @@ def _complete(record: Record, ending: Ending | None) -> str:
     if record.finished is None and ending is None and intact:
         return "unknown"
     return "no" if any(_gaps(record, ending)) or _timeout(record, ending) else "yes"
+
+
+def with_counters(logs: Sequence[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
+    """Add to the logs of one execution what its NICs show; and their link, where the type of node is not known."""
+    link = _link(counters) if counters is not None else ""
+    linked = [_linked(log, link) if link and not log.instance_type else log for log in logs]
+    return with_counter_findings(linked, counters)
+
+
+def _linked(log: Log, link: str) -> Log:
+    """Return a log with its link as the type of node: of one NIC's bandwidth alone, as it bounds nothing else."""
+    if log.benchmark not in {"perftest", "fabtests"} or "_bw" not in (log.case or ""):
+        return log
+    return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
+
+
+def _link(counters: ExecutionCounters) -> str:
+    """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty: unknown, or they differ."""
+    from fabbench.catalog.expectations import systems
+
+    of_hosts = counters.of_fabric(counters.traffic()).values()
+    rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}
+    links = (each for each in systems().values() if not each.gpus and each.name.startswith(f"{counters.asked.fabric}-"))
+    return next((each.name for each in links if {each.rate} == rates), "")
+
+
+def slower_paths(logs: Sequence[Log]) -> list[Log]:
+    """Return logs: in what one is far slower than the last of the same test on the same nodes is a finding."""
+    tests = [(log.hosts, log.benchmark, log.case, log.facts.get("transport"), log.facts.get("ranks")) for log in logs]
+    last = {test: _times(log) for test, log in zip(tests, logs, strict=True)}
+    judged = zip(logs, tests, strict=True)
+    return [replace(log, findings=(*log.findings, *_slower(log, last[test]))) for log, test in judged]
+
+
+def _slower(log: Log, others: Mapping[int, float]) -> Iterator[Finding]:
+    times = _times(log)
+    if (both := sorted(times.keys() & others.keys())) and log.hosts:
+        small, large = (times[size] / others[size] for size in (both[0], both[-1]))
+        code, size = ("path-delay", both[0]) if small > large else ("path-rate", both[-1])
+        if max(small, large) >= _FAR and max(small, large) >= 2 * min(small, large):
+            time, other = (scale("s", 0).quantity(each[size]) for each in (times, others))
+            yield finding(code, size=format_size(size), time=time, other=other)
+
+
+def _times(log: Log) -> dict[int, float]:
+    """Return how long a message of each size takes; without those that are not known."""
+    rows = ((point.size, dict(zip(point.metrics, point.values, strict=True))) for point in log.points)
+    times = {size: row.get("time") or row.get("latency") or size / row.get("bandwidth", math.inf) for size, row in rows}
+    return {size: time for size, time in times.items() if size and time}

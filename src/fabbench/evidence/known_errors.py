@@ -1,14 +1,15 @@
 """What goes wrong: the lines that show it, what each means, what to do, and what would decide. Pure.
 
 `causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`: it follows from
-another cause; `remark`: it explains nothing; `told`: looked for in the reason of a failure alone, not in every line);
-then, after a colon, texts of which a line must have one. Below: lines that show it (:), patterns (indented), what it
-means (=), what to do (>), a fact that contradicts it (!), a command that would decide (?), and the source (@).
+another cause; `remark`: it explains nothing; `told`: looked for in the reason of a failure alone, not in every line;
+`counted`: made of counters or figures, and says itself what it means); then, after a colon, texts of which a line must
+have one. Below: lines that show it (:), patterns (indented), what it means (=), what to do (>), a fact that contradicts
+it (!), a command that would decide (?), and the source (@).
 `#` begins a comment.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
@@ -143,16 +144,10 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """
     explaining = [each for each in log.findings if each.code in BY_CODE and "remark" not in BY_CODE[each.code].marks]
     found = [Cause(each, _against(log, each.code), BY_CODE[each.code].decide) for each in explaining]
-    found.sort(key=lambda cause: (_RANKS.index(cause.found.severity), _follows(cause), bool(cause.against)))
-    return found, _by_severity([each for each in log.findings if each not in explaining])
-
-
-def _follows(cause: Cause) -> bool:
-    return "effect" in BY_CODE[cause.found.code].marks
-
-
-def _by_severity(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda each: _RANKS.index(each.severity))
+    effects = {code for code, error in BY_CODE.items() if "effect" in error.marks}
+    found.sort(key=lambda cause: (_RANKS.index(cause.found.severity), cause.found.code in effects, bool(cause.against)))
+    others = [each for each in log.findings if each not in explaining]
+    return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
 
 
 def _against(log: Log, code: str) -> str:

@@ -11,15 +11,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from fabbench.counters.execution_counters import (
-    ExecutionCounters,
-    Pair,
-    PrintedCounters,
-    expected_nics,
-    with_counter_findings,
-)
+from fabbench.counters.execution_counters import ExecutionCounters, Pair, PrintedCounters, expected_nics
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
-from fabbench.evidence.judge import refusal
+from fabbench.evidence.judge import refusal, with_counters
 from fabbench.execution.session import FloodedError, OutputLimit
 from fabbench.launchers import Allocation
 from fabbench.logs.launcher_prefixes import Prefixes
@@ -235,7 +229,7 @@ class RunningExecution:
             self.failure = self.failure or error
         self._take(self._parser.close(ending))
         logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._execution.proof, ending),)
-        logs = with_counter_findings(logs, nics.counters if nics.counters.hosts else None)
+        logs = with_counters(logs, nics.counters if nics.counters.hosts else None)
         try:
             self._writer.finish(ending, logs)
         except FabbenchError as error:

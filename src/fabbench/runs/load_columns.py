@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import KEYS, RAIL, Column, column_rows, row_groups
 from fabbench.benchmarks.consistency import warning
+from fabbench.evidence.judge import slower_paths
 from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Metric, Outcome, Proof
@@ -135,7 +136,10 @@ def _nic(log: Log) -> str:
 
 
 def slow_nics(logs: Sequence[Log]) -> list[Log]:
-    """Return logs: where three NICs of the same nodes ran one test, one below 80 % of the median is a finding."""
+    """Return logs: where three NICs of the same nodes ran one test, one below 80 % of the median is a finding.
+
+    So is a log that is far slower than the last one of the same test.
+    """
     loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
     tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
     for at, log in enumerate(logs):
@@ -148,7 +152,7 @@ def slow_nics(logs: Sequence[Log]) -> list[Log]:
             test = (log.hosts, place, *map(log.facts.get, ("qps", "link")), *({**group.key, RAIL: ""}).values())
             for size, figure in [each for each in group.cells[0].items() if each[1].value][-1:]:
                 tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append((at, figure.value))
-    judged = [*logs]
+    judged = slower_paths(logs)
     for (metric, size, _), figures in tests.items():
         of = {nic: median(value for _, value in each) for nic, each in figures.items()}
         middle = median(of.values())

@@ -29,7 +29,7 @@ from typing import Self
 from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
-from fabbench.evidence.judge import judge
+from fabbench.evidence.judge import judge, with_counters
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
@@ -372,9 +372,9 @@ class StoredRun:
         started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
-            logs = execution_counters.with_counter_findings(logs, self.counters(name))
+            logs = with_counters(logs, self.counters(name))
         except MachineError as error:
-            logs = execution_counters.unreadable(logs, error)
+            logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
         return StoredExecution(
             id=name, path=path, configuration=configuration, begun=started, finished=finished, logs=logs, damage=damage
         )

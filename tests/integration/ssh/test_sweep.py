@@ -56,15 +56,15 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
 def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     """Of eight hosts one is slow, one loses packets, and a link between two others is cut."""
     site = fresh(lab(8))
-    # All are shaped so strongly that the load of this machine matters little. Sessions go by fab0.
+    # All are shaped so strongly that the load of this machine matters little: 260 ms a message. Sessions go by fab0.
     for host in site.hosts:
-        host.rate("8mbit")
-    site[5].rate("2mbit")
-    site[6].lose(20, rate="8mbit")
+        host.rate("2mbit")
+    site[5].rate("512kbit")
+    site[6].lose(20, rate="2mbit")
     site[1].wall(site[3])
-    own = ("--interface", "fab1", "--size", "64K", "--iterations", "6", "--tolerance", "30%")
+    own = ("--interface", "fab1", "--size", "64K", "--iterations", "4", "--tolerance", "30%")
     with nothing_left(site):
-        words = sweep(site, "pingpong", "--mode", "pairs", *own, "--timeout", "8", "--format", "json")
+        words = sweep(site, "pingpong", "--mode", "pairs", *own, "--timeout", "12", "--format", "json")
         done = site.run(words, timeout=400)
     assert done.returncode == 1, (done.stdout, done.stderr)
     found = json.loads(done.stdout)
@@ -73,7 +73,7 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
         ("bad", "node", "node6"),
         ("bad", "link", "node1 – node3"),
     }, (found, kept_tests(site))
-    assert found["undecided"] == []
+    assert found["undecided"] == [], (found["undecided"], kept_tests(site))
     assert "node5" in done.stderr.partition("suspects: ")[2]
 
 

@@ -124,23 +124,27 @@ class Host:
             self.sh(["tc", "qdisc", "replace", "dev", link, "root", *shape])
 
     def lose(self, percent: float, link: str = "fab1", rate: str = "400mbit") -> None:
-        """Lose some packets that a link sends, by chance; those that are not lost go at a rate.
+        """Lose some packets that a link receives, by chance; those that are not lost come at a rate.
 
-        Without netem, which kernels may lack: what is drawn goes into a class that sends next to nothing.
+        Without netem, which kernels may lack: what is drawn goes into a queue without room. It is the switch's,
+        as what a host's own queue loses its TCP does not take for sent.
         """
         self.lab.touched = True
-        # Else one packet here would be many of the wire.
-        self.sh(["ip", "link", "set", link, "gso_max_segs", "1"])
+        for host in self.lab.hosts:
+            # Else one packet here would be many of the wire.
+            host.sh(["ip", "link", "set", link, "gso_max_segs", "1"])
         drawn = int(percent / 100 * 2**32)
         # ld rand; jgt #drawn; ret -1 (the filter's class); ret 0 (the next filter, or the default)
         chance = f"4,32 0 0 4294963256,37 1 0 {drawn},6 0 0 4294967295,6 0 0 0"
-        device = ["dev", link]
-        self.sh(["tc", "qdisc", "replace", *device, "root", "handle", "1:", "htb", "default", "10"])
+        device = ["dev", f"sw{self.number}.{link.removeprefix('fab')}"]
+        commands = [["qdisc", "replace", *device, "root", "handle", "1:", "htb", "default", "10"]]
         for classid, at in (("1:10", rate), ("1:20", "8bit")):
-            self.sh(["tc", "class", "add", *device, "parent", "1:", "classid", classid, "htb", "rate", at])
-        self.sh(["tc", "qdisc", "add", *device, "parent", "1:20", "pfifo", "limit", "1"])
+            commands.append(["class", "add", *device, "parent", "1:", "classid", classid, "htb", "rate", at])
+        commands.append(["qdisc", "add", *device, "parent", "1:20", "pfifo", "limit", "0"])
         chosen = ["protocol", "ip", "prio", "1", "bpf", "bytecode", chance, "flowid", "1:20"]
-        self.sh(["tc", "filter", "add", *device, "parent", "1:", *chosen])
+        commands.append(["filter", "add", *device, "parent", "1:", *chosen])
+        for words in commands:
+            self.lab.run(["tc", *words], check=True)
 
     def wall(self, other: "Host") -> None:
         """Lose without a word all that this host and another send each other, as security groups do."""

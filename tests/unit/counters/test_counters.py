@@ -24,9 +24,11 @@ from fabbench.counters.snapshot import (
     of_fabric,
     read_snapshot,
 )
+from fabbench.evidence.judge import with_counters
 from fabbench.model.errors import MachineError
-from fabbench.model.log import Finding, Log, Outcome, Point, Severity
+from fabbench.model.log import Finding, Log, Outcome, Point, Proof, Severity
 from fabbench.report import nics_table
+from fabbench.report.expectations import expectations_of_log
 from fabbench.report.table import to_markdown, to_terminal
 from fabbench.runs.document import decode, plain
 from tests.support.counter_trees import Tree, efas, nic, run_script
@@ -394,6 +396,17 @@ def test_errors_that_grew(troubles: dict[str, int], severity: Severity) -> None:
     assert finding.line == f"rdmap0s1 {name} +{count}"
 
 
+@pytest.mark.parametrize(("again", "codes"), [(4, []), (900, []), (1_100, ["tcp-retransmits"])])
+def test_segments_that_tcp_sent_again(tree: Tree, again: int, codes: list[str]) -> None:
+    tree.segments(0, 0)
+    before = tree.snapshot()
+    tree.segments(100_000 if again > 4 else 10, again)
+    moved = difference(before, tree.snapshot())
+    assert [each.code for each in findings({"a": moved, "b": over()}, TCP)] == codes
+    assert not findings({"a": moved, "b": over()}, EFA)
+    assert of_fabric(moved, "tcp").nics == ()
+
+
 # ---------------------------------------------------------------- stored
 
 
@@ -487,3 +500,32 @@ def test_what_a_pair_sent_is_compared_with_what_its_nics_moved(
     counted = ExecutionCounters(asked=Asked(fabric="efa", among=("a", "b")), hosts=moved)
     (judged,) = with_counter_findings([log], counted)
     assert {found.code for found in judged.findings} == codes
+
+
+@pytest.mark.parametrize(
+    ("rates", "stated", "share"),
+    [
+        (["100 Gb/sec (4X EDR)"] * 2, "", "8 % of the ceiling of the NIC (12.5 GB/s)"),
+        (["100 Gb/sec (4X EDR)"] * 2, "ib-ndr", "2 % of the ceiling of the NIC (50 GB/s)"),
+        # NICs that differ, and a rate that no link has by name.
+        (["100 Gb/sec (4X EDR)", "25 Gb/sec (1X EDR)"], "", ""),
+        (["3 Gb/sec"] * 2, "", ""),
+    ],
+)
+def test_the_link_of_the_nics_is_the_ceiling_where_the_type_of_node_is_not_known(
+    tree: Tree, rates: list[str], stated: str, share: str
+) -> None:
+    hosts = {}
+    for host, rate in zip("ab", rates, strict=True):
+        tree.port("mlx5_0", {"rate": rate, "hw_counters/tx_bytes": 1}, layer="Ethernet")
+        hosts[host] = Pair(tree.snapshot(), tree.snapshot())
+    counted = ExecutionCounters(asked=Asked(fabric="roce", chosen=("mlx5_0",), among=("a", "b")), hosts=hosts)
+    point = Point(10**6, {"direction": "uni"}, ("bandwidth",), (1e9,))
+    facts = {"transport": "RC", "link": "Ethernet"}
+    log = Log(
+        source="x", benchmark="perftest", case="ib_write_bw", outcome=Outcome.OK, reason=None, facts=facts,
+        points=[point], proof=Proof(fabric="roce", instance_type=stated),
+    )  # fmt: skip
+    (judged,) = with_counters([log], counted)
+    assert share in "".join(each.sentence() for each in expectations_of_log(judged))
+    assert bool(expectations_of_log(judged)) == bool(share)

@@ -2,9 +2,12 @@
 
 import pytest
 
+from fabbench.evidence.judge import slower_paths
 from fabbench.evidence.known_errors import BY_CODE, causes, finding, told
-from fabbench.model.log import Log, Outcome
+from fabbench.model.log import Log, Outcome, Point
+from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
+from tests.support.paths import DATA
 
 OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}  # tests/unit/analysis/test_curve.py
 EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
@@ -18,8 +21,10 @@ def test_a_line_shows_its_cause_and_what_follows_from_one(code: str, line: str) 
 
 def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> None:
     for error in BY_CODE.values():
-        assert error.meaning.endswith((".", "}")), error.code
-        assert error.advice or "remark" in error.marks, error.code
+        counted = "counted" in error.marks  # tests/unit/counters, tests/integration/ssh/test_causes.py
+        assert counted or error.meaning.endswith((".", "}")), error.code
+        assert error.advice or {"remark", "counted"} & error.marks, error.code
+        assert not counted or error.decide, error.code
         assert not error.examples or error.pattern.pattern, error.code
         assert error.source or not error.examples, error.code
 
@@ -27,7 +32,7 @@ def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> Non
 def test_what_no_line_shows_is_found_in_some_log_and_not_in_all() -> None:
     found = [{code.split()[0] for log in logs for code in log.get("findings", ())} for logs in recorded().values()]
     for error in BY_CODE.values():
-        if not error.examples and "remark" not in error.marks and error.code not in OF_CURVES:
+        if not error.examples and not {"remark", "counted"} & error.marks and error.code not in OF_CURVES:
             assert any(error.code in codes for codes in found), error.code
         assert not all(error.code in codes for codes in found), error.code
 
@@ -41,3 +46,39 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
     ranked, others = causes(log)
     assert [each.found.code for each in ranked] == ["memlock", "peer-reset", "p2p-disabled", "gdr-limited"]
     assert ([each.against for each in ranked][-2:], others) == (["", "gdr yes"], found[-1:])
+
+
+@pytest.mark.parametrize("name", ["verdicts/proof-05.txt", "verdicts/proof-06.txt"])
+def test_gpu_memory_that_goes_through_the_host_is_the_first_cause(name: str) -> None:
+    (log,) = parse(DATA / name)
+    assert [each.found.code for each in causes(log)[0]][:1] == ["gdr-off"]
+
+
+@pytest.mark.parametrize(
+    ("factors", "nodes", "codes"),
+    [
+        ((1.0, 1.5, 4.0), "ab", ["path-rate"]),
+        ((4.0, 2.0, 1.1), "ab", ["path-delay"]),
+        # By the same factor, by less than noise may make, and on other nodes: nothing is said.
+        ((4.0, 4.0, 4.0), "ab", []),
+        ((1.0, 1.0, 2.9), "ab", []),
+        ((1.0, 1.5, 4.0), "cd", []),
+        ((0.2, 0.5, 1.0), "ab", []),
+    ],
+)
+@pytest.mark.parametrize("metric", ["latency", "bandwidth"])
+def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
+    factors: tuple[float, ...], nodes: str, codes: list[str], metric: str
+) -> None:
+    def log(times: dict[int, float], nodes: str) -> Log:
+        values = {size: time if metric == "latency" else size / time for size, time in times.items()}
+        points = [Point(size, {}, (metric,), (value,)) for size, value in values.items()]
+        return Log(
+            source="a", benchmark="pingpong", case="x", outcome=Outcome.OK, reason=None, facts={}, points=points,
+            hosts=frozenset(nodes),
+        )  # fmt: skip
+
+    usual = {64: 1e-5, 4096: 2e-5, 1 << 20: 1e-3}
+    slow = {size: time * factor for (size, time), factor in zip(usual.items(), factors, strict=True)}
+    first, last = slower_paths([log(slow, nodes), log(usual, "ab")])
+    assert ([each.code for each in first.findings], last.findings) == (codes, ())

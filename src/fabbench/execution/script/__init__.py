@@ -44,7 +44,7 @@ step() {{ # NAME FACTS COMMAND…: run a command between marker lines
 }}
 """
 _NICS = f"""
-counters='cd /; grep -sH "" proc/uptime proc/net/dev sys/class/net/*/{{operstate,speed,device/uevent}} \\
+counters='cd /; grep -sH "" proc/uptime proc/net/{{dev,snmp}} sys/class/net/*/{{operstate,speed,device/uevent}} \\
     sys/class/infiniband/*/{{device/uevent,ports/*/{{rate,state,link_layer,*counters/*}}}} proc/uptime'
 nics() {{ # WHEN: print what every host's NICs have counted, packed
     for number in "${{!hosts[@]}}"; do
