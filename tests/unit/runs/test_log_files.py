@@ -154,14 +154,24 @@ def test_what_is_cut_says_so_and_keeps_what_was_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
 def test_a_file_that_swells_is_refused(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "_SMALL", 1 << 20)
-    name = write(tmp_path, f"bomb.{ending}", COMPRESSORS[ending](bytes(8 << 20)))
-    assert "decompresses to more than 500 times its size" in reasons(name)[0][1]
-    inside = write(tmp_path, "bomb.tar", tar({"x.log": COMPRESSORS[ending](bytes(8 << 20))}))
-    assert "swells" in reasons(inside)[0][1]
+    monkeypatch.setattr(log_files, "MAX_BYTES", 1 << 20)
+    bomb, said = bytes(8 << 20), "decompresses to more than"
+    name = write(tmp_path, f"bomb.{ending}", COMPRESSORS[ending](bomb))
+    assert said in reasons(name)[0][1]
+    inside = write(tmp_path, "bomb.tar", tar({"x.log": COMPRESSORS[ending](bomb)}))
+    assert said in reasons(inside)[0][1]
     for pack in (zipped, lambda members: COMPRESSORS[ending](tar(members))):
-        archive = write(tmp_path, "bomb.archive", pack({"x.log": bytes(8 << 20)}))
-        assert any("swells" in reason for _, reason in reasons(archive))
+        archive = write(tmp_path, "bomb.archive", pack({"x.log": bomb}))
+        assert any(said in reason for _, reason in reasons(archive))
+
+
+def test_what_follows_a_log_is_damage_unless_it_is_padding(tmp_path: Path) -> None:
+    for ending, compress in COMPRESSORS.items():
+        name = write(tmp_path, f"padded.{ending}", compress(TEXT) + bytes(2000) + compress(TEXT) + bytes(4))
+        assert [log.outcome for log in parse(name)] == ["ok", "ok"]
+        first, last = entries(write(tmp_path, f"more.{ending}", compress(TEXT) + b"more"))
+        assert isinstance(first, Log)
+        assert isinstance(last, Unread)
 
 
 def test_a_header_that_is_endless_is_refused(tmp_path: Path) -> None:
