@@ -17,8 +17,8 @@ from fabbench.runs.load_columns import columns_within, stored_columns
 from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
-from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, stored_sweep
+from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of

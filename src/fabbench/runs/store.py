@@ -18,13 +18,11 @@ import shutil
 import time
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
@@ -62,7 +60,7 @@ ENDED = "run.json"
 
 
 class ExecutionWriter:
-    """One execution in progress. A context manager that closes its log."""
+    """One execution in progress."""
 
     def __init__(self, path: Path, counters: Path, execution: Execution) -> None:
         self.path = path
@@ -71,23 +69,14 @@ class ExecutionWriter:
         with writing(path):
             path.mkdir()
             write(path / PLAN, redacted(plain(execution)))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._log = os.open(path / OUTPUT, flags, 0o644)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._log)
+            self.log = (path / OUTPUT).open("xb", buffering=0)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
         with writing(self.path / OUTPUT):
             while rest:
-                rest = rest[os.write(self._log, rest) :]
+                rest = rest[self.log.write(rest) :]
 
     def counters(self, counted: execution_counters.ExecutionCounters) -> None:
         """Write the NIC counters, replacing those written before."""
@@ -104,7 +93,7 @@ class ExecutionWriter:
             outcomes=tuple(StoredOutcome(log.outcome, log.reason) for log in logs),
         )
         with writing(self.path / ENDED):
-            os.fsync(self._log)
+            os.fsync(self.log.fileno())
             write(self.path / ENDED, document)
 
 
@@ -163,9 +152,13 @@ class RunWriter:
                 else:
                     path.unlink()
 
-    def execution(self, execution: Execution) -> ExecutionWriter:
-        """Create the directory of one execution."""
-        return ExecutionWriter(self.path / EXECUTIONS / execution.id, _counters(self.path, execution.id), execution)
+    @contextmanager
+    def execution(self, execution: Execution) -> Iterator[ExecutionWriter]:
+        """Create the directory of one execution, and close its log in the end."""
+        counters = _counters(self.path, execution.id)
+        writer = ExecutionWriter(self.path / EXECUTIONS / execution.id, counters, execution)
+        with writer.log:
+            yield writer
 
     def drop(self, execution: Execution) -> None:
         """Remove an execution that does not count, or is kept elsewhere."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
@@ -22,9 +22,18 @@ from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
-from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
-from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
+from fabbench.runs.sweep_tests import (
+    PlannedTest,
+    SweepTests,
+    metric_of,
+    nics_of,
+    on_nic,
+    planned,
+    planner_of,
+    whole_plan,
+    work_of,
+)
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
@@ -108,9 +117,10 @@ def sweep(
 
 def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, Launcher]:
     """Return the request, the sweep that it resumes, and the launcher. Raise FabbenchError."""
-    stored = _resumed(request)
-    if stored is not None:
-        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
+    stored = stored_sweep(request.resume) if request.resume else None
+    if stored is not None:  # it goes on with its own options
+        run = same_nodes(request.run, stored.document.nodes)
+        request = replace(request, mode=stored.document.mode, run=run)
     launcher = launcher_named(request.run.target.launcher)
     require_divisible(request.run.target)
     _require_groups(request, launcher)
@@ -137,29 +147,6 @@ def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
             f"--groups {by} has no effect with --on {launcher.name}.",
             hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
         )
-
-
-def _resumed(request: SweepRequest) -> StoredSweep | None:
-    """Return the sweep to resume. Raise RequestError if its options were different."""
-    if request.resume is None:
-        return None
-    stored = stored_sweep(request.resume)
-    document = stored.document
-    for name, value in _options(request, request.run).items():
-        if value != getattr(document, name):
-            raise RequestError(
-                f"The sweep {request.resume.id} has the {name} {getattr(document, name)}, not {value}.",
-                hint=f"fabbench sweep --resume {request.resume.id} continues with the original options.",
-            )
-    groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
-    if not request.groups_by and groups != document.group_of:
-        raise RequestError(f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups.")
-    return stored
-
-
-def _options(request: SweepRequest, run: RunRequest) -> dict[str, Any]:
-    own = {name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")}
-    return {**own, "benchmark": run.benchmark, "metric": metric_of(run)}
 
 
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
@@ -274,7 +261,9 @@ def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, invent
     if missing := [node for node in nodes if group_of and node not in group_of]:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
     return SweepDocument(
-        **_options(request, run),
+        **{name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")},
+        benchmark=run.benchmark,
+        metric=metric_of(run),
         fabric=run.fabrics[0],
         nodes=nodes,
         group_of={node: group_of[node] for node in nodes if group_of},
