@@ -10,20 +10,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import DAMAGE, write
+from fabbench.runs.document import read, write
 from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
-
-_FORMAT = 1
-"""To raise if older summaries lack something, or if logs are read differently now."""
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
@@ -77,7 +75,8 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: int = _FORMAT
+    format: Literal[1] = 1
+    """To raise if older summaries lack something, or if logs are read differently now."""
     id: str
     name: str = ""
     created: str
@@ -110,9 +109,6 @@ class FullSummary(Summary, frozen=True, kw_only=True):
     measured: tuple[Measured, ...] = ()
 
 
-_brief, _full = msgspec.json.Decoder(Summary), msgspec.json.Decoder(FullSummary)
-
-
 def summaries(
     store: Path,
     reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
@@ -124,7 +120,7 @@ def summaries(
     Missing ones are made, on all cores.
     """
     paths = run_folders(store)
-    found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
+    found = {path: _stored(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
     missing = [store / path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
@@ -137,12 +133,10 @@ def summaries(
                 yield summary
 
 
-def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
-    try:
-        found = decoder.decode(Path(file).read_bytes())
-    except (OSError, *DAMAGE):
-        return None
-    return found if found.format == _FORMAT else None
+def _stored(file: Path, kind: type[Summary]) -> Summary | None:
+    with suppress(MachineError):
+        return read(file, kind)
+    return None
 
 
 # ---------------------------------------------------------------- made

@@ -173,27 +173,25 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     for name, why in inventory.unreachable.items():
         notify(f"{why} {name} is left out.")
-    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
+    run, document, whole, planner = _planned(request, stored, launcher, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
-    kept = f", {counted(len(stored.tests), 'test')} kept" if stored else ""
+    ended = stored.tests if stored else ()
+    kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
-    interrupted, failure = False, None
+    interrupted, out_of_time, failure = False, False, None
     try:
         with watching(document) as watcher:
-            rounds.run(tests, watcher, concurrent=allocation.concurrent)
+            out_of_time = _carry_out(planner, ended, tests, watcher, concurrent=allocation.concurrent)
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        sweep=stored_sweep(StoredRun(writer.path)),
-        interrupted=interrupted,
-        out_of_time=rounds.out_of_time,
-        failure=failure,
+        sweep=stored_sweep(StoredRun(writer.path)), interrupted=interrupted, out_of_time=out_of_time, failure=failure
     )
 
 
@@ -214,14 +212,14 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     """Return what `sweep` would do, with the same checks. Nothing is started."""
     request, stored, launcher = _checked(request)
     inventory = launcher.preview(request.run.target, _needs(request))
-    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
+    run, document, whole, planner = _planned(request, stored, launcher, inventory)
     require_names(whole)
-    first, max_rounds, tests = rounds.first()
-    execution = None
-    if tests:
-        run = on_nic(run, tests[0].test.rail)
-        (execution,) = planned(run, inventory.part(tests[0].hosts), tests[0]).executions
-    return SweepPreview(inventory, document, first, max_rounds, execution, run)
+    first, execution = planner.next_round(), None
+    if first is not None:
+        test = PlannedTest(number=0, round=first.number, test=first.tests[0])
+        run = on_nic(run, test.test.rail)
+        (execution,) = planned(run, inventory.part(test.hosts(inventory)), test).executions
+    return SweepPreview(inventory, document, first, planner.max_rounds, execution, run)
 
 
 def _needs(request: SweepRequest) -> Needs:
@@ -235,8 +233,8 @@ def _needs(request: SweepRequest) -> Needs:
 
 def _planned(
     request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
-) -> tuple[RunRequest, SweepDocument, Plan, "_Rounds"]:
-    """Return the request of a test, the sweep's document, its plan, and its rounds. Raise FabbenchError."""
+) -> tuple[RunRequest, SweepDocument, Plan, Planner]:
+    """Return the request of a test, the sweep's document, its plan, and what is tested. Raise FabbenchError."""
     if (count := len(inventory.hosts)) < 2:
         raise RequestError(
             f"A sweep needs 2 nodes or more, not {count}.",
@@ -250,8 +248,7 @@ def _planned(
     if request.resume is not None:
         require_same(request.resume, run, inventory, whole)
     document = stored.document if stored else _document(request, run, launcher, inventory)
-    nodes = [host.name for host in inventory.hosts]
-    return run, document, whole, _Rounds(planner_of(document), stored.tests if stored else (), nodes)
+    return run, document, whole, planner_of(document, stored.tests if stored else ())
 
 
 def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, inventory: Inventory) -> SweepDocument:
@@ -272,46 +269,25 @@ def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, invent
     )
 
 
-class _Rounds:
-    def __init__(self, planner: Planner, stored: Sequence[TestResult], nodes: Sequence[str]) -> None:
-        """Continue after the tests that an earlier part of the sweep `stored`."""
-        self.out_of_time = False
-        self._planner = planner
-        self._results = list(stored)
-        self._indices = {name: index for index, name in enumerate(nodes)}
-        self._number = 1 + max((each.number for each in stored), default=-1)
-        for each in stored:
-            planner.add(each.result)
-
-    def first(self) -> tuple[Round | None, int | None, Sequence[PlannedTest]]:
-        """Return the first round, the maximum number of rounds, and the tests of the first."""
-        planned = self._planner.next_round()
-        return planned, self._planner.max_rounds, self._tests(planned) if planned else ()
-
-    def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
-        """Measure until the planner is done, or the time is up."""
-        while (planned := self._planner.next_round()) is not None:
-            watcher.begin(planned, self._planner.max_rounds)
-            batch = self._tests(planned)
-            with closing(
-                concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
-            ) as measured:
-                for _, result in measured:
-                    if result is None:
-                        self.out_of_time = True
-                        continue
-                    self._results.append(result)
-                    self._planner.add(result.result)
-                    watcher.measured(result)
-            watcher.end(planned, self._results)
-            if self.out_of_time:
-                return
-
-    def _tests(self, planned: Round) -> list[PlannedTest]:
-        first, self._number = self._number, self._number + len(planned.tests)
-        return [
-            PlannedTest(
-                number=number, round=planned.number, test=test, hosts=tuple(self._indices[name] for name in test.nodes)
-            )
-            for number, test in enumerate(planned.tests, first)
-        ]
+def _carry_out(
+    planner: Planner, stored: Sequence[TestResult], tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool
+) -> bool:
+    """Measure until the planner is done, after tests that are `stored`. Return whether the time was up before."""
+    results, number, out_of_time = [*stored], 1 + max((each.number for each in stored), default=-1), False
+    while not out_of_time and (planned := planner.next_round()) is not None:
+        watcher.begin(planned, planner.max_rounds)
+        numbered = enumerate(planned.tests, number)
+        batch = [PlannedTest(number=at, round=planned.number, test=test) for at, test in numbered]
+        number += len(batch)
+        with closing(
+            concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
+        ) as measured:
+            for _, result in measured:
+                if result is None:
+                    out_of_time = True
+                    continue
+                results.append(result)
+                planner.add(result.result)
+                watcher.measured(result)
+        watcher.end(planned, results)
+    return out_of_time

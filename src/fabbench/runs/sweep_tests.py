@@ -30,8 +30,15 @@ PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
 
 
-def planner_of(sweep: SweepDocument) -> Planner:
-    """Return the planner of a sweep."""
+def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
+    """Return the planner of a sweep, after the `tests` that have ended."""
+    planner = _planner(sweep)
+    for each in tests:
+        planner.add(each.result)
+    return planner
+
+
+def _planner(sweep: SweepDocument) -> Planner:
     nodes = sweep.nodes
     if sweep.mode == "rails":
         partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
@@ -54,10 +61,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
 
 def unfinished(sweep: StoredSweep) -> str:
     """Return which planned tests a sweep has no result of, as the end of a sentence; empty: none."""
-    planner = planner_of(sweep.document)
-    for each in sweep.tests:
-        planner.add(each.result)
-    left = planner.next_round()
+    left = planner_of(sweep.document, sweep.tests).next_round()
     if left is None:
         return ""
     return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
@@ -129,8 +133,11 @@ class PlannedTest:
     number: int
     round: int
     test: SweepTest
-    hosts: tuple[int, ...]
-    """Indices of the launcher's hosts: the first is the server, or runs mpirun."""
+
+    def hosts(self, inventory: Inventory) -> list[int]:
+        """Return the indices of its hosts: the first is the server, or runs mpirun."""
+        names = [host.name for host in inventory.hosts]
+        return [names.index(node) for node in self.test.nodes]
 
 
 class Figures(NamedTuple):
@@ -165,13 +172,14 @@ class SweepTests:
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        inventory = self._allocation.inventory.part(test.hosts)
+        hosts = test.hosts(self._allocation.inventory)
+        inventory = self._allocation.inventory.part(hosts)
         request = on_nic(self._request, test.test.rail)
         test_plan = planned(request, inventory, test)
         execution, shortened = self._within_time(test_plan.executions[0])
         if self.ended.is_set() or self._left() < _MIN_TIME_S:
             return None
-        part, started = self._allocation.part(test.hosts, self.ended), time.monotonic()
+        part, started = self._allocation.part(hosts, self.ended), time.monotonic()
         if isinstance(part, BatchAllocation):
             test_plan = replace(test_plan, executions=(execution,))
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
