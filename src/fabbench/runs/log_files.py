@@ -10,7 +10,6 @@ import codecs
 import lzma
 import os
 import re
-import stat
 import sys
 import tarfile
 import warnings
@@ -142,17 +141,6 @@ def _expanded(name: str) -> Iterator[Source]:
                 yield Source(name=str(full), named=False)
 
 
-_NULL = os.makedev(1, 3)
-
-
-def _refuse_device(path: Path, descriptor: int) -> None:
-    """Raise MachineError for an open file that is a device such as /dev/zero, but not a terminal."""
-    status = os.fstat(descriptor)
-    device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
-    if device and status.st_rdev != _NULL and not os.isatty(descriptor):
-        raise MachineError(f"{path} is a device, not a log.")
-
-
 def open_logs(name: str) -> Iterator[LogStream]:
     """Yield the logs of a file: the file itself, or the members of an archive; ``-`` is standard input.
 
@@ -165,8 +153,8 @@ def open_logs(name: str) -> Iterator[LogStream]:
     found = not member
     try:
         with nullcontext(sys.stdin.buffer) if standard else path.open("rb") as file:
-            if not standard:
-                _refuse_device(path, file.fileno())
+            if not (standard or path.is_file() or path.is_fifo() or path.samefile(os.devnull) or file.isatty()):
+                raise MachineError(f"{path} is a device, not a log.")
             for log in _opened(str(path), _pieces(file), _Limit(str(path)), None if standard else file):
                 if not member or log.name == name:
                     found = True

@@ -1,7 +1,6 @@
 """Stored runs, sweeps and logs → what is shown of them: comparisons, NIC traffic, pages and sections of a report."""
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -16,7 +15,7 @@ from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.hosts.check.devices import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import METRICS
+from fabbench.model.log import METRICS, Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution
 from fabbench.model.units import format_time
@@ -29,7 +28,8 @@ from fabbench.runs.document import read
 from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import PLAN, StoredExecution, StoredRun
-from fabbench.runs.sweep_store import StoredSweep, stored_sweep
+from fabbench.runs.summary import outcomes_of
+from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
@@ -78,7 +78,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         name=run.name,
         about=f"{run.benchmark} on {run.target or 'an unknown target'}",
         created=format_time(run.created),
-        outcomes=_outcomes(run.outcomes),
+        outcomes=_outcomes(run, [log for execution in run.executions for log in execution.logs]),
         damage=run.damage,
         command=run.command_line,
     )
@@ -87,7 +87,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         return replace(
             page,
             about=f"Sweep of {page.about}, {sweep.document.fabric}",
-            outcomes=_outcomes(Counter(each.outcome for each in sweep.tests)),
+            outcomes=_outcomes(run, sweep.tests),
             damage=[*run.damage, *sweep.damage],
             sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
         )
@@ -110,8 +110,8 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
     )
 
 
-def _outcomes(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {each}" for each, count in counts.items()) or "none"
+def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
+    return ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items()) or "none"
 
 
 def logs_pages(

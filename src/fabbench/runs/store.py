@@ -17,7 +17,6 @@ import shlex
 import shutil
 import time
 import weakref
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -127,7 +126,7 @@ class RunWriter:
         """Execution → logs, if it is ok and need not run again."""
         if resumed is not None:
             require_same(resumed, request, inventory, plan)
-        self._document = resumed.document if resumed else _document(request, inventory, plan, sweep)
+        self._document = resumed.document if resumed else document_of(request, inventory, plan, sweep)
         self.id, created = resumed.id if resumed else self._document.id, re.sub("[-:]", "", self._document.created)
         path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
         self.path = path.absolute()
@@ -198,7 +197,7 @@ def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> Non
 
 def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
     """Raise RequestError if a run measures something else than what is requested now."""
-    now = _document(request, inventory, plan, run.sweep)
+    now = document_of(request, inventory, plan, run.sweep)
     ordered = sorted if run.sweep else list
     for name, was, wanted in (
         ("nodes", ordered(run.hosts), ordered(host.name for host in now.hosts)),
@@ -211,7 +210,10 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
             raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
 
 
-def _document(request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None) -> RunDocument:
+def document_of(
+    request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None = None
+) -> RunDocument:
+    """Return the document of a new run."""
     return RunDocument(
         format=1,
         fabbench=__version__,
@@ -324,13 +326,6 @@ class StoredRun:
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
         return "" if self.verdict is None else "passed" if self.verdict.status == Exit.FINE else "failed"
-
-    @property
-    def outcomes(self) -> Mapping[str, int]:
-        """Outcome → number of executions. Scheduled ones that never started are `not begun`."""
-        counts = Counter(str(log.outcome) for execution in self.executions for log in execution.logs)
-        counts.update("not begun" for execution in self.executions if not execution.begun)
-        return dict(counts)
 
     @property
     def max_repeats(self) -> int | None:

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -17,11 +18,12 @@ import msgspec
 from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import read, write
+from fabbench.runs.document import RunDocument, read, write
 from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
+    from fabbench.runs.sweep_store import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
@@ -185,26 +187,29 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
 
     damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
-    outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
-    if run.sweep is not None:
-        sweep = stored_sweep(run)
-        outcomes.update(each.outcome for each in sweep.tests)
-        damage = (*damage, *sweep.damage)
-    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule]
+    sweep = stored_sweep(run) if run.sweep is not None else None
+    damage = (*damage, *sweep.damage) if sweep else damage
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(
         id=run.id,
         name=run.name,
         created=run.created,
-        setup=_setup(run, known),
+        setup=setup_of(run.document, run.benchmark, known),
         sizes=_span(known.get(first, ())),
         peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
         gate=run.gates,
-        outcomes={**outcomes, **({"not begun": begun.count(False)} if False in begun else {})},
+        outcomes=outcomes_of(run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))),
         damaged=damage,
         measured=measured,
     )
+
+
+def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[str, int]:
+    """Return outcome → number of logs or tests. Scheduled executions that never started are `not begun`."""
+    counts = Counter(str(each.outcome) for each in ended)
+    counts.update("not begun" for name, _ in run.schedule if not (run.path / "exec" / name / "plan.json").is_file())
+    return dict(counts)
 
 
 def _span(logs: Iterable[Log]) -> str:
@@ -224,25 +229,27 @@ def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
     return scale(metric.unit, best).quantity(best)
 
 
-def _setup(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> RunSetup:
+def setup_of(document: RunDocument, benchmark: str = "", known: Mapping[str, Sequence[Log]] | None = None) -> RunSetup:
+    """Return what a run measures; `benchmark`: the name of a damaged one's, `known`: the logs of its configurations."""
+    variants, known = {each.name: each for each in document.request.variants}, known or {}
     return RunSetup(
-        benchmark=run.benchmark,
-        target=run.target,
-        fabbench=run.document.fabbench,
-        image=run.image,
-        hosts=run.hosts,
-        instance_types=tuple(sorted({host.instance_type for host in run.document.hosts} - {""})),
+        benchmark=document.request.benchmark or benchmark,
+        target=document.request.target,
+        fabbench=document.fabbench,
+        image=document.image,
+        hosts=tuple(host.name for host in document.hosts),
+        instance_types=tuple(sorted({host.instance_type for host in document.hosts} - {""})),
         configurations=tuple(
             SetupConfiguration(
                 label=each.label,
                 fabric=each.fabric,
-                variant=str(run.variant(each) or ""),
+                variant=str(variants.get(each.variant) or ""),
                 versions=tuple(_versions(known.get(each.label, ())).items()),
             )
-            for each in run.configurations
+            for each in document.arms
         ),
-        options=json.dumps(run.options, sort_keys=True, default=str),
-        env=tuple(run.request.env.items()),
+        options=json.dumps(document.request.options, sort_keys=True, default=str),
+        env=tuple(document.request.env.items()),
     )
 
 
