@@ -38,7 +38,7 @@ from fabbench.remote.transport import HostGoneError
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.document import ExecutionDocument, read
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
-from fabbench.runs.load_columns import load, matching_column, with_labels
+from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
 from fabbench.runs.store import ENDED, RunWriter, StoredRun, runs, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep import same_nodes
@@ -256,7 +256,7 @@ def _stop_condition(
         return None
 
     def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Open:
-        comparison, verdict = _judged(request, baseline, _configurations(request, writer, logs), gates=True)
+        comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs), gates=True)
         return undecided(comparison, parse_gates(request.gates), verdict)
 
     return StopCondition(
@@ -265,20 +265,6 @@ def _stop_condition(
         undecided=still_undecided,
         notify=watcher.notify,
     )
-
-
-def _configurations(request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]) -> list[Column]:
-    return [
-        Column(
-            label=label,
-            logs=tuple(each),
-            source=f"run {writer.id}",
-            variant=writer.variants[label],
-            max_repeats=request.adaptive.max_repeats if request.adaptive else None,
-        )
-        for label, each in logs.items()
-        if each
-    ]
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
@@ -299,7 +285,7 @@ def _compared(
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their environment.
         logs = {label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()}
-    configurations = _configurations(request, writer, logs)
+    configurations = stored_columns(writer.run, logs=logs)
     comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:

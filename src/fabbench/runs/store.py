@@ -119,9 +119,6 @@ class RunWriter:
 
         Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
         """
-        known = {variant.name: variant for variant in request.variants}
-        self.variants = {each.label: known.get(each.variant) for each in plan.configurations}
-        """Label of a configuration → its variant; None if it has none."""
         self.kept: dict[str, tuple[Log, ...]] = {}
         """Execution → logs, if it is ok and need not run again."""
         if resumed is not None:
@@ -138,6 +135,7 @@ class RunWriter:
             self._lock()
             if resumed is not None:
                 self._forget(resumed)
+        self.run = StoredRun(self.path)
 
     def _forget(self, run: "StoredRun") -> None:
         """Remove the result of a run that goes on, and all but the executions that are ok."""

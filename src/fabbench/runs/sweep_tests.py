@@ -32,31 +32,28 @@ PARTNERS = {"diagnose": SCREENING, "rails": 3}
 
 def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
     """Return the planner of a sweep, after the `tests` that have ended."""
-    planner = _planner(sweep)
-    for each in tests:
-        planner.add(each.result)
-    return planner
-
-
-def _planner(sweep: SweepDocument) -> Planner:
     nodes = sweep.nodes
+    # What is tested first. Outliers are then tested again: one slow test may be chance.
+    screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
     if sweep.mode == "rails":
         partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
-        return Planner(rounds, max_rounds=partners * len(sweep.nics))
-    # What is tested first. Outliers are then tested again: one slow test may be chance.
-    screening = all_pairs(nodes) if sweep.mode == "pairs" else single(nodes) if sweep.mode == "single" else None
-    return DiagnosePlanner(
-        nodes,
-        METRICS[sweep.metric],
-        group_of=sweep.group_of,
-        confidence=sweep.confidence,
-        tolerance=sweep.tolerance,
-        seed=sweep.seed,
-        partners=sweep.partners,
-        size=1 if sweep.mode == "single" else 2,
-        screening=screening,
-    )
+        planner = Planner(rounds, max_rounds=partners * len(sweep.nics))
+    else:
+        planner = DiagnosePlanner(
+            nodes,
+            METRICS[sweep.metric],
+            group_of=sweep.group_of,
+            confidence=sweep.confidence,
+            tolerance=sweep.tolerance,
+            seed=sweep.seed,
+            partners=sweep.partners,
+            size=1 if sweep.mode == "single" else 2,
+            screening=screening(nodes) if screening else None,
+        )
+    for each in tests:
+        planner.add(each.result)
+    return planner
 
 
 def unfinished(sweep: StoredSweep) -> str:
