@@ -32,8 +32,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
     from fabbench.launchers import launcher_named
     from fabbench.report.json_contract import to_json
-    from fabbench.runs.estimate import estimated_s, longest_s
-    from fabbench.runs.run import preview
+    from fabbench.runs.run import estimated_s, longest_s, preview
 
     if form not in {None, "markdown", "terminal", "json"}:
         raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")

@@ -35,7 +35,7 @@ def command(inputs: tuple[str, ...], metric: str | None, sizes: range | None, fo
     Example: fabbench report efa.log tcp.log -o report.html
     """
     from fabbench.runs.inputs import whole_runs
-    from fabbench.runs.stored_results import logs_pages
+    from fabbench.runs.report_pages import logs_pages
 
     del form
     found = {each: whole_runs(each, store) for each in inputs or ("last",)}

@@ -57,7 +57,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     from fabbench.report.json_contract import to_json
     from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
-    from fabbench.runs.stored_results import stored_comparison
+    from fabbench.runs.report_pages import stored_comparison
 
     columns = stored_columns(stored)
     comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
@@ -179,7 +179,7 @@ def _words(run: "StoredRun") -> Iterator[str]:
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
     """Yield what each NIC of the fabric moved in an execution, in base units; null: not known."""
-    from fabbench.runs.stored_results import counters_of
+    from fabbench.runs.report_pages import counters_of
 
     counted = counters_of(run, execution)
     for host, traffic in counted.of_fabric(counted.traffic()).items() if counted else ():
@@ -190,7 +190,7 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
 
 def _write_tables(run: "StoredRun", form: str) -> None:
     from fabbench.report.table import to_markdown, to_terminal
-    from fabbench.runs.stored_results import nic_tables, node_tables
+    from fabbench.runs.report_pages import nic_tables, node_tables
 
     for table in (*node_tables(run), *nic_tables(run)):
         drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)

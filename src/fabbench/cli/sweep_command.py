@@ -142,7 +142,7 @@ class SweepGroup(RunGroup):
 
 
 def _require_effect(given: SweepOptions) -> None:
-    from fabbench.runs.sweep_modes import PARTNERS
+    from fabbench.runs.sweep_tests import PARTNERS
 
     if given.mode == "single" and given.seed is not None:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
@@ -170,7 +170,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     Raise MachineError where there is nothing to judge.
     """
-    from fabbench.runs.sweep_modes import unfinished
+    from fabbench.runs.sweep_tests import unfinished
 
     document, tests = sweep.document, sweep.tests
     if not any(each.result.figure for each in tests):

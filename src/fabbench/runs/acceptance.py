@@ -47,7 +47,7 @@ from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import SweepRequest, SweepRun, end_sweep, require_divisible, same_nodes, sweep
 from fabbench.runs.sweep import Watching as SweepWatching
-from fabbench.runs.sweep_modes import unfinished
+from fabbench.runs.sweep_tests import unfinished
 from fabbench.runs.thresholds import Limits, read_thresholds
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import SuspectKind

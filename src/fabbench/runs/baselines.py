@@ -3,7 +3,6 @@
 A name is a file in the store, ``baselines/NAME.json``, that identifies the run.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.messages import redacted
-from fabbench.model.options import written
 from fabbench.runs.document import Format, read, write, writing
 from fabbench.runs.folders import BASELINES, REQUEST, run_folders
 from fabbench.runs.inputs import open_run
-from fabbench.runs.summary import RunSetup, Summary, summaries, summary_of
+from fabbench.runs.summary import RunSetup, Summary, setup_of, summaries, summary_of
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -132,13 +129,9 @@ def _problem(run: Summary) -> str:
 
 def last_good_for(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> str:
     """Return the newest good run of what is about to be measured; see `_newest_good`."""
-    setup = RunSetup(
-        benchmark=planned.benchmark,
-        target=request.target.name,
-        options=json.dumps(redacted(written(request.work)), sort_keys=True, default=str),
-        hosts=tuple(host.name for host in inventory.hosts),
-        instance_types=tuple(sorted({host.instance_type for host in inventory.hosts} - {""})),
-    )
+    from fabbench.runs.store import document_of
+
+    setup = setup_of(document_of(request, inventory, planned))
     return _newest_good(setup, planned.configurations[0].label, summaries(request.store), request.store)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,9 +24,6 @@ from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 Format: TypeAlias = Literal[1]
 """Number of the layout of a run directory, and of each document that has a `format`."""
 _MAX_SIZE = 1 << 28
-
-DAMAGE = (ValueError, RecursionError, msgspec.MsgspecError)
-"""What reading a damaged document raises."""
 
 T = TypeVar("T")
 
@@ -136,8 +133,8 @@ def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = 
     """Write a document atomically: completely, or not at all. If `durable`, it survives the machine's end."""
     text = json.dumps(plain(document), indent=indent, ensure_ascii=False) + "\n"
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    # A character of an argument that is not valid UTF-8 (a lone surrogate) becomes a JSON escape.
-    with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    # A byte of an argument that is not UTF-8 becomes a question mark.
+    with unfinished.open("w", encoding="utf-8", errors="replace") as file:
         file.write(text)
         file.flush()
         if durable:
@@ -169,21 +166,7 @@ def read(path: Path, kind: type[T]) -> T:
 def decode(text: bytes, kind: type[T], where: str) -> T:
     """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
     try:
-        return _decoded(text, kind)
-    except DAMAGE as error:
+        return msgspec.json.decode(text, type=kind)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
         raise MachineError(f"{where} is damaged: {error}.", hint=hint) from error
-
-
-def _decoded(text: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # Only json reads the escape of a lone surrogate. It also reads NaN, which is not JSON.
-        return msgspec.convert(json.loads(text, parse_constant=_refuse), kind)
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from fabbench.counters.execution_counters import ExecutionCounters, Pair, PrintedCounters, expected_nics
@@ -52,7 +53,8 @@ class CounterSampler:
         self._last = self._before = self._take_snapshots()
         self._next = time.monotonic() + EVERY_S
         if self._view is not None:
-            threading.Thread(target=self._keep_sampling, name="fabbench counters", daemon=True).start()
+            sampling = partial(self._keep_sampling, self._view)
+            threading.Thread(target=sampling, name="fabbench counters", daemon=True).start()
         return self._counted({})
 
     def printed(self, line: str) -> bool:
@@ -90,23 +92,18 @@ class CounterSampler:
             self.counters = replace(self.counters, failures=tuple(failures))
             return {}
 
-    def _keep_sampling(self) -> None:
-        view = self._view
-        while view is not None and not self._over.wait(max(0.0, self._next - time.monotonic())):
-            self._sample(view)
-
-    def _sample(self, view: View) -> None:
-        started, now = time.monotonic(), dict[str, Snapshot]()
-        with suppress(FabbenchError, OSError):
-            now = self._snapshots()
-        moved = {host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last}
-        ended = time.monotonic()
-        self._next = max(started + EVERY_S, ended + _MAX_SHARE * (ended - started))
-        self._last = now
-        traffic = self.counters.of_fabric(moved)
-        with self._lock:
-            if not self._over.is_set():
-                view(traffic)
+    def _keep_sampling(self, view: View) -> None:
+        while not self._over.wait(max(0.0, self._next - time.monotonic())):
+            started, now = time.monotonic(), dict[str, Snapshot]()
+            with suppress(FabbenchError, OSError):
+                now = self._snapshots()
+            moved = {host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last}
+            ended = time.monotonic()
+            self._next = max(started + EVERY_S, ended + _MAX_SHARE * (ended - started))
+            self._last, traffic = now, self.counters.of_fabric(moved)
+            with self._lock:
+                if not self._over.is_set():
+                    view(traffic)
 
 
 _NETWORK_LINES = ("Using network", "Selected provider", "Selected Provider", "NET/IB : Using", "NET/Socket : Using")

@@ -1,6 +1,5 @@
 """What `import fabbench` offers besides the use cases: a request from plain values, and a comparison for notebooks."""
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,6 +13,7 @@ from fabbench.analysis import compare as comparing
 from fabbench.analysis.aggregate import Column
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import Option, declared, read_option
 from fabbench.plan.request import RunRequest
 from fabbench.runs.folders import store_here
@@ -103,14 +103,19 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
     given: dict[str, Any] = {}
     for name, value in options.items():
         if name in plain:
-            given[name] = _converted(name, value, plain[name])
+            try:
+                given[name] = msgspec.convert(value, plain[name])
+            except msgspec.ValidationError as error:
+                hint = "Several fabrics or gates are a tuple, and env is a mapping."
+                raise RequestError(f"{name}: {error}.", hint=hint) from error
             continue
         kind = next((kind for kind, known in kinds.items() if name in known), None)
         if kind is None:
             known = sorted({*plain}.union(*kinds.values()))
-            near = "".join(f"Did you mean {each}? " for each in difflib.get_close_matches(name, known, n=1))
-            hint = f"{near}Expected one of {', '.join(known)}."
-            raise RequestError(f"{benchmark} on {on} has no option {name}.", hint=hint)
+            near = did_you_mean(nearest(name, known))
+            raise RequestError(
+                f"{benchmark} on {on} has no option {name}.{near}", hint=f"Expected one of {', '.join(known)}."
+            )
         values[kind][name] = read_option(kinds[kind][name], _texts(value, kinds[kind][name]))
     return RunRequest(
         benchmark=benchmark,
@@ -120,14 +125,6 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
         store=store_here(store),
         **given,
     )
-
-
-def _converted(name: str, value: Any, kind: type) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        hint = "Several fabrics or gates are a tuple, and env is a mapping."
-        raise RequestError(f"{name}: {error}.", hint=hint) from error
 
 
 def _texts(value: Any, option: Option) -> Any:

@@ -7,7 +7,7 @@ output of a fabbench script has a column per configuration.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
 from pathlib import Path
@@ -196,21 +196,24 @@ def _run(source: Source) -> list[Column]:
     return stored_columns(run, source.configuration, [skipped])
 
 
-def stored_columns(run: "StoredRun", only: str = "", skipped: Sequence[Log] = ()) -> list[Column]:
+def stored_columns(
+    run: "StoredRun", only: str = "", skipped: Sequence[Log] = (), logs: Mapping[str, Sequence[Log]] | None = None
+) -> list[Column]:
     """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
 
-    One without results has the `skipped` logs, or is left out.
+    One without results has the `skipped` logs, or is left out. `logs`: those of each, if they are known.
     """
+    read = run.logs if logs is None else logs.__getitem__
     return [
         Column(
             label=each.label,
-            logs=tuple(logs),
+            logs=tuple(shown),
             source=f"run {run.id}",
             variant=run.variant(each),
             max_repeats=run.max_repeats,
         )
         for each in run.configurations
-        if only in {"", each.label} and (logs := run.logs(each.label) or skipped)
+        if only in {"", each.label} and (shown := read(each.label) or skipped)
     ]
 
 

@@ -1,44 +1,204 @@
-"""Stored runs and sweeps → their pages and sections in a report; many are made on all cores."""
+"""Stored runs, sweeps and logs → what is shown of them: comparisons, NIC traffic, pages and sections of a report."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import ColumnSummary, Comparison, compare
+from fabbench.analysis.footnotes import versions_of
+from fabbench.counters.execution_counters import ExecutionCounters, total
+from fabbench.hosts.check.devices import FACTS
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.hosts import Host
+from fabbench.model.log import METRICS, Log
+from fabbench.model.messages import counted, listed
+from fabbench.model.plan import Execution
 from fabbench.model.units import format_time
-from fabbench.report.page import RunPage, RunSection, run_section
+from fabbench.report import nics_table
+from fabbench.report.page import RunPage, RunSection, comparison_page, hardware_of, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
-from fabbench.runs.load_columns import columns_within, stored_columns
+from fabbench.report.table import Table
+from fabbench.runs.document import read
+from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.parse_on_cores import on_cores
-from fabbench.runs.store import StoredRun
-from fabbench.runs.stored_results import run_page
-from fabbench.runs.sweep_modes import unfinished
-from fabbench.runs.sweep_store import StoredSweep, stored_sweep
+from fabbench.runs.store import PLAN, StoredExecution, StoredRun
+from fabbench.runs.summary import outcomes_of
+from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
+from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import SweepResult
 
+_OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
+"""Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
+_MAX_PROGRAMS = 12
+_ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
+"""How configurations of one run are compared: each fabric has the endpoint that suits it."""
 
-def sweep_page(run: StoredRun) -> RunPage:
-    """Return the page of a sweep in a report. Raise MachineError if the sweep cannot be read."""
-    sweep = stored_sweep(run)
-    outcomes = Counter(each.outcome for each in sweep.tests)
-    return RunPage(
+
+def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
+    """Compare the configurations of one run. Raise RequestError."""
+    return compare(columns, metric=metric, **_ONE_RUN)
+
+
+def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
+    """Read the counters of an execution. Damaged ones are a finding of its logs, and ignored here."""
+    with suppress(MachineError):
+        return run.counters(execution)
+    return None
+
+
+def nic_tables(run: StoredRun) -> Iterator[Table]:
+    """Yield a table of NIC traffic per configuration; none without counters."""
+    for configuration in run.configurations:
+        own = [each.id for each in run.executions if each.configuration == configuration.label]
+        known = [counters for execution in own if (counters := counters_of(run, execution))]
+        moved, notes = total(known)
+        if moved:
+            several = f", {len(known)} executions" if len(known) > 1 else ""
+            table = nics_table.table(moved, title=f"NICs: {configuration.label}{several}")
+            yield replace(table, notes=[*table.notes, *notes])
+
+
+# ---------------------------------------------------------------- a page
+
+
+def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None, *, brief: bool = False) -> RunPage:
+    """Return the page of a run or a sweep in a report, as far as it can be read; `brief`: with one metric only."""
+    page = RunPage(
         id=run.id,
         name=run.name,
-        about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {sweep.document.fabric}",
+        about=f"{run.benchmark} on {run.target or 'an unknown target'}",
         created=format_time(run.created),
-        outcomes=", ".join(f"{count} {each}" for each, count in outcomes.items()) or "none",
-        damage=[*run.damage, *sweep.damage],
+        outcomes=_outcomes(run, [log for execution in run.executions for log in execution.logs]),
+        damage=run.damage,
         command=run.command_line,
-        sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
     )
+    if run.sweep is not None:
+        sweep = stored_sweep(run)
+        return replace(
+            page,
+            about=f"Sweep of {page.about}, {sweep.document.fabric}",
+            outcomes=_outcomes(run, sweep.tests),
+            damage=[*run.damage, *sweep.damage],
+            sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
+        )
+    columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)
+    try:
+        if columns:
+            comparisons = _comparisons(columns_within(columns, sizes), metric, brief=brief, **_ONE_RUN)
+    except FabbenchError as error:
+        damage.append(str(error))
+    return replace(
+        page,
+        gates=run.gates,
+        breaches=run.verdict.breaches if run.verdict else (),
+        damage=damage,
+        comparisons=comparisons,
+        nics=list(nic_tables(run)),
+        nodes=list(node_tables(run, comparisons[0].columns if comparisons else ())),
+        hardware=hardware_of(run.document.hosts),
+        programs=_programs(run),
+    )
+
+
+def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
+    return ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items()) or "none"
+
+
+def logs_pages(
+    inputs: Sequence[str],
+    store: Path,
+    notify: Callable[[str], None],
+    metric: str | None = None,
+    sizes: range | None = None,
+) -> Iterator[RunPage]:
+    """Yield the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
+
+    One that cannot be shown either is left out, unless it is the last and nothing was shown: raise FabbenchError.
+    """
+    together, left = [inputs] if inputs else [], len(inputs)
+    for some in together:
+        try:
+            columns = columns_within(load(*some, store=store), sizes)
+            comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(some) == 1 else ())
+        except RequestError as error:
+            if len(some) > 1:
+                notify(f"{error} Each has its own section.")
+                together += [[each] for each in some]
+                continue
+            left -= 1
+            if not left:
+                raise
+            notify(f"Left out: {some[0]}: {error}")
+            continue
+        nodes = list(_versions(comparisons[0].columns))
+        yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
+
+
+def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
+    """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
+    usual = compare(columns, metric=metric, **how)
+    known = {name for _, rows in usual.inputs for name in rows.metrics()}
+    rate = any(each.unit == "B/s" for each in usual.metrics)
+    other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
+    return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
+
+
+def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
+    """Yield what is recorded of a run's nodes, and the versions that its logs state."""
+    hosts = [_node(host) for host in run.document.hosts]
+    if hosts:
+        image = [f"Image: {run.image}."] if run.image else []
+        header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
+        yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
+    yield from _versions(columns)
+
+
+def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
+    stated = ((column, name) for column in columns for name in versions_of(column))
+    versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
+    if versions:
+        header = ("Configuration", "Library", "Version")
+        yield Table(title="Versions, as the logs state them", header=header, rows=versions)
+
+
+def _node(host: Host) -> tuple[str, ...]:
+    devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
+    versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
+    topology = "; ".join(f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology)))
+    cells = (host.name, host.instance_type, str(host.gpus or ""), devices, topology, versions)
+    return tuple(text or "-" for text in cells)
+
+
+def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
+    first = {execution.configuration: execution for execution in reversed(run.executions) if execution.begun}
+    return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
+
+
+def _command_lines(execution: StoredExecution) -> list[str]:
+    try:
+        steps = read(execution.path / PLAN, Execution).steps
+    except MachineError:
+        return []  # reported in the run's damage
+    lines = [
+        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
+        for step in steps
+        for each in step.commands
+    ]
+    lines = list(dict.fromkeys(lines))
+    more = len(lines) - _MAX_PROGRAMS
+    return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]
+
+
+# ---------------------------------------------------------------- sweeps, and sections of many runs
 
 
 def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
@@ -97,10 +257,9 @@ def stored_sections(
 
 def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
     run = StoredRun(path)
-    if run.sweep is not None:
-        if metric is not None or sizes is not None:
-            raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
-        page = sweep_page(run)
-        return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
-    section = run_section(run_page(run, metric, sizes, brief=brief), number)
-    return StoredSection(section, path, run.damage, any(execution.logs for execution in run.executions))
+    if run.sweep is not None and (metric is not None or sizes is not None):
+        raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
+    page = run_page(run, metric, sizes, brief=brief)
+    measured = page.sweep is not None or any(execution.logs for execution in run.executions)
+    # That its configurations cannot be compared is no damage of a run.
+    return StoredSection(run_section(page, number), path, page.damage if run.sweep else run.damage, measured)

@@ -3,33 +3,43 @@
 Nothing is printed here: events are passed to callables, and errors are part of the result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
+from fabbench.analysis.headline import headline_row
 from fabbench.analysis.progress import ALLOWED
+from fabbench.analysis.sequential import FIRST_LOOK
+from fabbench.analysis.statistics import Difference
 from fabbench.hosts.discover import loaded
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
-from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
+from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Log
-from fabbench.model.messages import counted
+from fabbench.model.log import Log, Outcome
+from fabbench.model.messages import counted, redacted
+from fabbench.model.options import written
 from fabbench.model.plan import Plan
+from fabbench.model.units import format_sizes
 from fabbench.plan.build import plan
-from fabbench.plan.gates import parse_gates, require_measurable
-from fabbench.plan.request import RunRequest
+from fabbench.plan.gates import Gate, parse_gates, require_measurable
+from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.adaptive import Open, StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
+from fabbench.runs.document import ExecutionDocument, read
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
-from fabbench.runs.load_columns import load, matching_column, with_labels
-from fabbench.runs.store import RunWriter, StoredRun, write_verdict
+from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
+from fabbench.runs.store import ENDED, RunWriter, StoredRun, runs, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep import same_nodes
 
@@ -37,6 +47,64 @@ Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events,
 Columns: TypeAlias = Sequence[Column]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
+
+
+# ---------------------------------------------------------------- --repeat auto
+
+
+class Open(NamedTuple):
+    """What is undecided, as sentences."""
+
+    asked: Sequence[str]
+    besides: Sequence[str] = ()
+    """What no repeat is spent on."""
+
+
+def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None) -> Open:
+    """Return what is undecided: the gates that need a baseline or, without such gates, the headlines' sizes."""
+    asked, besides = list[str](), list[str]()
+    for section in comparison.sections:
+        headline = headline_row(section)
+        for index, column in enumerate(comparison.columns[:-1]):
+            rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
+            for found, at_headline in ((asked, True), (besides, False)):
+                if sizes := [row.size for row in rows if (row is headline) is at_headline]:
+                    found.append(f"{section.metric.name} of {column.label} at {format_sizes(sizes)}")
+    if verdict is not None and any(gate.needs_baseline for gate in gates):
+        return Open(verdict.undecided, (*asked, *besides))
+    return Open(asked, besides)
+
+
+@dataclass(slots=True, kw_only=True)
+class StopCondition:
+    """Decides after each execution whether a run has measured enough."""
+
+    adaptive: Adaptive
+    configurations: int
+    undecided: Callable[[Mapping[str, Sequence[Log]]], Open]
+    """Returns what is still undecided."""
+    notify: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(default_factory=time.monotonic)
+
+    def __call__(self, number: int, logs: Mapping[str, Sequence[Log]]) -> bool:
+        """Return whether execution `number` was the last one needed."""
+        repeats, rest = divmod(number, self.configurations)
+        if rest:
+            return False
+        timed_out = self.adaptive.seconds is not None and self.clock() - self.started >= self.adaptive.seconds
+        if repeats < FIRST_LOOK:
+            return timed_out
+        found = self.undecided(logs)
+        if found.asked:
+            self.notify(f"Undecided after {repeats} repeats: {'; '.join(found.asked)}")
+        else:
+            left = f" Left open: {'; '.join(found.besides)}." if found.besides else ""
+            self.notify(f"Decided after {repeats} repeats.{left}")
+        return timed_out or not found.asked
+
+
+# ---------------------------------------------------------------- a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +256,7 @@ def _stop_condition(
         return None
 
     def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Open:
-        comparison, verdict = _judged(request, baseline, _configurations(request, writer, logs), gates=True)
+        comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs), gates=True)
         return undecided(comparison, parse_gates(request.gates), verdict)
 
     return StopCondition(
@@ -197,20 +265,6 @@ def _stop_condition(
         undecided=still_undecided,
         notify=watcher.notify,
     )
-
-
-def _configurations(request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]) -> list[Column]:
-    return [
-        Column(
-            label=label,
-            logs=tuple(each),
-            source=f"run {writer.id}",
-            variant=writer.variants[label],
-            max_repeats=request.adaptive.max_repeats if request.adaptive else None,
-        )
-        for label, each in logs.items()
-        if each
-    ]
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
@@ -231,7 +285,7 @@ def _compared(
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their environment.
         logs = {label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()}
-    configurations = _configurations(request, writer, logs)
+    configurations = stored_columns(writer.run, logs=logs)
     comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:
@@ -267,3 +321,41 @@ def _judged(
     gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
     parsed = parse_gates(request.gates) if gates else ()
     return comparison, check(parsed, gated, strict=request.strict) if parsed else None
+
+
+# ---------------------------------------------------------------- how long it takes
+
+
+_RUNS = 50
+"""Number of runs in the store that are read, the newest ones."""
+
+
+def longest_s(planned: Plan) -> float:
+    """Return the number of seconds after which the last execution is aborted at the latest."""
+    limits = ((each, [step.timeout_s for step in each.steps]) for each in planned.executions)
+    return sum(max(seconds) if execution.together else sum(seconds) for execution, seconds in limits)
+
+
+def estimated_s(request: RunRequest, planned: Plan) -> float | None:
+    """Return how many seconds the same executions took before on this target; None if not all are known."""
+    requested = _comparable(written(request.work))
+    known: defaultdict[str, list[float]] = defaultdict(list)
+    for run in map(StoredRun, islice(runs(request.store), _RUNS)):
+        same = (run.benchmark, run.target) == (request.benchmark, request.target.name)
+        if same and _comparable(run.options) == requested:
+            for label, seconds in _durations(run):
+                known[label].append(seconds)
+    durations = [known.get(execution.configuration.label) for execution in planned.executions]
+    return sum(median(each) for each in durations if each) if all(durations) else None
+
+
+def _comparable(options: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(redacted(options), default=str))
+
+
+def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
+    for name, label in run.schedule:
+        with suppress(MachineError):
+            document = read(run.path / "exec" / name / ENDED, ExecutionDocument)
+            if all(each.outcome is Outcome.OK for each in document.outcomes):
+                yield label, document.ended - document.started

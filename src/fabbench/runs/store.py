@@ -17,14 +17,11 @@ import shlex
 import shutil
 import time
 import weakref
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from fabbench import __version__
 from fabbench.analysis.sequential import FIRST_LOOK
@@ -62,7 +59,7 @@ ENDED = "run.json"
 
 
 class ExecutionWriter:
-    """One execution in progress. A context manager that closes its log."""
+    """One execution in progress."""
 
     def __init__(self, path: Path, counters: Path, execution: Execution) -> None:
         self.path = path
@@ -71,23 +68,14 @@ class ExecutionWriter:
         with writing(path):
             path.mkdir()
             write(path / PLAN, redacted(plain(execution)))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._log = os.open(path / OUTPUT, flags, 0o644)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._log)
+            self.log = (path / OUTPUT).open("xb", buffering=0)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
         with writing(self.path / OUTPUT):
             while rest:
-                rest = rest[os.write(self._log, rest) :]
+                rest = rest[self.log.write(rest) :]
 
     def counters(self, counted: execution_counters.ExecutionCounters) -> None:
         """Write the NIC counters, replacing those written before."""
@@ -104,7 +92,7 @@ class ExecutionWriter:
             outcomes=tuple(StoredOutcome(log.outcome, log.reason) for log in logs),
         )
         with writing(self.path / ENDED):
-            os.fsync(self._log)
+            os.fsync(self.log.fileno())
             write(self.path / ENDED, document)
 
 
@@ -131,14 +119,11 @@ class RunWriter:
 
         Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
         """
-        known = {variant.name: variant for variant in request.variants}
-        self.variants = {each.label: known.get(each.variant) for each in plan.configurations}
-        """Label of a configuration → its variant; None if it has none."""
         self.kept: dict[str, tuple[Log, ...]] = {}
         """Execution → logs, if it is ok and need not run again."""
         if resumed is not None:
             require_same(resumed, request, inventory, plan)
-        self._document = resumed.document if resumed else _document(request, inventory, plan, sweep)
+        self._document = resumed.document if resumed else document_of(request, inventory, plan, sweep)
         self.id, created = resumed.id if resumed else self._document.id, re.sub("[-:]", "", self._document.created)
         path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
         self.path = path.absolute()
@@ -150,6 +135,7 @@ class RunWriter:
             self._lock()
             if resumed is not None:
                 self._forget(resumed)
+        self.run = StoredRun(self.path)
 
     def _forget(self, run: "StoredRun") -> None:
         """Remove the result of a run that goes on, and all but the executions that are ok."""
@@ -163,9 +149,13 @@ class RunWriter:
                 else:
                     path.unlink()
 
-    def execution(self, execution: Execution) -> ExecutionWriter:
-        """Create the directory of one execution."""
-        return ExecutionWriter(self.path / EXECUTIONS / execution.id, _counters(self.path, execution.id), execution)
+    @contextmanager
+    def execution(self, execution: Execution) -> Iterator[ExecutionWriter]:
+        """Create the directory of one execution, and close its log in the end."""
+        counters = _counters(self.path, execution.id)
+        writer = ExecutionWriter(self.path / EXECUTIONS / execution.id, counters, execution)
+        with writer.log:
+            yield writer
 
     def drop(self, execution: Execution) -> None:
         """Remove an execution that does not count, or is kept elsewhere."""
@@ -205,7 +195,7 @@ def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> Non
 
 def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
     """Raise RequestError if a run measures something else than what is requested now."""
-    now = _document(request, inventory, plan, run.sweep)
+    now = document_of(request, inventory, plan, run.sweep)
     ordered = sorted if run.sweep else list
     for name, was, wanted in (
         ("nodes", ordered(run.hosts), ordered(host.name for host in now.hosts)),
@@ -218,7 +208,10 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
             raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
 
 
-def _document(request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None) -> RunDocument:
+def document_of(
+    request: RunRequest, inventory: Inventory, plan: Plan, sweep: SweepDocument | None = None
+) -> RunDocument:
+    """Return the document of a new run."""
     return RunDocument(
         format=1,
         fabbench=__version__,
@@ -331,13 +324,6 @@ class StoredRun:
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
         return "" if self.verdict is None else "passed" if self.verdict.status == Exit.FINE else "failed"
-
-    @property
-    def outcomes(self) -> Mapping[str, int]:
-        """Outcome → number of executions. Scheduled ones that never started are `not begun`."""
-        counts = Counter(str(log.outcome) for execution in self.executions for log in execution.logs)
-        counts.update("not begun" for execution in self.executions if not execution.begun)
-        return dict(counts)
 
     @property
     def max_repeats(self) -> int | None:

@@ -8,22 +8,22 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from fabbench.model.errors import MachineError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import DAMAGE, write
+from fabbench.runs.document import RunDocument, read, write
 from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
-
-_FORMAT = 1
-"""To raise if older summaries lack something, or if logs are read differently now."""
+    from fabbench.runs.sweep_store import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
@@ -77,7 +77,8 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: int = _FORMAT
+    format: Literal[1] = 1
+    """To raise if older summaries lack something, or if logs are read differently now."""
     id: str
     name: str = ""
     created: str
@@ -110,9 +111,6 @@ class FullSummary(Summary, frozen=True, kw_only=True):
     measured: tuple[Measured, ...] = ()
 
 
-_brief, _full = msgspec.json.Decoder(Summary), msgspec.json.Decoder(FullSummary)
-
-
 def summaries(
     store: Path,
     reading: Reading = lambda count: nullcontext(lambda: None),  # noqa: ARG005 - no progress is shown
@@ -124,7 +122,7 @@ def summaries(
     Missing ones are made, on all cores.
     """
     paths = run_folders(store)
-    found = {path: _stored(f"{store}/{path}/{SUMMARY}", _full if figures else _brief) for path in paths}
+    found = {path: _stored(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
     missing = [store / path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
@@ -137,12 +135,10 @@ def summaries(
                 yield summary
 
 
-def _stored(file: str, decoder: msgspec.json.Decoder[Summary] | msgspec.json.Decoder[FullSummary]) -> Summary | None:
-    try:
-        found = decoder.decode(Path(file).read_bytes())
-    except (OSError, *DAMAGE):
-        return None
-    return found if found.format == _FORMAT else None
+def _stored(file: Path, kind: type[Summary]) -> Summary | None:
+    with suppress(MachineError):
+        return read(file, kind)
+    return None
 
 
 # ---------------------------------------------------------------- made
@@ -191,26 +187,29 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
 
     damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
-    outcomes: Counter[str] = Counter(str(log.outcome) for each in known.values() for log in each)
-    if run.sweep is not None:
-        sweep = stored_sweep(run)
-        outcomes.update(each.outcome for each in sweep.tests)
-        damage = (*damage, *sweep.damage)
-    begun = [(run.path / "exec" / name / "plan.json").is_file() for name, _ in run.schedule]
+    sweep = stored_sweep(run) if run.sweep is not None else None
+    damage = (*damage, *sweep.damage) if sweep else damage
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(
         id=run.id,
         name=run.name,
         created=run.created,
-        setup=_setup(run, known),
+        setup=setup_of(run.document, run.benchmark, known),
         sizes=_span(known.get(first, ())),
         peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
         gate=run.gates,
-        outcomes={**outcomes, **({"not begun": begun.count(False)} if False in begun else {})},
+        outcomes=outcomes_of(run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))),
         damaged=damage,
         measured=measured,
     )
+
+
+def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[str, int]:
+    """Return outcome → number of logs or tests. Scheduled executions that never started are `not begun`."""
+    counts = Counter(str(each.outcome) for each in ended)
+    counts.update("not begun" for name, _ in run.schedule if not (run.path / "exec" / name / "plan.json").is_file())
+    return dict(counts)
 
 
 def _span(logs: Iterable[Log]) -> str:
@@ -230,25 +229,27 @@ def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
     return scale(metric.unit, best).quantity(best)
 
 
-def _setup(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> RunSetup:
+def setup_of(document: RunDocument, benchmark: str = "", known: Mapping[str, Sequence[Log]] | None = None) -> RunSetup:
+    """Return what a run measures; `benchmark`: the name of a damaged one's, `known`: the logs of its configurations."""
+    variants, known = {each.name: each for each in document.request.variants}, known or {}
     return RunSetup(
-        benchmark=run.benchmark,
-        target=run.target,
-        fabbench=run.document.fabbench,
-        image=run.image,
-        hosts=run.hosts,
-        instance_types=tuple(sorted({host.instance_type for host in run.document.hosts} - {""})),
+        benchmark=document.request.benchmark or benchmark,
+        target=document.request.target,
+        fabbench=document.fabbench,
+        image=document.image,
+        hosts=tuple(host.name for host in document.hosts),
+        instance_types=tuple(sorted({host.instance_type for host in document.hosts} - {""})),
         configurations=tuple(
             SetupConfiguration(
                 label=each.label,
                 fabric=each.fabric,
-                variant=str(run.variant(each) or ""),
+                variant=str(variants.get(each.variant) or ""),
                 versions=tuple(_versions(known.get(each.label, ())).items()),
             )
-            for each in run.configurations
+            for each in document.arms
         ),
-        options=json.dumps(run.options, sort_keys=True, default=str),
-        env=tuple(run.request.env.items()),
+        options=json.dumps(document.request.options, sort_keys=True, default=str),
+        env=tuple(document.request.env.items()),
     )
 
 

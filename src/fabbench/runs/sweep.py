@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
@@ -22,9 +22,18 @@ from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
-from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
-from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
+from fabbench.runs.sweep_tests import (
+    PlannedTest,
+    SweepTests,
+    metric_of,
+    nics_of,
+    on_nic,
+    planned,
+    planner_of,
+    whole_plan,
+    work_of,
+)
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
@@ -108,9 +117,10 @@ def sweep(
 
 def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, Launcher]:
     """Return the request, the sweep that it resumes, and the launcher. Raise FabbenchError."""
-    stored = _resumed(request)
-    if stored is not None:
-        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
+    stored = stored_sweep(request.resume) if request.resume else None
+    if stored is not None:  # it goes on with its own options
+        run = same_nodes(request.run, stored.document.nodes)
+        request = replace(request, mode=stored.document.mode, run=run)
     launcher = launcher_named(request.run.target.launcher)
     require_divisible(request.run.target)
     _require_groups(request, launcher)
@@ -139,29 +149,6 @@ def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
         )
 
 
-def _resumed(request: SweepRequest) -> StoredSweep | None:
-    """Return the sweep to resume. Raise RequestError if its options were different."""
-    if request.resume is None:
-        return None
-    stored = stored_sweep(request.resume)
-    document = stored.document
-    for name, value in _options(request, request.run).items():
-        if value != getattr(document, name):
-            raise RequestError(
-                f"The sweep {request.resume.id} has the {name} {getattr(document, name)}, not {value}.",
-                hint=f"fabbench sweep --resume {request.resume.id} continues with the original options.",
-            )
-    groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
-    if not request.groups_by and groups != document.group_of:
-        raise RequestError(f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups.")
-    return stored
-
-
-def _options(request: SweepRequest, run: RunRequest) -> dict[str, Any]:
-    own = {name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")}
-    return {**own, "benchmark": run.benchmark, "metric": metric_of(run)}
-
-
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     """Return the request with a sweep's nodes, if it gives only their number: others may be free now."""
     target = run.target
@@ -186,27 +173,25 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     for name, why in inventory.unreachable.items():
         notify(f"{why} {name} is left out.")
-    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
+    run, document, whole, planner = _planned(request, stored, launcher, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
-    kept = f", {counted(len(stored.tests), 'test')} kept" if stored else ""
+    ended = stored.tests if stored else ()
+    kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
-    interrupted, failure = False, None
+    interrupted, out_of_time, failure = False, False, None
     try:
         with watching(document) as watcher:
-            rounds.run(tests, watcher, concurrent=allocation.concurrent)
+            out_of_time = _carry_out(planner, ended, tests, watcher, concurrent=allocation.concurrent)
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        sweep=stored_sweep(StoredRun(writer.path)),
-        interrupted=interrupted,
-        out_of_time=rounds.out_of_time,
-        failure=failure,
+        sweep=stored_sweep(StoredRun(writer.path)), interrupted=interrupted, out_of_time=out_of_time, failure=failure
     )
 
 
@@ -227,14 +212,14 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     """Return what `sweep` would do, with the same checks. Nothing is started."""
     request, stored, launcher = _checked(request)
     inventory = launcher.preview(request.run.target, _needs(request))
-    run, document, whole, rounds = _planned(request, stored, launcher, inventory)
+    run, document, whole, planner = _planned(request, stored, launcher, inventory)
     require_names(whole)
-    first, max_rounds, tests = rounds.first()
-    execution = None
-    if tests:
-        run = on_nic(run, tests[0].test.rail)
-        (execution,) = planned(run, inventory.part(tests[0].hosts), tests[0]).executions
-    return SweepPreview(inventory, document, first, max_rounds, execution, run)
+    first, execution = planner.next_round(), None
+    if first is not None:
+        test = PlannedTest(number=0, round=first.number, test=first.tests[0])
+        run = on_nic(run, test.test.rail)
+        (execution,) = planned(run, inventory.part(test.hosts(inventory)), test).executions
+    return SweepPreview(inventory, document, first, planner.max_rounds, execution, run)
 
 
 def _needs(request: SweepRequest) -> Needs:
@@ -248,8 +233,8 @@ def _needs(request: SweepRequest) -> Needs:
 
 def _planned(
     request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
-) -> tuple[RunRequest, SweepDocument, Plan, "_Rounds"]:
-    """Return the request of a test, the sweep's document, its plan, and its rounds. Raise FabbenchError."""
+) -> tuple[RunRequest, SweepDocument, Plan, Planner]:
+    """Return the request of a test, the sweep's document, its plan, and what is tested. Raise FabbenchError."""
     if (count := len(inventory.hosts)) < 2:
         raise RequestError(
             f"A sweep needs 2 nodes or more, not {count}.",
@@ -263,8 +248,7 @@ def _planned(
     if request.resume is not None:
         require_same(request.resume, run, inventory, whole)
     document = stored.document if stored else _document(request, run, launcher, inventory)
-    nodes = [host.name for host in inventory.hosts]
-    return run, document, whole, _Rounds(planner_of(document), stored.tests if stored else (), nodes)
+    return run, document, whole, planner_of(document, stored.tests if stored else ())
 
 
 def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, inventory: Inventory) -> SweepDocument:
@@ -274,7 +258,9 @@ def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, invent
     if missing := [node for node in nodes if group_of and node not in group_of]:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
     return SweepDocument(
-        **_options(request, run),
+        **{name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")},
+        benchmark=run.benchmark,
+        metric=metric_of(run),
         fabric=run.fabrics[0],
         nodes=nodes,
         group_of={node: group_of[node] for node in nodes if group_of},
@@ -283,46 +269,25 @@ def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, invent
     )
 
 
-class _Rounds:
-    def __init__(self, planner: Planner, stored: Sequence[TestResult], nodes: Sequence[str]) -> None:
-        """Continue after the tests that an earlier part of the sweep `stored`."""
-        self.out_of_time = False
-        self._planner = planner
-        self._results = list(stored)
-        self._indices = {name: index for index, name in enumerate(nodes)}
-        self._number = 1 + max((each.number for each in stored), default=-1)
-        for each in stored:
-            planner.add(each.result)
-
-    def first(self) -> tuple[Round | None, int | None, Sequence[PlannedTest]]:
-        """Return the first round, the maximum number of rounds, and the tests of the first."""
-        planned = self._planner.next_round()
-        return planned, self._planner.max_rounds, self._tests(planned) if planned else ()
-
-    def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
-        """Measure until the planner is done, or the time is up."""
-        while (planned := self._planner.next_round()) is not None:
-            watcher.begin(planned, self._planner.max_rounds)
-            batch = self._tests(planned)
-            with closing(
-                concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
-            ) as measured:
-                for _, result in measured:
-                    if result is None:
-                        self.out_of_time = True
-                        continue
-                    self._results.append(result)
-                    self._planner.add(result.result)
-                    watcher.measured(result)
-            watcher.end(planned, self._results)
-            if self.out_of_time:
-                return
-
-    def _tests(self, planned: Round) -> list[PlannedTest]:
-        first, self._number = self._number, self._number + len(planned.tests)
-        return [
-            PlannedTest(
-                number=number, round=planned.number, test=test, hosts=tuple(self._indices[name] for name in test.nodes)
-            )
-            for number, test in enumerate(planned.tests, first)
-        ]
+def _carry_out(
+    planner: Planner, stored: Sequence[TestResult], tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool
+) -> bool:
+    """Measure until the planner is done, after tests that are `stored`. Return whether the time was up before."""
+    results, number, out_of_time = [*stored], 1 + max((each.number for each in stored), default=-1), False
+    while not out_of_time and (planned := planner.next_round()) is not None:
+        watcher.begin(planned, planner.max_rounds)
+        numbered = enumerate(planned.tests, number)
+        batch = [PlannedTest(number=at, round=planned.number, test=test) for at, test in numbered]
+        number += len(batch)
+        with closing(
+            concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
+        ) as measured:
+            for _, result in measured:
+                if result is None:
+                    out_of_time = True
+                    continue
+                results.append(result)
+                planner.add(result.result)
+                watcher.measured(result)
+        watcher.end(planned, results)
+    return out_of_time

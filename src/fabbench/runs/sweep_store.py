@@ -89,16 +89,11 @@ def add_test(path: Path, measured: TestResult) -> None:
 
 def pack_log(path: Path, execution: Execution, number: int) -> None:
     """Compress the log of a test."""
-    packed = log_path(path, number)
+    packed = path / SWEEP_LOGS / f"{number:06}.log.gz"
     with writing(packed):
         packed.parent.mkdir(exist_ok=True)
         with (path / EXECUTIONS / execution.id / OUTPUT).open("rb") as log, gzip.open(packed, "wb") as file:
             shutil.copyfileobj(log, file)
-
-
-def log_path(path: Path, number: int) -> Path:
-    """Return where a sweep stores the output of the programs of a test."""
-    return path / SWEEP_LOGS / f"{number:06}.log.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The tests of a sweep: each is an execution on some of the nodes, measured and judged as in a run."""
+"""The tests of a sweep: its mode says which and what they are, and each is measured and judged as in a run."""
 
 import threading
 import time
@@ -8,21 +8,119 @@ from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
-from fabbench.model.hosts import Inventory
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import METRICS, Log, Outcome, Severity
+from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import StoreError
+from fabbench.runs.document import StoreError, SweepDocument
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
 from fabbench.runs.store import RunWriter
-from fabbench.runs.sweep_modes import nics_of_host, on_nic
-from fabbench.runs.sweep_store import MEASURED, TestResult, add_test, pack_log, values_of
+from fabbench.runs.sweep_store import MEASURED, StoredSweep, TestResult, add_test, pack_log, values_of
+from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
+from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.values import SweepTest
 
 _MIN_TIME_S = 1.0
 """No test starts with less time than this left."""
 _OUTCOMES = tuple(Outcome)
+PARTNERS = {"diagnose": SCREENING, "rails": 3}
+"""Mode → random partners that each node, or each of its NICs, is tested with."""
+
+
+def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
+    """Return the planner of a sweep, after the `tests` that have ended."""
+    nodes = sweep.nodes
+    # What is tested first. Outliers are then tested again: one slow test may be chance.
+    screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
+    if sweep.mode == "rails":
+        partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
+        rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
+        planner = Planner(rounds, max_rounds=partners * len(sweep.nics))
+    else:
+        planner = DiagnosePlanner(
+            nodes,
+            METRICS[sweep.metric],
+            group_of=sweep.group_of,
+            confidence=sweep.confidence,
+            tolerance=sweep.tolerance,
+            seed=sweep.seed,
+            partners=sweep.partners,
+            size=1 if sweep.mode == "single" else 2,
+            screening=screening(nodes) if screening else None,
+        )
+    for each in tests:
+        planner.add(each.result)
+    return planner
+
+
+def unfinished(sweep: StoredSweep) -> str:
+    """Return which planned tests a sweep has no result of, as the end of a sentence; empty: none."""
+    left = planner_of(sweep.document, sweep.tests).next_round()
+    if left is None:
+        return ""
+    return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
+
+
+def work_of(mode: str, request: RunRequest) -> RunRequest:
+    """Return the request of a test."""
+    work = request.work
+    if mode == "single":
+        work = benchmark_named(request.benchmark).each_nic(work)
+    return replace(request, work=work, repeats=1)
+
+
+def nics_of(mode: str, request: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+    """Return the NICs to test one by one. Raise RequestError if nodes have none, or different ones."""
+    if mode != "rails":
+        return ()
+    first, *others = inventory.hosts
+    names = nics_of_host(request, first)
+    if not names:
+        raise RequestError(
+            f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails requires.",
+            hint="NICs of efa, ib and roce can be chosen, by nccl, perftest and pingpong.",
+        )
+    for host in others:
+        if set(other := nics_of_host(request, host)) != set(names):
+            raise RequestError(
+                f"{first.name} has the NICs {listed(names)}; {host.name} has {listed(other) or 'none'}.",
+                hint="--mode rails needs the same NIC names on all nodes. --mode pairs pairs them in order.",
+            )
+    return tuple(names)
+
+
+def nics_of_host(request: RunRequest, host: Host) -> Sequence[str]:
+    """Return the NICs of a host that tests can choose."""
+    return benchmark_named(request.benchmark).nics(request.work, request.fabrics[0], host)
+
+
+def on_nic(request: RunRequest, nic: str) -> RunRequest:
+    """Return the request of a test over one NIC of each node; empty: over all NICs."""
+    work = benchmark_named(request.benchmark).on_nic(request.work, nic) if nic else request.work
+    return replace(request, work=work)
+
+
+def whole_plan(mode: str, request: RunRequest, inventory: Inventory) -> Plan:
+    """Return the plan of a test of all nodes, or of one node if nodes are tested alone.
+
+    Raise FabbenchError if a node cannot measure it.
+    """
+    if mode != "single":
+        return plan(request, inventory)
+    plans = [plan(request, inventory.part((index,))) for index in range(len(inventory.hosts))]
+    fabrics = {each.fabric: None for one in plans for each in one.configurations}
+    if len(fabrics) > 1 and not request.fabrics:
+        raise RequestError(
+            f"The best fabric of one node alone is not the same on all nodes: {', '.join(fabrics)}.",
+            hint="Choose one with --fabric.",
+        )
+    return plans[0]
+
+
+# ---------------------------------------------------------------- measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +130,11 @@ class PlannedTest:
     number: int
     round: int
     test: SweepTest
-    hosts: tuple[int, ...]
-    """Indices of the launcher's hosts: the first is the server, or runs mpirun."""
+
+    def hosts(self, inventory: Inventory) -> list[int]:
+        """Return the indices of its hosts: the first is the server, or runs mpirun."""
+        names = [host.name for host in inventory.hosts]
+        return [names.index(node) for node in self.test.nodes]
 
 
 class Figures(NamedTuple):
@@ -68,13 +169,14 @@ class SweepTests:
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        inventory = self._allocation.inventory.part(test.hosts)
+        hosts = test.hosts(self._allocation.inventory)
+        inventory = self._allocation.inventory.part(hosts)
         request = on_nic(self._request, test.test.rail)
         test_plan = planned(request, inventory, test)
         execution, shortened = self._within_time(test_plan.executions[0])
         if self.ended.is_set() or self._left() < _MIN_TIME_S:
             return None
-        part, started = self._allocation.part(test.hosts, self.ended), time.monotonic()
+        part, started = self._allocation.part(hosts, self.ended), time.monotonic()
         if isinstance(part, BatchAllocation):
             test_plan = replace(test_plan, executions=(execution,))
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))

@@ -11,7 +11,7 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.adaptive import Open, StopCondition, undecided
+from fabbench.runs.run import Open, StopCondition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 

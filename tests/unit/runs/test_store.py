@@ -19,8 +19,8 @@ from fabbench.model.plan import Command, Configuration, Execution, Plan, Shape, 
 from fabbench.plan.request import Adaptive
 from fabbench.runs.inputs import open_run
 from fabbench.runs.load_columns import load, stored_columns
+from fabbench.runs.report_pages import stored_comparison
 from fabbench.runs.store import RunWriter, StoredRun, runs
-from fabbench.runs.stored_results import stored_comparison
 from tests.support.requests import execution_by_hand, request
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
@@ -158,7 +158,7 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
         ('{"format": 99}', r"Invalid enum value 99 - at `\$.format`"),
         ("{}", "missing required field `format`"),
         ("[" * 100_000, "damaged"),
-        ('{"format": 1, "id": NaN}', "NaN is not a JSON number"),
+        ('{"format": 1, "id": NaN}', "JSON is malformed"),
         ('{"format": 1, "arms": [{"label": "a"}]}', r"missing required field `fabric` - at `\$\.arms\[0\]`"),
         ('{"format": 1, "arms": [null]}', r"Expected `object`, got `null` - at `\$\.arms\[0\]`"),
         ('{"format": 1, "schedule": ["../../000-a-r1"]}', r"matching regex .* - at `\$\.schedule\[0\]`"),

@@ -11,8 +11,8 @@ from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.document import SweepDocument, write
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.summary import summary_of
-from fabbench.runs.sweep_modes import planner_of, unfinished
 from fabbench.runs.sweep_store import StoredSweep, TestResult, add_test, stored_sweep
+from fabbench.runs.sweep_tests import planner_of, unfinished
 from fabbench.sweep.values import SweepOutcome, SweepTest
 from fabbench.testing import two_hosts
 from tests.support.requests import request
@@ -49,7 +49,7 @@ def read(path: Path) -> StoredSweep:
 
 def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
     number = 0
-    planner = planner_of(read(sweep).document)
+    planner = planner_of(read(sweep).document, ())
     assert unfinished(read(sweep)).startswith("1 test of round 1 (all pairs, round 1 of 3) and any")
     while (planned := planner.next_round()) is not None:
         for test in planned.tests:
