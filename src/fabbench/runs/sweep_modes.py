@@ -1,6 +1,6 @@
 """The modes of ``fabbench sweep``: each has a planner, and defines what a test is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import benchmark_named
@@ -13,8 +13,11 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.sweep_store import StoredSweep
+from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.values import Diagnosis, SweepResult
 
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
@@ -40,6 +43,14 @@ def planner_of(sweep: SweepDocument) -> Planner:
         size=1 if sweep.mode == "single" else 2,
         screening=screening,
     )
+
+
+def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
+    """Return what the results of a sweep say."""
+    readings = Readings(METRICS[sweep.metric], sweep.nodes, group_of=sweep.group_of)
+    for each in results:
+        readings.add(each)
+    return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)
 
 
 def unfinished(sweep: StoredSweep) -> str:
