@@ -25,7 +25,10 @@ from fabbench.runs.ladder import LEVELS, AcceptOptions
 if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRequest
 
-_ALONE = {"compared": {"store", "form", "output", "json", "verbose", "quiet"}, "resumed": {"store", "verbose", "quiet"}}
+_ALONE = {
+    "compared": {"store", "form", "output", "json", "verbose", "quiet"},
+    "resumed": {"store", "max_time", "verbose", "quiet"},
+}
 """Option that says all → the options that have an effect with it."""
 _JUDGED = ("tolerance", "confidence", "print_cordon")
 
@@ -108,7 +111,8 @@ def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:
     if not certificate.open:
         raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
     ctx.meta[RESUMED], ctx.meta[WORDS] = certificate, certificate.command[2:]
-    words = rerun_words(certificate.command[2:], (), target=certificate.target, store=store)
+    more = [f"--max-time={ctx.params['max_time']:g}"] if ctx.params["max_time"] else []
+    words = rerun_words(certificate.command[2:], more, target=certificate.target, store=store)
     with command.make_context("accept", words, parent=ctx.parent) as inner:
         command.invoke(inner)
 

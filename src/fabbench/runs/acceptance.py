@@ -264,7 +264,7 @@ class _Climb:
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         wanted = self._request_of(rung)
         asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=self._begun(wanted))
-        ended = sweep(asked, notify=_nothing, watching=self._watched.sweep, held=held)
+        ended = sweep(asked, notify=lambda _: None, watching=self._watched.sweep, held=held)
         _require_end(ended)
         result = _swept(ended, blank, parse_gates(self._limits.rungs.get(rung.name, ())))
         if ended.whole:
@@ -273,7 +273,7 @@ class _Climb:
 
     def _measure(self, rung: Rung, held: DivisibleAllocation, **changes: Any) -> RunResult:
         wanted = self._request_of(rung, **changes)
-        ended = run(wanted, notify=_nothing, resume=self._begun(wanted), held=held, **self._watched.run)
+        ended = run(wanted, resume=self._begun(wanted), held=held, **self._watched.run)
         _require_end(ended)
         return ended
 
@@ -351,10 +351,6 @@ def _load(held: DivisibleAllocation, hosts: Sequence[int], request: RunRequest) 
                 raise MachineError("The load on the other nodes ended early.")
         finally:
             ended.set()
-
-
-def _nothing(sentence: str) -> None:
-    """Ignore what runs and sweeps say at their start: rungs say enough."""
 
 
 def _require_end(ended: RunResult | SweepRun) -> None:
