@@ -55,6 +55,8 @@ _LEAST_S = 5.0
 """No rung starts with less time than this left."""
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
 """Outcomes of runs that say nothing about the nodes."""
+_NO_PROGRAM = "The shell reported:"
+"""How the reason begins where a program is missing on a node that is not probed; this says nothing of the node."""
 _REPEATS = 5
 """Of each of the two states that the rung of interference compares."""
 _OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
@@ -383,9 +385,9 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     metric, outcomes = METRICS[document.metric], {each.outcome for each in stored.tests}
     blank = replace(blank, run=stored.path.name, fabric=document.fabric if outcomes == {Outcome.OK} else "")
     if not any(each.result.figure for each in stored.tests):
-        failure = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
-        why = f"No test succeeded. {failure}".rstrip()
-        return _judged(blank, [why] if stored.tests and not ended.failure else (), [why])
+        reason = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
+        why, told = f"No test succeeded. {reason}".rstrip(), stored.tests and not ended.failure
+        return _judged(blank, [why] if told and not reason.startswith(_NO_PROGRAM) else (), [why])
     found = diagnosed(document, stored.results)
     figure = (max if metric.lower_is_better else min)(found.typicals.values(), default=None)
     fit = [each for each in gates if figure is not None and each.metric == metric and each.low is None]
@@ -418,7 +420,8 @@ def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     error, wrong = ended.failure or ended.release_failure, [log for log in logs if log.outcome is not Outcome.OK]
     if error or wrong or ended.comparison is None:
         why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
-        told = isinstance(error, MachineError) if error else any(log.outcome not in _DOUBTFUL for log in wrong)
+        serious = [log.reason or "" for log in wrong if log.outcome not in _DOUBTFUL]
+        told = isinstance(error, MachineError) if error else any(not each.startswith(_NO_PROGRAM) for each in serious)
         return _judged(blank, [why] if told else (), [why])
     limits, missed, doubts = dict[str, str](), list[str](), list[str]()
     if verdict := ended.verdict:
