@@ -6,6 +6,7 @@ Nodes are healthy, have eight GPUs and eight NICs, and may be tested at the same
 import math
 import random
 import sys
+from typing import Any
 
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.units import format_duration
@@ -25,8 +26,8 @@ RUN_S, RUN_NODE_S = 12.0, 0.15
 
 def rounds(rung: Rung, nodes: tuple[str, ...], nics: tuple[str, ...]) -> list[int]:
     """Return the number of tests of each round of a sweep."""
-    shape = {"mode": rung.mode, "benchmark": rung.benchmark, "fabric": "efa", "metric": "busbw"}
-    planner = planner_of(SweepDocument(**shape, nodes=nodes, seed=0, confidence=0.99, tolerance=0.1, nics=nics))
+    known: dict[str, Any] = {"mode": rung.mode, "benchmark": rung.benchmark, "fabric": "efa", "metric": "busbw"}
+    planner = planner_of(SweepDocument(**known, nodes=nodes, seed=0, confidence=0.99, tolerance=0.1, nics=nics))
     found, draw = list[int](), random.Random(1)
     while (planned := planner.next_round()) is not None:
         found.append(len(planned.tests))

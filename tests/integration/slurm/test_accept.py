@@ -59,13 +59,14 @@ def test_a_prolog_drains_what_is_rejected(lab: Labs) -> None:
     assert processes.eventually(lambda: drained(made) == {"node2"})
 
 
-def test_a_ladder_is_one_job(lab: Labs, tmp_path: Path) -> None:
+def test_a_ladder_is_one_job(lab: Labs) -> None:
     """Its nodes are not probed: all programs are in one directory."""
-    for program in (*OSU.glob("osu_*"), Path("/usr/bin/fi_pingpong")):
-        (tmp_path / program.name).symlink_to(program)
-    made = site(lab)
+    made, programs = site(lab), HOME / "programs"
+    for host in made.hosts:
+        host.sh(["mkdir", "-p", str(programs)])
+        host.sh(["ln", "-sf", *map(str, OSU.glob("osu_*")), "/usr/bin/fi_pingpong", str(programs)])
     before = set(jobs(made[0]))
-    words = ("--nodes", "2", "--bin-dir", str(tmp_path), "--fabric", "tcp", "--tolerance", "80%")
+    words = ("--nodes", "2", "--bin-dir", str(programs), "--fabric", "tcp", "--tolerance", "80%")
     with nothing_left(made):
         done = made.run(argv("accept", "--on", "slurm", "--login", "node0", *words, "--json"), timeout=300)
     found = json.loads(done.stdout)
