@@ -1,5 +1,6 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,7 @@ def command(
     from fabbench.runs.acceptance import Watched, accept, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
 
-    typed = typed_flags(ctx)
-    for name in (each for each in _ALONE if each in typed):
-        for idle in typed.keys() - {name, *_ALONE[name]}:
-            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
+    _require_effect(typed_flags(ctx))
     if compared:
         old, new = (open_certificate(each, store) for each in compared)
         terminal.write_drawn(terminal.drawn(render_changes, old, new, form))
@@ -104,6 +102,12 @@ def command(
     elif how.write_thresholds:
         write_thresholds(how.write_thresholds, certificate)
     ctx.exit(STATES[certificate.state].exit)
+
+
+def _require_effect(typed: Mapping[str, str]) -> None:
+    for name in (each for each in _ALONE if each in typed):
+        for idle in typed.keys() - {name, *_ALONE[name]}:
+            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
 
 
 def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:

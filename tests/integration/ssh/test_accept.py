@@ -49,15 +49,10 @@ def cut(lab: Lab) -> None:
     lab[1].wall(lab[3])
 
 
-def groups(lab: Lab) -> None:
-    lab.second_switch([4, 5, 6, 7], "100mbit")
-
-
 CASES: Mapping[str, tuple[Callable[[Lab], None], set[str]]] = {
     "slow": (slow, {"node5"}),
     "lossy": (lossy, {"node6"}),
     "cut": (cut, {"node1 – node3"}),
-    "groups": (groups, {"group 1 – group 2"}),
 }
 
 
