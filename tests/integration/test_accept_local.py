@@ -62,12 +62,16 @@ def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C in the midst of a sweep, and then of the load."""
+    """Ctrl-C in the midst of a sweep, of a run of all nodes, and of the load."""
     words: tuple[str, ...] = (*LADDER, "--virtual-nodes", "4", "--gpus", "8", "--level", "soak", "--soak", "5")
-    moments = {"pairs": lambda: len(list(tmp_path.glob("*/logs"))) > 1, "soak": lambda: has(tmp_path, "all:all_reduce")}
+    moments = {
+        "pairs": lambda: len(list(tmp_path.glob("*/logs"))) > 1,
+        "all:all_reduce": lambda: has(tmp_path, "pairs") and any(tmp_path.glob("*/exec/*/output.log")),
+        "soak": lambda: has(tmp_path, "all:reduce_scatter"),
+    }
     for name, reached in moments.items():
         with start_program(tmp_path, words) as program:
-            assert eventually(reached)
+            assert eventually(reached, 300)
             program.send_signal(signal.SIGINT)
             _, said = program.communicate(timeout=60)
         assert (program.returncode, "--resume" in said) == (130, True), said
@@ -78,6 +82,32 @@ def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 4, done.stderr
     states = {each["name"]: each["state"] for each in certificate(tmp_path)["rungs"]}
     assert (states["pairs"], states["soak"]) == ("passed", "passed"), states
+
+
+def test_a_ladder_without_time_goes_on_later(tmp_path: Path) -> None:
+    first = fabbench(tmp_path, *LADDER, "--max-time", "5")
+    assert (first.returncode, "--resume" in first.stderr) == (4, True), first.stderr
+    assert {"pairs", "all:all_reduce"} <= json.loads(first.stdout)["untested"].keys()
+    second = fabbench(tmp_path, "accept", "--resume", "last", "--max-time", "600")
+    found = json.loads(second.stdout)
+    assert (second.returncode, set(found["untested"])) == (4, {"limits"}), second.stderr
+    assert len({each["name"] for each in found["rungs"]}) == len(found["rungs"])
+
+
+@pytest.mark.lab
+def test_a_full_disk_ends_a_ladder_that_can_go_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", store], check=True)
+    try:
+        with start_program(store, LADDER) as program:
+            _, said = program.communicate(timeout=200)
+        assert (program.returncode, "--resume" in said) == (3, True), said
+        subprocess.run(["mount", "-o", "remount,size=64m", store], check=True)
+        done = fabbench(store, "accept", "--resume", "last")
+        assert (done.returncode, set(json.loads(done.stdout)["untested"])) == (4, {"limits"}), done.stderr
+    finally:
+        subprocess.run(["umount", "--lazy", store], check=True)
 
 
 def has(folder: Path, name: str) -> bool:

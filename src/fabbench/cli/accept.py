@@ -1,25 +1,24 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.click_options import click_options, values_of
+from fabbench.cli.click_options import click_options, typed_flags, values_of
 from fabbench.cli.help_sections import WORDS
 from fabbench.cli.options import takes
 from fabbench.cli.output import require_writable, result_options
 from fabbench.cli.rerun import rerun_words
-from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible
+from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible
 from fabbench.cli.sweep_answer import AnswerOptions
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
-from fabbench.report.certificate import FORMATS, Certificate, render_certificate, render_changes
+from fabbench.report.certificate import FORMATS, Certificate, State, render_certificate, render_changes
 from fabbench.report.certificate import WORDS as STATES
 from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions
@@ -27,34 +26,25 @@ from fabbench.runs.ladder import LEVELS, AcceptOptions
 if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRequest
 
-_RESUMED = "fabbench.resumed_certificate"
-_WRITTEN = frozenset({"store", "form", "output", "json", "verbose", "quiet"})
-"""Options that work with --compare."""
-
-
-class _Accept(TargetCommand):
-    """The command, with declared options."""
-
-    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
-        own = click_options(declared(AcceptOptions).values())
-        how = click_options(declared(AnswerOptions)[name] for name in ("tolerance", "confidence", "print_cordon"))
-        super().__init__(name, params=[*own, *how, *params, *result_options(FORMATS, "Output format.")], **more)
-
-    @override
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
+_ALONE = {
+    "compared": {"store", "form", "output", "json", "verbose", "quiet"},
+    "resumed": {"store", "max_time", "verbose", "quiet"},
+}
+"""Option that says all → the options that have an effect with it."""
+_JUDGED = ("tolerance", "confidence", "print_cordon")
 
 
 @click.command(
     name="accept",
-    cls=_Accept,
+    cls=TargetCommand,
     selects=lambda each: each.only != "render",
     short_help="Test new nodes rung by rung, and answer: accepted or not.",
+    params=[
+        *click_options([*declared(AcceptOptions).values(), *(declared(AnswerOptions)[name] for name in _JUDGED)]),
+        *result_options(FORMATS, "Output format."),
+    ],
 )
-@click.option(
-    "--resume", "resumed", metavar="ID", help="Go on with a ladder that was interrupted: the same command line."
-)
+@click.option("--resume", "resumed", metavar="ID", help="Go on with a ladder that has not ended, or not tested it all.")
 @click.option(
     "--compare",
     "compared",
@@ -85,50 +75,48 @@ def command(
     from fabbench.cli.live_screen import watching
     from fabbench.cli.sweep_command import suspects
     from fabbench.cli.sweep_live import watching_sweep
-    from fabbench.runs.acceptance import Watched, accept, open_certificate
-    from fabbench.runs.thresholds import write_thresholds
+    from fabbench.runs.acceptance import Watched, accept, go_on, open_certificate
+    from fabbench.runs.ladder import write_thresholds
 
+    _require_effect(typed_flags(ctx))
     if compared:
-        _require_alone(ctx, "compared", _WRITTEN)
         old, new = (open_certificate(each, store) for each in compared)
         terminal.write_drawn(terminal.drawn(render_changes, old, new, form))
         return
     if resumed is not None:
-        _require_alone(ctx, "resumed", {"store", "verbose", "quiet"})
         _resume(ctx, open_certificate(resumed, store), store)
         return
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
     asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
     watched = Watched(terminal.notify, run, partial(watching_sweep, suspects), terminal.hosts_progress)
     with interruptible():
-        certificate = accept(asked, how, watched, ctx.meta.get(_RESUMED))
+        certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:
         text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
     else:
         text = terminal.drawn(render_certificate, certificate, form)
     terminal.write_drawn(text)
-    terminal.notify(f"Certificate: {certificate.id}")
-    if how.write_thresholds:
-        write_thresholds(how.write_thresholds, certificate, terminal.notify)
+    terminal.notify(f"Certificate: {certificate.id}. {go_on(certificate, store) if certificate.open else ''}".rstrip())
+    if how.write_thresholds and certificate.state is State.FAILED:
+        terminal.notify("No thresholds were written: something is bad. Write them on healthy nodes.")
+    elif how.write_thresholds:
+        write_thresholds(how.write_thresholds, certificate)
     ctx.exit(STATES[certificate.state].exit)
 
 
-def _require_alone(ctx: click.Context, name: str, others: "frozenset[str] | set[str]") -> None:
-    """Raise RequestError for options that have no effect with the option `name`: all but `others`."""
-    typed = [
-        each for each in ctx.command.params if ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-    ]
-    (flag,) = (each.opts[0] for each in typed if each.name == name)
-    if idle := [each.opts[0] for each in typed if each.name not in {name, *others}]:
-        raise RequestError(f"{idle[0]} has no effect with {flag}.", hint="Leave it out.")
+def _require_effect(typed: Mapping[str, str]) -> None:
+    for name in (each for each in _ALONE if each in typed):
+        for idle in typed.keys() - {name, *_ALONE[name]}:
+            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
 
 
 def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:
     """Go on with a ladder: the same command line, on the same target."""
-    if certificate.ended is not None:
+    if not certificate.open:
         raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
-    words = rerun_words(certificate.command[2:], (), target=certificate.target, store=store)
-    ctx.meta[_RESUMED] = certificate
+    ctx.meta[RESUMED], ctx.meta[WORDS] = certificate, certificate.command[2:]
+    more = [f"--max-time={ctx.params['max_time']:g}"] if ctx.params["max_time"] else []
+    words = rerun_words(certificate.command[2:], more, target=certificate.target, store=store)
     with command.make_context("accept", words, parent=ctx.parent) as inner:
         command.invoke(inner)
 

@@ -164,6 +164,14 @@ def values_of(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
     return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
 
 
+def typed_flags(ctx: click.Context) -> dict[str, str]:
+    """Return the options that were given on the command line, and how they are written."""
+    params = {each.name or "": each.opts[-1] for each in ctx.command.params}
+    return {
+        name: flag for name, flag in params.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
 class GivenOptions(NamedTuple):
     """Values of options, by their names."""
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import with_parameters
+from fabbench.cli.click_options import typed_flags, with_parameters
 from fabbench.cli.complete import complete_run
 from fabbench.cli.options import takes
 from fabbench.cli.rerun import start_again
@@ -66,11 +65,7 @@ def command(
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    given = {
-        each.name: each.opts[-1]
-        for each in ctx.command.params
-        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE and each.expose_value
-    }
+    given = {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
     if (benchmark := ctx.invoked_subcommand) is not None:
         if "sources" in given:
             raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")

@@ -154,13 +154,9 @@ def _require_effect(given: SweepOptions) -> None:
 
 def suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
     """Return the names of what looks bad so far."""
-    from fabbench.sweep.analyze import analyze
-    from fabbench.sweep.readings import Readings
+    from fabbench.runs.sweep_tests import diagnosed
 
-    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
-    for each in results:
-        readings.add(each.result)
-    diagnosis = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
+    diagnosis = diagnosed(document, [each.result for each in results])
     tested = {node for each in results for node in each.nodes}
     return [e.name for e in (*diagnosis.suspects, *diagnosis.undecided) if tested.issuperset(e.nodes)]
 

@@ -173,6 +173,7 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         gpu_model=next((gpu.name for gpu in probe.gpus), ""),
         instance_type=probe.instance_type,
+        serials=probe.serials,
         programs={name: program.path for name, program in probe.programs.items()},
         variant_files=probe.variant_files,
         mpi=probe.mpi,

@@ -336,6 +336,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
     probe = Probe(
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
+        serials={name: text for name, text in _serials(answer, gpus) if text},
         interfaces=read_interfaces(answer),
         default_interface=default_interface(answer),
         devices=devices,
@@ -378,15 +379,23 @@ def _instance_type(answer: Answer) -> str:
     return kind[1] if kind else ""
 
 
+def _serials(answer: Answer, gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+    machine, nics = (answer.sysfs.at("class", *path) for path in (("dmi", "id"), ("infiniband",)))
+    yield from ((name, entry.text) for name, entry in machine.items() if name.endswith("_serial"))
+    yield from ((name, entry.at("node_guid").text) for name, entry in nics.items())
+    yield from ((f"GPU {gpu.index}", gpu.uuid) for gpu in gpus)
+
+
 def _gpus(answer: Answer) -> Iterator[Gpu]:
     """Read nvidia-smi's lines: index, name, driver, bus, and the fabric if known."""
     for line in answer.all("gpu") if answer.result("gpu").status == 0 else ():
         index, *cells = (cell.strip() for cell in line.split(","))
+        uuid = cells.pop(3) if any(cell.startswith("GPU-") for cell in cells[3:4]) else ""
         if not re.fullmatch("[0-9]{1,9}", index) or len(cells) not in {3, 4}:
             answer.cannot_read("GPU", line)
             continue
         fabric = next((cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), "")
-        yield Gpu(index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric)
+        yield Gpu(index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric, uuid=uuid)
 
 
 def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:

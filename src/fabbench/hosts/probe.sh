@@ -140,12 +140,12 @@ network() {
 # RDMA device, and bridge above one. Some of them exist but cannot be read.
 devices() (
     cd /sys || return
-    set -- class/dmi/id/board_vendor class/dmi/id/sys_vendor class/dmi/id/product_name module/efa/version
+    set -- class/dmi/id/*_vendor class/dmi/id/product_name class/dmi/id/*_serial module/efa/version
     # shellcheck disable=SC2086,SC2231 # patterns
     {
         for file in operstate mtu; do set -- "$@" class/net/*/$file; done
         # Of the 256 GIDs, the first few are in use.
-        for file in fw_ver device/uevent device/driver/module/version device/net/*/mtu \
+        for file in fw_ver node_guid device/uevent device/driver/module/version device/net/*/mtu \
             ports/*/link_layer ports/*/state ports/*/rate ports/*/gid_attrs/ndevs/0 \
             ports/*/gids/[0-9] ports/*/gids/1[0-5] ports/*/gid_attrs/types/[0-9] ports/*/gid_attrs/types/1[0-5]; do
             set -- "$@" class/infiniband/*/$file
@@ -277,7 +277,7 @@ gpus() {
         printf 'gpu.status\t127\n'
         return
     }
-    known=index,name,driver_version,pci.bus_id
+    known=index,name,driver_version,pci.bus_id,uuid
     answer=$(limited "$found" --query-gpu="$known,fabric.state" --format=csv,noheader,nounits 2>&1 </dev/null)
     status=$?
     case $answer in

@@ -68,8 +68,8 @@ class Gpu:
     name: str
     driver: str
     bus: str = ""
-    fabric: str = ""
-    """State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none."""
+    fabric: str = ""  # State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,33 +93,24 @@ class ProgramResult:
 class Probe:
     """Everything that a host reported about itself."""
 
-    whole: bool = False
-    """Whether the answer's last line arrived."""
-    unread: tuple[str, ...] = ()
-    """Sentences: what was printed but could not be read."""
-    time_s: float | None = None
-    """The host's clock when the script started: seconds since 1970."""
+    whole: bool = False  # Whether the answer's last line arrived
+    unread: tuple[str, ...] = ()  # Sentences: what was printed but could not be read
+    time_s: float | None = None  # The host's clock when the script started: seconds since 1970
     hostname: str = ""
-    identity: str = ""
-    """Equal if two names lead to the same machine, or to the same container on it."""
+    identity: str = ""  # Equal if two names lead to the same machine, or to the same container on it
     kernel: str = ""
     cpus: int | None = None
     huge_pages: int | None = None
     huge_pages_free: int | None = None
     huge_page_size: int | None = None  # In bytes
-    memlock: int | None = None
-    """Bytes that a process may lock, or `UNLIMITED`."""
-    instance_type: str = ""
-    """EC2 instance type, without HyperPod's ``ml.``."""
+    memlock: int | None = None  # Bytes that a process may lock, or `UNLIMITED`
+    instance_type: str = ""  # EC2 instance type, without HyperPod's ``ml.``
+    serials: Mapping[str, str] = field(default_factory=dict)  # Of parts, as far as they can be read
     zone: str = ""
-    load: float | None = None
-    """Load average over one minute."""
-    temporary: str = ""
-    """The directory for temporary files."""
-    temporary_free: int | None = None
-    """In bytes."""
-    ssh_address: str = ""
-    """The host's own address in the ssh connection of the probe."""
+    load: float | None = None  # Average over one minute
+    temporary: str = ""  # The directory for temporary files
+    temporary_free: int | None = None  # In bytes
+    ssh_address: str = ""  # The host's own address in the ssh connection of the probe
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
@@ -127,8 +118,7 @@ class Probe:
     """``GPU 0`` and RDMA devices → how they are attached."""
     verbs: int | None = None
     """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
-    verbs_there: int | None = None
-    """Files ``/dev/infiniband/uverbs*``, whether or not they can be opened."""
+    verbs_there: int | None = None  # Files ``/dev/infiniband/uverbs*``, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
     fi_info: ProgramResult = field(default_factory=ProgramResult)
     fi_info_path: str = ""

@@ -101,8 +101,7 @@ class Host:
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
-    gpu_model: str = ""
-    """As nvidia-smi names it; empty: not known."""
+    gpu_model: str = ""  # As nvidia-smi names it; empty: not known
     virtual: bool = False
     """Whether it is a part of a machine that stands for a host, with a part of its GPUs."""
     instance_type: str = ""
@@ -115,6 +114,7 @@ class Host:
     None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    serials: Mapping[str, str] = field(default_factory=dict)  # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
     search_notes: tuple[str, ...] = ()
     """Where fabrics were looked for, and what was found: one sentence each."""
 

@@ -1,8 +1,8 @@
 """The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_ratio, format_size, scale
-from fabbench.report.json_contract import to_json
 from fabbench.report.junit import Case, document_of
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, to_csv, write_result
@@ -29,10 +28,8 @@ class State(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    INCOMPLETE = "incomplete"
-    """It says nothing for certain."""
-    NOT_APPLICABLE = "not applicable"
-    """The nodes do not have what it tests."""
+    INCOMPLETE = "incomplete"  # It says nothing for certain
+    NOT_APPLICABLE = "not applicable"  # The nodes do not have what it tests
 
 
 class Words(NamedTuple):
@@ -57,12 +54,10 @@ class RungFigure:
     """One figure of a rung, in the metric's base unit."""
 
     metric: str
-    size: int | None
-    """None: the largest that was tested."""
+    size: int | None  # None: the largest that was tested
     value: float
     repeats: int = 1
-    limit: str = ""
-    """What it was judged by; empty: nothing."""
+    limit: str = ""  # What it was judged by; empty: nothing
 
     @property
     def what(self) -> str:
@@ -81,17 +76,12 @@ class RungResult:
     name: str
     what: str
     state: State
-    why: str = ""
-    """A sentence, unless it passed."""
-    bad: Mapping[str, str] = field(default_factory=dict)
-    """Node, NIC, link or group → why it is bad."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    """Of these, the nodes that later rungs leave out → why."""
+    why: str = ""  # A sentence, unless it passed
+    bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
+    nodes: Mapping[str, str] = field(default_factory=dict)  # Of these, the nodes that later rungs leave out → why
     figures: tuple[RungFigure, ...] = ()
-    fabric: str = ""
-    """What carried the data, as proven."""
-    run: str = ""
-    """The run of the store that has everything."""
+    fabric: str = ""  # What carried the data, as proven
+    run: str = ""  # The run of the store that has everything
     seconds: float = 0.0
 
     def unjudged(self, nodes: int) -> bool:
@@ -112,12 +102,15 @@ class Certificate:
     command: tuple[str, ...] = ()
     fabbench: str = __version__
     started: float
-    ended: float | None = None
-    """None while it is in progress."""
+    ended: float | None = None  # None while it is in progress
     nodes: tuple[Host, ...] = ()
     rungs: tuple[RungResult, ...] = ()
-    limits: str = ""
-    """Where limits come from that are not published."""
+    limits: str = ""  # Where limits come from that are not published
+
+    @property
+    def results(self) -> Mapping[str, RungResult]:
+        """Rung → its result."""
+        return {each.name: each for each in self.rungs}
 
     @property
     def bad(self) -> Mapping[str, str]:
@@ -143,6 +136,11 @@ class Certificate:
                 "--write-thresholds FILE, and pass them with --thresholds FILE."
             )
         return open_ends
+
+    @property
+    def open(self) -> bool:
+        """Whether something is left to test."""
+        return self.ended is None or any(each.state is State.INCOMPLETE for each in self.rungs)
 
     @property
     def state(self) -> State:
@@ -172,18 +170,28 @@ class Certificate:
 
 def render_certificate(certificate: Certificate, form: str, *, color: bool = False, width: int | None = None) -> str:
     """Write a certificate in one of `FORMATS`. Ends with a newline."""
-    shown = [*_tables(certificate)]
-    if form == "html":
-        tables, version = [*shown, *_details(certificate)], certificate.fabbench
-        title, verdict = certificate.headline.rstrip("."), certificate.verdict
-        return rendered("certificate.html", title=title, verdict=verdict, tables=tables, version=version)
+    known, open_ends = certificate.results, certificate.untested.items()
+    more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in open_ends]
+    rungs = [*certificate.rungs, *(each for each in more if each.name not in known)]
     if form == "junit":
-        cases = [Case(each.name, WORDS[each.state].junit, each.state, [each.why]) for each in _cases(certificate)]
+        cases = [Case(each.name, WORDS[each.state].junit, each.state, [each.why]) for each in rungs]
         return document_of({"rungs": cases}, name=f"fabbench accept {certificate.id}")
     if form == "ctrf":
-        return to_json(_ctrf(certificate))
-    document, csv = partial(certificate_document, certificate), partial(to_csv, shown[0])
-    return write_result(form, lambda: shown, document, csv, color=color, width=width)
+        return rendered("certificate.ctrf", certificate=certificate, rungs=rungs, words=WORDS)
+    tables = [*_tables(certificate)]
+    if form == "html":
+        return rendered(
+            "certificate.html",
+            title=certificate.headline.rstrip("."),
+            certificate=certificate,
+            tables=tables,
+            nodes=[(each.name, *_facts_of(each)) for each in certificate.nodes],
+            started=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.started)),
+            took=format_duration((certificate.ended or certificate.started) - certificate.started),
+            version=certificate.fabbench,
+        )
+    document, csv = partial(certificate_document, certificate), partial(to_csv, tables[0])
+    return write_result(form, lambda: tables, document, csv, color=color, width=width)
 
 
 def _tables(certificate: Certificate) -> Iterator[Table]:
@@ -210,29 +218,6 @@ def _row(rung: RungResult) -> tuple[str, ...]:
     return (rung.name, rung.state.value, rung.fabric, figures, "; ".join(limits), took)
 
 
-def _details(certificate: Certificate) -> Iterator[Table]:
-    """Yield what only the page shows: the nodes, and how they were tested."""
-    rows = [(each.name, *_facts_of(each).values()) for each in certificate.nodes]
-    yield Table(title="Nodes", header=("node", "type", "GPUs", "NICs", "versions"), rows=rows)
-    facts = {
-        "target": certificate.target,
-        "level": f"{certificate.level}, profile {certificate.profile}",
-        "started": f"{datetime.fromtimestamp(certificate.started, UTC):%Y-%m-%d %H:%M} UTC",
-        "took": format_duration((certificate.ended or certificate.started) - certificate.started),
-        "command": " ".join(certificate.command),
-    }
-    yield Table(title="How they were tested", header=("what", "value"), rows=list(facts.items()))
-
-
-def _facts_of(node: Host) -> Mapping[str, str]:
-    return {
-        "type": node.instance_type or "-",
-        "GPUs": " × ".join(filter(None, (str(node.gpus), node.gpu_model))),
-        "NICs": ", ".join(node.devices) or "-",
-        "versions": ", ".join(f"{name} {value}" for name, value in node.versions.items()),
-    }
-
-
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data; documented in docs/accept.md."""
     import msgspec
@@ -240,34 +225,6 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
     answer = {"verdict": certificate.verdict, "bad": certificate.bad, "untested": certificate.untested}
     return {"format": plain.pop("format"), **answer, **plain}
-
-
-def _cases(certificate: Certificate) -> Sequence[RungResult]:
-    """Return the rungs, and what keeps the verdict open besides them."""
-    known = {each.name for each in certificate.rungs}
-    blank, more = RungResult(name="", what="", state=State.INCOMPLETE), certificate.untested
-    return (
-        *certificate.rungs,
-        *(replace(blank, name=name, why=why) for name, why in more.items() if name not in known),
-    )
-
-
-def _ctrf(certificate: Certificate) -> Mapping[str, Any]:
-    """Return the rungs in the Common Test Report Format."""
-    tests = [
-        {
-            "name": each.name,
-            "status": WORDS[each.state].ctrf,
-            "duration": round(1e3 * each.seconds),
-            "message": each.why,
-        }
-        for each in _cases(certificate)
-    ]
-    counts = {words.ctrf: sum(test["status"] == words.ctrf for test in tests) for words in WORDS.values()}
-    start, stop = (round(1e3 * moment) for moment in (certificate.started, certificate.ended or certificate.started))
-    summary = {"tests": len(tests), "pending": 0, **counts, "start": start, "stop": stop}
-    tool = {"name": "fabbench", "version": certificate.fabbench}
-    return {"results": {"tool": tool, "summary": summary, "tests": tests}}
 
 
 # ---------------------------------------------------------------- what changed between two
@@ -278,15 +235,15 @@ def render_changes(
 ) -> str:
     """Write every figure and result of two certificates, and of their nodes what changed. Ends with a newline."""
     before, after = _compared(old), _compared(new)
-    rows = []
-    for key in {**before, **after}:
-        was, now = before.get(key, "-"), after.get(key, "-")
-        if was != now or key[1] == "result" or isinstance(now, RungFigure):
-            rows.append((*key, str(was), str(now), _ratio(was, now)))
+    pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
     table = Table(
         headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
         header=("of", "what", "old", "new", "ratio"),
-        rows=rows,
+        rows=[
+            (*key, str(was), str(now), _ratio(was, now))
+            for key, was, now in pairs
+            if was != now or key[1] == "result" or isinstance(now, RungFigure)
+        ],
         align="llllr",
     )
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
@@ -300,9 +257,17 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
         found[rung.name, "result"] = rung.state.value
         found |= {(rung.name, figure.what): figure for figure in rung.figures}
     for node in certificate.nodes:
-        facts = {**_facts_of(node), **node.versions}
-        found |= {(node.name, name): value for name, value in facts.items() if name != "versions"}
+        facts = dict(zip(("type", "GPUs", "NICs"), _facts_of(node), strict=False)) | {**node.versions, **node.serials}
+        found |= {(node.name, name): value for name, value in facts.items()}
     return found
+
+
+def _facts_of(node: Host) -> tuple[str, ...]:
+    gpus = " × ".join(filter(None, (str(node.gpus), node.gpu_model)))
+    versions, serials = (
+        ", ".join(f"{name} {value}" for name, value in each.items()) for each in (node.versions, node.serials)
+    )
+    return node.instance_type or "-", gpus, ", ".join(node.devices) or "-", versions, serials or "-"
 
 
 def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:

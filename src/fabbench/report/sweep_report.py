@@ -214,7 +214,8 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
 
 
 def cordon_command(program: str, node: str, reason: str) -> str:
-    """Return a shell command that takes a node out of service."""
+    """Return a shell command that takes a node out of service, by the name after that of an ssh user."""
+    node = node.rpartition("@")[2]
     if not _NODE.fullmatch(node):
         return f"# node {one_line(node)}: no command; this is not the name of one node"
     if program == "kubectl":

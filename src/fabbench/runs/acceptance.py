@@ -5,16 +5,19 @@ run or a sweep of the store.
 """
 
 import secrets
+import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any, NamedTuple, cast
 
-from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import Comparison, compare
+from fabbench.analysis.compare import Column, Comparison, compare
 from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
@@ -31,7 +34,7 @@ from fabbench.launchers import (
     require_support,
 )
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Host, Target
+from fabbench.model.hosts import Host, Needs, Target
 from fabbench.model.log import MARKER_SIGN, METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.units import format_duration
@@ -41,21 +44,19 @@ from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, WORDS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write, writing
 from fabbench.runs.inputs import open_run
-from fabbench.runs.ladder import CHECK, INTERFERENCE, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs
-from fabbench.runs.report_pages import sweep_report
+from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Limits, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
-from fabbench.runs.sweep import SweepRequest, SweepRun, end_sweep, require_divisible, same_nodes, sweep
-from fabbench.runs.sweep import Watching as SweepWatching
-from fabbench.runs.sweep_tests import unfinished
-from fabbench.runs.thresholds import Limits, read_thresholds
-from fabbench.sweep.readings import Readings
+from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
+from fabbench.runs.sweep_tests import diagnosed, unfinished
 from fabbench.sweep.values import SuspectKind
 
 _LEAST_S = 5.0
 """No rung starts with less time than this left."""
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
 """Outcomes of runs that say nothing about the nodes."""
+_NO_PROGRAM = "The shell reported:"
+"""How the reason begins where a program is missing on a node that is not probed; this says nothing of the node."""
 _REPEATS = 5
 """Of each of the two states that the rung of interference compares."""
 _OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
@@ -69,9 +70,8 @@ class Watched(NamedTuple):
     """How what happens is shown."""
 
     notify: Callable[[str], None]
-    run: Mapping[str, Any]
-    """Keywords of `run`."""
-    sweep: SweepWatching
+    run: Mapping[str, Any]  # Keywords of `run`
+    sweep: Watching
     examine: Callable[[], AbstractContextManager[Progress]]
 
 
@@ -90,6 +90,11 @@ def open_certificate(name: str, store: Path) -> Certificate:
     return read(path, Certificate)
 
 
+def go_on(certificate: Certificate, store: Path) -> str:
+    """Return how to test what is left."""
+    return f"To go on: {shlex.join(['fabbench', 'accept', '--resume', certificate.id, '--store', str(store)])}"
+
+
 def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None = None) -> Certificate:
     """Climb the ladder. Raise FabbenchError if no machine can be reached or held.
 
@@ -100,9 +105,9 @@ def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Ce
     require_divisible(run.target)
     require_support(launcher, run.target)
     climb, at_top = _Climb(asked, how, watched, resume), False
+    wanted = replace(needs(), fabrics=run.fabrics, held_s=how.max_time)
     try:
-        target = climb.check(launcher)
-        wanted = replace(needs(), fabrics=run.fabrics, held_s=how.max_time)
+        target = climb.check(launcher, wanted)
         if target.hosts or not run.target.hosts:
             with launcher.open(target, wanted) as allocation:
                 climb.up(cast("DivisibleAllocation", allocation))
@@ -110,10 +115,11 @@ def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Ce
     except (FabbenchError, KeyboardInterrupt) as error:
         if not at_top or not isinstance(error, MachineError):
             if climb.certificate.rungs:
-                error.add_note(f"To go on: fabbench accept --resume {climb.certificate.id} --store {run.store}")
+                error.add_note(go_on(climb.certificate, run.store))
             raise
         watched.notify(f"{error} {error.hint or ''}".rstrip())  # a node that is gone cannot be cleaned up
-    return climb.end()
+    climb.write(ended=time.time())
+    return climb.certificate
 
 
 class _Climb:
@@ -121,7 +127,8 @@ class _Climb:
         self._asked, self._run, self._how, self._watched, self._resumes = asked, asked.run, how, watched, bool(resume)
         self._deadline = None if how.max_time is None else time.monotonic() + how.max_time
         self._limits, now = read_thresholds(how.thresholds) if how.thresholds else Limits({}), time.time()
-        self.certificate = resume or Certificate(
+        self._rungs: Sequence[Rung] = ()
+        certificate = resume or Certificate(
             id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{secrets.token_hex(3)}",
             level=how.level,
             profile=how.profile,
@@ -131,118 +138,109 @@ class _Climb:
             limits=self._limits.source,
         )
         # What is certain stays; what was not tested is tested now.
-        kept = tuple(each for each in self.certificate.rungs if each.state is not State.INCOMPLETE)
-        self.certificate = replace(self.certificate, rungs=kept, ended=None)
-        if names := [each.name for each in self.certificate.nodes]:
+        kept = tuple(each for each in certificate.rungs if each.state is not State.INCOMPLETE)
+        self.certificate = replace(certificate, rungs=kept, ended=None)
+        if names := [each.name for each in certificate.nodes]:
             self._run = same_nodes(self._run, names)
 
-    def _write(self, **changes: Any) -> None:
+    def write(self, **changes: Any) -> None:
+        """Change the certificate, and store it."""
         self.certificate = replace(self.certificate, **changes)
         path = certificate_path(self._run.store, self.certificate.id)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path, self.certificate)
 
-    def _ended(self, result: RungResult) -> None:
-        self._write(rungs=(*self.certificate.rungs, result))
-        self._watched.notify(f"{result.what}: {result.state}{f'. {result.why}' if result.why else '.'}")
+    def _climbed(self, name: str, what: str, tested: Callable[[RungResult], RungResult]) -> RungResult:
+        """Carry out a rung, unless its result is known, and store the result."""
+        if name in self.certificate.results:
+            return self.certificate.results[name]
+        started = time.monotonic()
+        result = tested(RungResult(name=name, what=what, state=State.INCOMPLETE))
+        result = replace(result, seconds=round(time.monotonic() - started, 1))
+        self.write(rungs=(*self.certificate.rungs, result))
+        self._watched.notify(f"{what}: {result.state}{f'. {result.why}' if result.why else '.'}")
+        return result
 
-    def _result(self, name: str) -> RungResult | None:
-        return next((each for each in self.certificate.rungs if each.name == name), None)
-
-    def check(self, launcher: Launcher) -> Target:
+    def check(self, launcher: Launcher, wanted: Needs) -> Target:
         """Check all nodes before anything is measured. Return the target without those that failed."""
-        target, checked = self._run.target, self._result(CHECK)
-        if checked is None:
-            started = time.monotonic()
-            checked = replace(self._examined(launcher), seconds=round(time.monotonic() - started, 1))
-            self._ended(checked)
-        if not target.hosts:
-            return target
+        target, what = self._run.target, "Checks of each node, and of differences between nodes"
+        checked = self._climbed(CHECK, what, partial(self._checked, launcher, wanted))
         fine = tuple(each for each in target.hosts[: target.nodes] if each not in checked.nodes)
-        return replace(target, hosts=fine, nodes=None)
+        return replace(target, hosts=fine, nodes=None) if target.hosts else target
 
-    def _examined(self, launcher: Launcher) -> RungResult:
-        wanted = replace(needs(), fabrics=self._run.fabrics)
+    def _checked(self, launcher: Launcher, wanted: Needs, blank: RungResult) -> RungResult:
         with self._watched.examine() as progress:
             examined = launcher.examine(self._run.target, wanted, deep=False, progress=progress)
         checks, silent = list(examined.checks), examined.relations.unreachable
-        if examined.probes or silent:
-            requirements = Requirements(fabric=self._how.fabric or "")
-            checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
         if silent and not examined.probes:
             raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
+        if examined.probes:
+            requirements = Requirements(fabric=self._how.fabric or "")
+            checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
         failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
-        blank = RungResult(name=CHECK, what="Checks of each node, and of differences between nodes", state=State.PASSED)
         if failed:
-            why = f"{listed(list(failed))} failed checks."
-            return replace(blank, state=State.FAILED, why=why, bad=failed, nodes=failed)
+            return _left_out(failed, f"{listed(list(failed))} failed checks.", blank)
         skipped = all(each.status is Status.SKIP for each in checks)
-        return replace(blank, state=State.INCOMPLETE, why="Nothing could be checked.") if skipped else blank
+        return replace(blank, why="Nothing could be checked.") if skipped else replace(blank, state=State.PASSED)
 
     def up(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left. Raise RequestError for other nodes than those of rungs that are kept."""
         inventory, before = allocation.inventory, {each.name for each in self.certificate.nodes}
-        if before and before != {each.name for each in inventory.hosts} | inventory.unreachable.keys():
+        lost = inventory.unreachable
+        if before and before != {*(each.name for each in inventory.hosts), *lost}:
             raise RequestError("These are other nodes than before.", hint="Name the same ones, or start a new ladder.")
-        self._write(nodes=inventory.hosts)
-        if lost := inventory.unreachable:
-            what, why = "Nodes answer", f"{listed(list(lost))} left out."
-            self._ended(RungResult(name="reach", what=what, state=State.FAILED, why=why, bad=lost, nodes=lost))
-        rungs = ladder(inventory, self._how)
-        for number, rung in enumerate(rungs, 1):
-            if self._result(rung.name) is not None:
-                continue
-            blank = RungResult(name=rung.name, what=rung.what, state=State.INCOMPLETE)
-            if rung.absent:
-                self._ended(replace(blank, state=State.NOT_APPLICABLE, why=rung.absent))
-                continue
-            left = self._left()
-            until = "" if left is None else f", {format_duration(max(left, 0))} left"
-            self._watched.notify(f"[{number}/{len(rungs)}] {rung.what}{until}")
-            started = time.monotonic()
-            result = self._rung(rung, allocation, rungs, blank)
-            self._ended(replace(result, seconds=round(time.monotonic() - started, 1)))
+        self.write(nodes=inventory.hosts)
+        if lost:
+            self._climbed("reach", "Nodes answer", partial(_left_out, lost, f"{listed(list(lost))} left out."))
+        self._rungs = ladder(inventory, self._how)
+        for rung in self._rungs:
+            self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
 
     def _left(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
 
-    def _rung(
-        self, rung: Rung, allocation: DivisibleAllocation, rungs: Sequence[Rung], blank: RungResult
-    ) -> RungResult:
+    def _tested(self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
+        if rung.absent:
+            return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
         hosts, bad = allocation.inventory.hosts, self.certificate.bad_nodes
         chosen = [index for index, host in enumerate(hosts) if host.name not in bad]
-        if why := self._hindrance(rung, [hosts[index] for index in chosen], len(hosts)):
-            return replace(blank, why=f"Not tested: {why}")
         try:
-            held = _part(allocation, chosen)
+            self._require(rung, [hosts[index] for index in chosen], len(hosts))
+            held, left = _part(allocation, chosen), self._left()
+            until = "" if left is None else f", {format_duration(max(left, 0))} left"
+            self._watched.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
             if rung.benchmark:
                 return self._sweep(rung, held, blank) if rung.mode else _ran(self._measure(rung, held), blank)
-            passed = {each.name for each in self.certificate.rungs if each.state is State.PASSED}
-            fine = [each for each in rungs if each.name.startswith(ALL) and each.name in passed]
-            if not fine:
-                return replace(blank, why="Not tested: nothing runs on all nodes.")
-            return self._soak(fine, held, blank) if rung.name == SOAK else self._interference(fine[0], held, blank)
+            return self._soak(held, blank) if rung.name == SOAK else self._interference(held, blank)
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint or ''}".rstrip())
 
-    def _hindrance(self, rung: Rung, hosts: Sequence[Host], held: int) -> str:
-        """Return what keeps a rung from being tested, as a sentence; empty: nothing does."""
-        before = self._result(rung.after)
+    def _require(self, rung: Rung, hosts: Sequence[Host], held: int) -> None:
+        """Raise RequestError for what keeps a rung from being tested."""
+        before, left = self.certificate.results.get(rung.after), self._left()
         if before is not None and before.state is State.FAILED and not before.nodes:
-            return f"{rung.after} failed."
+            raise RequestError(f"{rung.after} failed.")
         if len(hosts) < (1 if rung.alone else 2):
-            return f"{counted(len(hosts), 'node')} left of {held}."
-        if (left := self._left()) is not None and left < _LEAST_S:
-            return "the time is up."
+            raise RequestError(f"{counted(len(hosts), 'node')} left of {held}.")
+        if left is not None and left < _LEAST_S:
+            raise RequestError("the time is up.")
+        if not rung.benchmark and not self._fine():
+            raise RequestError("nothing runs on all nodes.")
         for host in hosts if rung.benchmark else ():
             wanted = rung.work.needs
             if missing := [each for each in wanted.programs if each not in {*host.programs, *host.searched}]:
-                return f"{listed(missing)} not found on {host.name}. Install it: {wanted.install}."
-        return ""
+                raise RequestError(
+                    f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {wanted.install}."
+                )
+
+    def _fine(self) -> list[Rung]:
+        """Return the rungs that all nodes have passed together."""
+        known = self.certificate.results
+        return [each for each in self._rungs if each.name.startswith(ALL) and known[each.name].state is State.PASSED]
 
     def _request_of(self, rung: Rung, **changes: Any) -> RunRequest:
         asked = replace(
@@ -257,18 +255,19 @@ class _Climb:
         return replace(asked, **changes)
 
     def _begun(self, wanted: RunRequest) -> StoredRun | None:
-        """Return the part of a rung that an interrupted ladder has measured; None if there is none."""
+        """Return the part of a rung that an interrupted ladder has measured; None if there is none, or it is whole."""
         if self._resumes and wanted.name:
             with suppress(RequestError, MachineError):
-                return open_run(wanted.name, wanted.store)
+                before = open_run(wanted.name, wanted.store)
+                whole = before.verdict if before.sweep else all(each.is_ok for each in before.executions)
+                return None if whole else before
         return None
 
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         wanted = self._request_of(rung)
         asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=self._begun(wanted))
-        ended = sweep(asked, notify=_nothing, watching=self._watched.sweep, held=held)
-        if ended.interrupted:
-            raise KeyboardInterrupt
+        ended = sweep(asked, notify=lambda _: None, watching=self._watched.sweep, held=held)
+        _require_end(ended)
         result = _swept(ended, blank, parse_gates(self._limits.rungs.get(rung.name, ())))
         if ended.whole:
             end_sweep(ended.sweep, WORDS[result.state].exit)
@@ -276,46 +275,34 @@ class _Climb:
 
     def _measure(self, rung: Rung, held: DivisibleAllocation, **changes: Any) -> RunResult:
         wanted = self._request_of(rung, **changes)
-        before = self._begun(wanted)
-        before = None if before is None or all(each.is_ok for each in before.executions) else before
-        ended = run(wanted, notify=_nothing, resume=before, held=held, **self._watched.run)
-        if ended.interrupted:
-            raise KeyboardInterrupt
+        ended = run(wanted, resume=self._begun(wanted), held=held, **self._watched.run)
+        _require_end(ended)
         return ended
 
-    def _soak(self, rungs: Sequence[Rung], held: DivisibleAllocation, blank: RungResult) -> RungResult:
+    def _soak(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Repeat what all nodes run together, one after the other, until the time is up or something fails."""
-        end, number, warned = time.monotonic() + (self._how.soak or _SOAK_S), 0, dict[str, int]()
-        logs: dict[str, list[Log]] = {each.name: [] for each in rungs}
+        end, rungs = time.monotonic() + (self._how.soak or _SOAK_S), self._fine()
+        logs, warned = list[Log](), Counter[str]()
         while time.monotonic() < end:
-            rung, number = rungs[number % len(rungs)], number + 1
+            rung = rungs[len(logs) % len(rungs)]
             ended = self._measure(rung, held, repeats=1, name="")
-            result = _ran(ended, blank)
-            if result.state is not State.PASSED:
-                return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
-            (log,) = ended.columns[0].logs
-            logs[rung.name].append(log)
-            for meaning in {each.meaning for each in log.findings if each.severity is Severity.WARNING}:
-                warned[meaning] = warned.get(meaning, 0) + 1
-        figures, drifted = list[RungFigure](), list[str]()
-        for known in filter(None, logs.values()):
-            third = max(1, len(known) // 3)
-            comparison = _compared({"end": known[-third:], "beginning": known[:third]})
-            figures += _figures(comparison, {}, "its beginning")
-            gates = {f"{each.metric.name}:{100 * self._asked.tolerance:g}%" for each in comparison.sections}
-            drifted += check(parse_gates(tuple(gates)), comparison).breaches if len(known) > 1 else ()
-        said = [f"{counted(times, 'run')} of {number}: {meaning}" for meaning, times in warned.items()]
-        why = " ".join((*drifted, *said)) or f"{counted(number, 'run')}."
-        return _judged(replace(blank, figures=tuple(figures), why=why), drifted)
+            if (result := _ran(ended, blank)).state is not State.PASSED:
+                return replace(result, why=f"Run {len(logs) + 1}, {rung.name}: {result.why}")
+            logs += ended.columns[0].logs
+            warned.update({each.meaning for each in logs[-1].findings if each.severity is Severity.WARNING})
+        said = [f"{counted(number, 'run')} of {len(logs)}: {meaning}" for meaning, number in warned.items()]
+        third = max(len(logs) // 3, len(rungs))
+        blank = replace(blank, why=" ".join(said) or f"{counted(len(logs), 'run')}.")
+        return self._beside({"its end": logs[-third:], "its beginning": logs[:third]}, blank)
 
-    def _interference(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+    def _interference(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Measure half of the nodes while the others are quiet, and while they run the same."""
-        count = len(held.inventory.hosts)
+        count, rung = len(held.inventory.hosts), self._fine()[0]
         if count < 4 or not held.concurrent:
-            return replace(blank, why="Not tested: it takes four nodes that can be used at the same time.")
+            raise RequestError("it takes four nodes that can be used at the same time.")
         measured = _part(held, range(count // 2))
         endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
-        logs: dict[str, list[Log]] = {"loaded": [], "quiet": []}
+        logs: dict[str, list[Log]] = {"loaded": [], "quiet nodes": []}
         for repeat in range(_REPEATS):
             for name in sorted(logs, reverse=bool(repeat % 2)):
                 with _load(held, range(count // 2, count), endless) if name == "loaded" else nullcontext():
@@ -323,15 +310,17 @@ class _Climb:
                 if (result := _ran(ended, blank)).state is not State.PASSED:
                     return replace(result, why=f"{name}: {result.why}")
                 logs[name] += ended.columns[0].logs
-        comparison = _compared(logs)
-        why = " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
-        missed = check(parse_gates(self._limits.rungs.get(INTERFERENCE, ())), comparison).breaches
-        return _judged(replace(blank, why=why, figures=_figures(comparison, {}, "quiet nodes")), missed)
+        return self._beside(logs, blank)
 
-    def end(self) -> Certificate:
-        """Write that the ladder has ended, and return the certificate."""
-        self._write(ended=time.time())
-        return self.certificate
+    def _beside(self, logs: Mapping[str, Sequence[Log]], blank: RungResult) -> RungResult:
+        """Return how two states of the nodes differ, judged by limits; what should be steady by --tolerance."""
+        comparison = compare([Column(label=name, logs=tuple(each), source=name) for name, each in logs.items()])
+        steady = tuple(f"{each.metric.name}:{100 * self._asked.tolerance:g}%" for each in comparison.sections)
+        gates = steady if blank.name == SOAK else self._limits.rungs.get(blank.name, ())
+        why = blank.why or " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
+        figures = _figures(comparison, {}, [*logs][1])
+        missed = check(parse_gates(gates), comparison).breaches
+        return _judged(replace(blank, figures=figures, why=why), missed)
 
 
 def _part(held: DivisibleAllocation, hosts: Sequence[int], ended: Event | None = None) -> DivisibleAllocation:
@@ -355,30 +344,37 @@ def _load(held: DivisibleAllocation, hosts: Sequence[int], request: RunRequest) 
                     began.set()
         began.set()
 
-    thread = Thread(target=work)
-    thread.start()
-    try:
-        began.wait()
-        yield
-        if not thread.is_alive():
-            raise MachineError("The load on the other nodes ended early.")
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(work)
+        try:
+            began.wait()
+            yield
+            if load.done():
+                raise MachineError("The load on the other nodes ended early.")
+        finally:
+            ended.set()
 
 
-def _nothing(sentence: str) -> None:
-    """Ignore what runs and sweeps say at their start: rungs say enough."""
+def _require_end(ended: RunResult | SweepRun) -> None:
+    """Raise what ended a rung early and says nothing about the nodes, so that it is carried out again."""
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    if isinstance(ended.failure, StoreError | AllocationLostError):
+        raise ended.failure
 
 
 # ---------------------------------------------------------------- what a rung says
+
+
+def _left_out(bad: Mapping[str, str], why: str, blank: RungResult) -> RungResult:
+    return replace(blank, state=State.FAILED, why=why, bad=bad, nodes=bad)
 
 
 def _judged(result: RungResult, missed: Sequence[str], doubts: Sequence[str] = ()) -> RungResult:
     """Return a result that failed if it missed something, and is incomplete if there are doubts."""
     if missed:
         why = " ".join(missed)
-        return replace(result, state=State.FAILED, why=result.why or why, bad={**result.bad, _EVERY: why})
+        return replace(result, state=State.FAILED, why=f"{why} {result.why}".rstrip(), bad={**result.bad, _EVERY: why})
     why = " ".join(filter(None, (result.why, *doubts)))
     return replace(result, state=State.INCOMPLETE if any(doubts) else State.PASSED, why=why)
 
@@ -389,12 +385,10 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     metric, outcomes = METRICS[document.metric], {each.outcome for each in stored.tests}
     blank = replace(blank, run=stored.path.name, fabric=document.fabric if outcomes == {Outcome.OK} else "")
     if not any(each.result.figure for each in stored.tests):
-        failure = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
-        why = f"No test succeeded. {failure}".rstrip()
-        return _judged(blank, [why] if stored.tests and not ended.failure else (), [why])
-    readings = Readings(metric, document.nodes, group_of=document.group_of)
-    how = {"tolerance": document.tolerance, "confidence": document.confidence}
-    found = sweep_report(readings, stored.results, rows=1, **how).diagnosis
+        reason = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
+        why, told = f"No test succeeded. {reason}".rstrip(), stored.tests and not ended.failure
+        return _judged(blank, [why] if told and not reason.startswith(_NO_PROGRAM) else (), [why])
+    found = diagnosed(document, stored.results)
     figure = (max if metric.lower_is_better else min)(found.typicals.values(), default=None)
     fit = [each for each in gates if figure is not None and each.metric == metric and each.sizes is None]
     missed, bad = list[str](), {each.name: each.evidence for each in found.suspects}
@@ -423,20 +417,18 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
 def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     """Return what a run on all nodes says about them."""
     blank, logs = replace(blank, run=ended.path.name), [log for each in ended.columns for log in each.logs]
-    if error := ended.failure or ended.release_failure:
-        silent = isinstance(error, StoreError | AllocationLostError) or not isinstance(error, MachineError)
-        return _judged(blank, () if silent else [str(error)], [str(error)])
-    wrong, comparison = [log for log in logs if log.outcome is not Outcome.OK], ended.comparison
-    if wrong or comparison is None:
-        why = [_reason(wrong[0]) if wrong else "Nothing was measured."]
-        return _judged(blank, () if all(log.outcome in _DOUBTFUL for log in wrong) else why, why)
+    error, wrong = ended.failure or ended.release_failure, [log for log in logs if log.outcome is not Outcome.OK]
+    if error or wrong or ended.comparison is None:
+        why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
+        serious = [log.reason or "" for log in wrong if log.outcome not in _DOUBTFUL]
+        told = isinstance(error, MachineError) if error else any(not each.startswith(_NO_PROGRAM) for each in serious)
+        return _judged(blank, [why] if told else (), [why])
     limits, missed, doubts = dict[str, str](), list[str](), list[str]()
-    if ended.verdict is not None:
-        for gate in parse_gates([each.gate for each in ended.verdict.results]):
+    if verdict := ended.verdict:
+        for gate in parse_gates([each.gate for each in verdict.results]):
             limits[gate.metric.name] = ", ".join(filter(None, (limits.get(gate.metric.name), gate.text)))
-        missed = list(ended.verdict.breaches)
-        doubts = list(ended.verdict.notes) if ended.verdict.status else []
-    for each in expectations(comparison) if ended.verdict is None else ():
+        missed, doubts = list(verdict.breaches), list(verdict.notes) if verdict.status else []
+    for each in expectations(ended.comparison) if verdict is None else ():
         published = each.assessment in {Assessment.NORMAL, Assessment.LOW}
         if each.assessment in {Assessment.ABOVE, Assessment.HIGH}:
             doubts.append(each.sentence())
@@ -445,7 +437,8 @@ def _ran(ended: RunResult, blank: RungResult) -> RungResult:
             limits[each.metric.name] = f"published for {each.setting.words}" if published else floor
             if each.assessment is Assessment.LOW or (not published and (each.share or 0) < FLOOR):
                 missed.append(each.sentence())
-    return _judged(replace(blank, fabric=ended.columns[0].label, figures=_figures(comparison, limits)), missed, doubts)
+    figures = _figures(ended.comparison, limits)
+    return _judged(replace(blank, fabric=ended.columns[0].label, figures=figures), missed, doubts)
 
 
 def _reason(log: Log) -> str:
@@ -453,10 +446,6 @@ def _reason(log: Log) -> str:
     found, _ = causes(log)
     cause = f" {found[0].found.meaning} {found[0].found.advice}" if found else ""
     return f"{log.outcome}: {log.reason or 'no reason was printed.'}{cause}".rstrip()
-
-
-def _compared(logs: Mapping[str, Sequence[Log]]) -> Comparison:
-    return compare([Column(label=name, logs=tuple(each), source=name) for name, each in logs.items()])
 
 
 def _figures(comparison: Comparison, limits: Mapping[str, str], other: str = "") -> tuple[RungFigure, ...]:

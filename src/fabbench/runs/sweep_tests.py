@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,9 +19,11 @@ from fabbench.runs.document import StoreError, SweepDocument
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
 from fabbench.runs.store import RunWriter
 from fabbench.runs.sweep_store import MEASURED, StoredSweep, TestResult, add_test, pack_log, values_of
+from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
-from fabbench.sweep.values import SweepTest
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.values import Diagnosis, SweepResult, SweepTest
 
 _MIN_TIME_S = 1.0
 """No test starts with less time than this left."""
@@ -54,6 +56,14 @@ def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
     for each in tests:
         planner.add(each.result)
     return planner
+
+
+def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
+    """Return what the results of a sweep say."""
+    readings = Readings(METRICS[sweep.metric], sweep.nodes, group_of=sweep.group_of)
+    for each in results:
+        readings.add(each)
+    return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)
 
 
 def unfinished(sweep: StoredSweep) -> str:

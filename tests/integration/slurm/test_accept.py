@@ -1,4 +1,4 @@
-"""The example of a prolog, on a real Slurm: it drains a node that is not fine, and keeps the job from starting."""
+"""`fabbench accept` on a real Slurm: as one job, and before each job, where it drains a node that is not fine."""
 
 import json
 import os
@@ -11,6 +11,8 @@ import pytest
 from tests.support.host_fixtures import OSU, Labs
 from tests.support.hosts import HOME, Lab, processes
 from tests.support.paths import ROOT
+from tests.support.slurm_runs import jobs, nothing_left, site
+from tests.support.ssh_runs import argv
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -55,3 +57,19 @@ def test_a_prolog_drains_what_is_rejected(lab: Labs) -> None:
         host.wall(made[2])
     assert prolog(made) == 1
     assert processes.eventually(lambda: drained(made) == {"node2"})
+
+
+def test_a_ladder_is_one_job(lab: Labs) -> None:
+    """Its nodes are not probed: all programs are in one directory."""
+    made, programs = site(lab), HOME / "programs"
+    for host in made.hosts:
+        host.sh(["mkdir", "-p", str(programs)])
+        host.sh(["ln", "-sf", *map(str, OSU.glob("osu_*")), "/usr/bin/fi_pingpong", str(programs)])
+    before = set(jobs(made[0]))
+    words = ("--nodes", "2", "--bin-dir", str(programs), "--fabric", "tcp", "--tolerance", "80%")
+    with nothing_left(made):
+        done = made.run(argv("accept", "--on", "slurm", "--login", "node0", *words, "--json"), timeout=300)
+    found = json.loads(done.stdout)
+    assert (done.returncode, set(found["untested"]) - {"check"}) == (4, {"limits"}), (found, done.stderr)
+    assert {each["fabric"] for each in found["rungs"] if each["figures"]} == {"tcp"}
+    assert len(set(jobs(made[0])) - before) == 1
