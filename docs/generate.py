@@ -101,7 +101,7 @@ class Entry(NamedTuple):
 
     def named(self, described: str = "") -> str:
         """Return the option where it is not described, with what the description does not say."""
-        notes, others = (re.findall(r"default [^,)]+|\.[a-z .]+", text) for text in (self.notes, described))
+        notes, others = (re.findall(r"default [^,)]+", text) for text in (self.notes, described))
         left = [each for each in notes if each not in others]
         return f"`{self.flag}`" + (f" ({', '.join(left)})" if left else "")
 
@@ -318,7 +318,7 @@ def _entries(command: click.Command) -> list[Entry]:
     return [_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
-_ARGUMENTS = re.compile(r"\s*Options of the programs? (?:itself|themselves) go after --[^.]*\.")
+_ARGUMENTS = re.compile(r"\s*Options\s+of\s+the\s+programs?\s+(?:itself|themselves)\s+go\s+after\s+--[^.]*\.")
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 """What the help of an option says of a benchmark alone: its section says it once."""
 
