@@ -24,10 +24,6 @@ from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant
 from fabbench.model.units import format_size
 
-TARGET = Path(__file__).with_name("cli.md")
-CONFIGURATION = Path(__file__).with_name("configuration.md")
-TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
-NORMAL = Path(__file__).with_name("normal-busbw.md")
 LONGEST_LINE = 120
 HEAD = """# Command line
 
@@ -109,8 +105,9 @@ class Entry(NamedTuple):
         return _wrapped(f"* `{self.signature}`{self.notes}: {self.about}{self.places and f' [{self.places}]'}", "  ")
 
 
-def reference() -> str:
-    """Return the whole page."""
+def reference(page: str) -> str:
+    """Return docs/cli.md; nothing of the page that is there stays."""
+    del page
     root = click.Context(cli, info_name="fabbench")
     everywhere = _entries(cli)
     own = [str(each) for each in everywhere if each.flag == "--version"]
@@ -587,8 +584,9 @@ def _shown(error: KnownError, line: str) -> str:
     return shown if " " in shown.strip() else line
 
 
+PAGES = {"cli": reference, "configuration": configuration, "troubleshooting": troubleshooting, "normal-busbw": normal}
+
 if __name__ == "__main__":
-    TARGET.write_text(reference(), "utf-8")
-    CONFIGURATION.write_text(configuration(CONFIGURATION.read_text("utf-8")), "utf-8")
-    TROUBLESHOOTING.write_text(troubleshooting(TROUBLESHOOTING.read_text("utf-8")), "utf-8")
-    NORMAL.write_text(normal(NORMAL.read_text("utf-8")), "utf-8")
+    for page, written in PAGES.items():
+        path = Path(__file__).with_name(f"{page}.md")
+        path.write_text(written(path.read_text("utf-8")), "utf-8")
