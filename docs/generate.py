@@ -24,10 +24,6 @@ from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant
 from fabbench.model.units import format_size
 
-TARGET = Path(__file__).with_name("cli.md")
-CONFIGURATION = Path(__file__).with_name("configuration.md")
-TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
-NORMAL = Path(__file__).with_name("normal-busbw.md")
 LONGEST_LINE = 120
 HEAD = """# Command line
 
@@ -43,7 +39,8 @@ HEAD = """# Command line
 
 An option that several commands have is described once, here or below `fabbench run`; commands name those that they
 have, with their own defaults. "Repeatable" options can be given several times. Sizes are 1024-based: 64, 4K, 1G.
-"With …" names the launchers with which an option has an effect; with any other, it is an error.
+"With …" names the launchers with which an option has an effect; with any other, it is an error. raw-csv is csv
+without the [apostrophe](formats.md#output-is-plain-text) that keeps a spreadsheet from running a cell.
 """
 RENDERED = "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
 EVERY, RUN, REST = "Every command", "What to measure and print", "Logs, runs and results"
@@ -100,7 +97,7 @@ class Entry(NamedTuple):
 
     def named(self, described: str = "") -> str:
         """Return the option where it is not described, with what the description does not say."""
-        notes, others = (re.findall(r"default [^,)]+|\.[a-z .]+", text) for text in (self.notes, described))
+        notes, others = (re.findall(r"default [^,)]+", text) for text in (self.notes, described))
         left = [each for each in notes if each not in others]
         return f"`{self.flag}`" + (f" ({', '.join(left)})" if left else "")
 
@@ -108,8 +105,9 @@ class Entry(NamedTuple):
         return _wrapped(f"* `{self.signature}`{self.notes}: {self.about}{self.places and f' [{self.places}]'}", "  ")
 
 
-def reference() -> str:
-    """Return the whole page."""
+def reference(page: str) -> str:
+    """Return docs/cli.md; nothing of the page that is there stays."""
+    del page
     root = click.Context(cli, info_name="fabbench")
     everywhere = _entries(cli)
     own = [str(each) for each in everywhere if each.flag == "--version"]
@@ -319,7 +317,7 @@ def _entries(command: click.Command) -> tuple[Entry, ...]:
     return tuple(_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden)
 
 
-_ARGUMENTS = re.compile(r"\s*Options of the programs? (?:itself|themselves) go after --[^.]*\.")
+_ARGUMENTS = re.compile(r"\s*Options\s+of\s+the\s+programs?\s+(?:itself|themselves)\s+go\s+after\s+--[^.]*\.")
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 """What the help of an option says of a benchmark alone: its section says it once."""
 
@@ -333,12 +331,12 @@ def _metrics(command: click.Command) -> Iterator[str]:
 
 
 _SUFFIXES = re.compile(r", in the format that its suffix stands for: (.+)\.$")
-_SIZES = re.compile(r" \(1024-based: [^)]*\)| Can be given several times\.")
+_SAID_ONCE = re.compile(r" \(1024-based: [^)]*\)| Can be given several times\.| csv: a string that .* not in raw-csv\.")
 """What the page says once."""
 
 
 def _entry(option: click.Option) -> Entry:
-    about = _SIZES.sub("", _METRICS.sub("", " ".join((option.help or "").split())))
+    about = _SAID_ONCE.sub("", _METRICS.sub("", " ".join((option.help or "").split())))
     suffixes = _SUFFIXES.search(about)
     about, _, places = _SUFFIXES.sub(", in the format of its suffix.", about).partition(" [")
     notes = _notes(option) + (f" ({suffixes[1]})" if suffixes else "")
@@ -449,8 +447,8 @@ def normal(page: str) -> str:
         tables.append(f"### {case}\n\n{_table(head, chain.from_iterable(lines))}")
     parts = {
         "collectives": "\n".join(tables),
-        "others": _table(("instance type", "test", "figures", "source"), _other_rows(others, sources)),
-        "ceilings": _table(("instance type", "rate", *(f"{k} nodes" for k in _NODES), "alltoall"), _ceilings()),
+        "others": _items(_others(others, sources)),
+        "ceilings": _items(_ceilings()),
         "sources": "".join(
             f"{number}. {f'<{source}>' if source.startswith('http') else source}, {date}\n"
             for number, (source, date) in enumerate(sources, 1)
@@ -509,18 +507,18 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
     return setting.ceiling(METRICS["busbw"])
 
 
-def _other_rows(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each type, test and size."""
-    for (system, case, size), alike in groupby(figures, lambda each: (each.system, each.case, each.size)):
-        several = [*alike]
-        program = case.removesuffix("-b").strip() or several[0].benchmark
-        test = f"{program}, both ways" if case.endswith("-b") else program
-        # Figures with long conditions have a row each.
-        short = sum(len(each.conditions or "") for each in several) < 60
-        for part in [several] if short else [[each] for each in several]:
-            shown = ", ".join(_other(each, sources) for each in part)
-            size_ = format_size(size) if size else "large"
-            yield (require_system(system).name, test, f"{size_}: {shown}", _origin(part, sources)[1])
+def _others(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each type, and its tests with their figures by size and their sources."""
+    for system, tests in groupby(figures, lambda each: each.system):
+        shown = []
+        for (case, size), alike in groupby(tests, lambda each: (each.case, each.size)):
+            several = [*alike]
+            program = case.removesuffix("-b").strip() or several[0].benchmark
+            test = f"{program}, both ways" if case.endswith("-b") else program
+            values = ", ".join(_other(each, sources) for each in several)
+            origin = _origin(several, sources)[1]
+            shown.append(f"{test}, {format_size(size) if size else 'large'}: {values} [{origin}]")
+        yield require_system(system).name, "; ".join(shown)
 
 
 def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
@@ -542,17 +540,20 @@ def _range(rates: list[float]) -> str:
     return "–".join(dict.fromkeys(f"{each / 1e9:.4g}" for each in (rates[0], rates[-1])))
 
 
-def _ceilings() -> Iterator[tuple[str, ...]]:
-    """Yield what the NICs of nodes with GPUs can carry; types that are alike share a row."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+def _ceilings() -> Iterator[tuple[str, str]]:
+    """Yield what the NICs of nodes with GPUs can carry, and the types for which it is the same."""
+    alike: dict[str, list[str]] = {}
     for each in systems().values():
         if each.gpus > 1 and each.rate:
             most = [_ceiling(each, "all_reduce", nodes, each.fabric or "ib") for nodes in _NODES]
             most.append(_ceiling(each, "alltoall", _NODES[0], each.fabric or "ib"))
-            row = tuple(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
-            alike.setdefault(row, []).append(each.name)
-    for row, names in alike.items():
-        yield from ((", ".join(names[first : first + 4]), *row) for first in range(0, len(names), 4))
+            shown = " / ".join(f"{(rate or 0) / 1e9:.4g}" for rate in (each.rate, *most))
+            alike.setdefault(shown, []).append(each.name)
+    yield from ((shown, ", ".join(names)) for shown, names in alike.items())
+
+
+def _items(items: Iterable[tuple[str, str]]) -> str:
+    return "".join(_wrapped(f"* **{name}**: {text}", "  ") + "\n" for name, text in items)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -585,8 +586,9 @@ def _shown(error: KnownError, line: str) -> str:
     return shown if " " in shown.strip() else line
 
 
+PAGES = {"cli": reference, "configuration": configuration, "troubleshooting": troubleshooting, "normal-busbw": normal}
+
 if __name__ == "__main__":
-    TARGET.write_text(reference(), "utf-8")
-    CONFIGURATION.write_text(configuration(CONFIGURATION.read_text("utf-8")), "utf-8")
-    TROUBLESHOOTING.write_text(troubleshooting(TROUBLESHOOTING.read_text("utf-8")), "utf-8")
-    NORMAL.write_text(normal(NORMAL.read_text("utf-8")), "utf-8")
+    for page, written in PAGES.items():
+        path = Path(__file__).with_name(f"{page}.md")
+        path.write_text(written(path.read_text("utf-8")), "utf-8")

@@ -54,6 +54,12 @@ def test_the_program_alone_prints_its_commands_and_some_to_try() -> None:
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
+def test_words_of_other_tools_are_understood() -> None:
+    for words, meant in {"rm --help": "runs rm", "help run nccl": "run nccl", "run alltoall -h": "run nccl"}.items():
+        assert fabbench(*words.split()).startswith(f"Usage: cli {meant} ")
+    assert "#SBATCH" in fabbench("render", "nccl", "--as", "sbatch", "--gpus", "8", "--nccl-tests", "/x", "--no-efa")
+
+
 def test_short_help_has_the_chosen_launcher() -> None:
     short = fabbench("run", "nccl", "-h")
     assert "--ab " in short

@@ -20,8 +20,8 @@ SPREAD = 0.1
 _COUNTED = {"ranks": ("rank", "ranks"), "hosts": ("host", "hosts"), "gpus_per_host": ("GPU per host", "GPUs per host")}
 EVIDENCE = frozenset({"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"})
 """Facts about what carried the data: they differ on purpose."""
-_NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None"}
-"""Values that mean that the benchmark has no such property."""
+_NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None", "nodes": "1"}
+"""Values that say nothing: the benchmark has no such property, or all that NVLink or memory connects is one node."""
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
 
@@ -151,12 +151,8 @@ def _conditions(comparison: Comparison) -> str:
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs do not state: one sentence for what no column states, one for each other field."""
     pairs = all(benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"])
-    nowhere = [
-        name
-        for name in _COUNTED
-        if not pairs and not any(column.fields[name] or name in column.facts for column in columns)
-    ]
-    if nowhere:
+    nowhere = [name for name in _COUNTED if not any(each.fields[name] or name in each.facts for each in columns)]
+    if nowhere and not pairs:
         yield f"Not stated by the logs: {', '.join(nowhere)}."
     for name in MUST_MATCH:
         known = [column for column in columns if column.fields[name]]
@@ -172,7 +168,9 @@ def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
             yield f"{name} differs{effect}: {', '.join(f'{_or(values)} in {label}' for label, values in known)}."
     for name in dict.fromkeys(name for column in columns for name in column.facts if name not in _QUIET):
-        if facts := differing((column.label, column.facts.get(name, ())) for column in columns):
+        none = _NO_CHOICE.get(name)
+        stated = ((each, (value for value in each.facts.get(name, ()) if str(value) != none)) for each in columns)
+        if facts := differing((each.label, tuple(values)) for each, values in stated):
             yield f"{name} differs: {', '.join(f'{_cut(_or(values))} in {label}' for label, values in facts)}."
 
 

@@ -18,7 +18,7 @@ from fabbench import __version__
 from fabbench.cli import terminal
 from fabbench.cli.help_sections import short_help
 from fabbench.cli.internal_errors import internal_errors
-from fabbench.cli.suggestions import SuggestingGroup, suggesting
+from fabbench.cli.suggestions import SYNONYMS, SuggestingGroup, suggesting
 from fabbench.cli.verbosity import log_lines, with_verbosity
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError
@@ -60,10 +60,9 @@ _TRY = (
     ("fabbench explain job.log", "which network did this job use?"),
     ("fabbench compare new.log old.log", "what changed?"),
 )
-
-
 _READERS = frozenset({"parse", "explain", "compare"})
 """Commands that start nothing, so they have no notices while they run."""
+_SETTINGS = {"help_option_names": ["--help"], "token_normalize_func": lambda name: SYNONYMS.get(name, name)}
 
 
 class Commands(SuggestingGroup):
@@ -174,7 +173,7 @@ def _notices() -> contextlib.AbstractContextManager[None]:
 
 
 @with_verbosity
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

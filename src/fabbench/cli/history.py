@@ -29,7 +29,7 @@ def command(metric: str, sizes: range | None, form: str, store: Path, **chosen: 
     has the median of each run's repeats that are ok: at SIZE, or the best of all sizes or of those of --size.
     A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
     environment; or as a slow drift. In 200 runs without a change, looked at after each, the chance that one is
-    ever reported is 5% at most, if neighboring runs correlate by at most 0.8, or 0.3 with some outliers.
+    ever reported is 5% at most, if neighboring runs correlate by at most 0.8, or 0.5 with some outliers.
 
     -o history.html is a page with a plot for each series.
 

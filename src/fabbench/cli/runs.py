@@ -15,7 +15,7 @@ from fabbench.cli.options import FILTERS, takes, written_age
 from fabbench.cli.output import LISTED, output_file, results
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _HEADER = (
     *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
-_SPARE = ("FOLDER", "NODES", "TARGET", "SIZES", "BENCHMARK", "NAME", "GATE")  # Left out where there is no room
+_SPARE = ("FOLDER", "NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
 
 
 @click.group(invoke_without_command=True)
@@ -166,7 +166,7 @@ def _age(run: "Summary") -> timedelta:
 
 
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
-    outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
+    labels = [configuration.label for configuration in run.setup.configurations]
     return (
         run.id,
         run.name,
@@ -174,12 +174,12 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
         run.setup.benchmark,
         run.setup.target,
         str(len(run.setup.hosts) or ""),
-        ", ".join(configuration.label for configuration in run.setup.configurations),
+        ", ".join(labels) if form != "table" or len(labels) < 3 else listed(labels, 1),
         run.sizes,
         run.peak,
         run.gate,
         written_age(_age(run)) if form == "table" else format_time(run.created),
-        ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
+        ", ".join((*(f"{count} {each}" for each, count in run.outcomes.items()), *["damaged"][: len(run.damaged)])),
     )
 
 

@@ -11,13 +11,15 @@ from fabbench.model.messages import RARE, did_you_mean, nearest, unbroken
 from fabbench.model.plugins import ALIASES
 
 _WORDS = """
-    ls=runs list=runs rm=runs export=runs plot=report init=config doctor=check resume=rerun bench=run diff=compare
-    sbatch=slurm srun=slurm eks=kubernetes bash=script prometheus=openmetrics github=comment md=markdown
-    nccl-tests=bin-dir domain=device gpu-memory=memory raw-csv=format
-    label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
+    ls=runs list=runs rm=runs/rm export=runs/export plot=compare diff=compare resume=run/--resume bench=run
+    init=config doctor=check alltoall=nccl/--collective/alltoall all_reduce=nccl/--collective/all_reduce
+    srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
+    domain=device gpu-memory=memory raw-csv=format label=pod-label min=min-bytes max=max-bytes min-size=size
 """
-_MEANT = dict(pair.split("=") for pair in _WORDS.split())
-"""Words of other tools, and of older releases, and what they mean here."""
+_MEANT = ALIASES | dict(pair.split("=") for pair in _WORDS.split())
+"""Words of other tools, and of older releases, and what they mean here: commands and values are taken for it."""
+SYNONYMS = {"nccl-tests": "bin-dir", "hostname": "host", "target": "on", "sizes": "size"}
+"""Names of options in other tools that mean just what ours mean: they are taken, too."""
 
 
 def meant(text: str, known: Iterable[str]) -> str:
@@ -54,11 +56,12 @@ def suggesting() -> Iterator[None]:
 
 
 class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """A choice that takes aliases (k8s), and suggests the closest of its names for a wrong one."""
+    """A choice that takes words of other tools (k8s), and suggests the closest of its names for a wrong one."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        value, names = ALIASES.get(value, value), [str(each) for each in self.choices]
+        names = [str(each) for each in self.choices]
+        value = value if value in names or _MEANT.get(value) not in names else _MEANT[value]
         if isinstance(value, str) and value not in names:
             self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(meant(value, names))}", param, ctx)
         return super().convert(value, param, ctx)
@@ -71,11 +74,9 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.NoSuchOption:
-            raise
-        except click.UsageError:
-            name, flags = args[0], [flag for each in self.params for flag in each.opts if flag.startswith("--")]
-            near = meant(name, [*self.list_commands(ctx), *flags, "--help"])
-            ctx.fail(f"No such command {name!r}.{did_you_mean(near)}")
+        (name, *rest), known = args, self.list_commands(ctx)
+        words = [*rest, "--help"] if name == "help" else [*_MEANT.get(name, name).split("/"), *rest]
+        if {name, words[0]}.isdisjoint(known) and not name.startswith("-") and not ctx.resilient_parsing:
+            flags = [flag for each in self.params for flag in each.opts if flag.startswith("--")]
+            ctx.fail(f"No such command {name!r}.{did_you_mean(meant(name, [*known, *flags, '--help']))}")
+        return super().resolve_command(ctx, args if name in known else words)

@@ -59,7 +59,7 @@ def resolve(  # noqa: PLR0913 - each source that may decide
         tried.append(surroundings.sentence)
     raise RequestError(
         f"No target: {'; '.join(tried)}.",
-        hint=f"Name hosts (--host node1 --host node2), or pass --on: one of {', '.join(_known(config, launchers))}.",
+        hint=f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. For nodes and clean: a cluster.",
     )
 
 

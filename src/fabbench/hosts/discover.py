@@ -6,6 +6,7 @@ from dataclasses import replace
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
@@ -72,14 +73,15 @@ def programs(needs: Needs) -> tuple[str, ...]:
 
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
     """Return the inventory of hosts, given by name. Raise MachineError if hosts lack something."""
-    absent = [f"{folder} on {name}" for name, probe in probes.items() for folder in probe.absent]
+    gone = dict.fromkeys(path for probe in probes.values() for path in probe.absent)
+    absent = [f"{path} on {compress_hostlist(name for name in probes if path in probes[name].absent)}" for path in gone]
     if absent:
         raise MachineError(
             f"Directory not found: {', '.join(absent)}.",
             hint="Nothing was started. All hosts need it at the same path.",
         )
-    missing = {name: [each for each in needs.programs if each not in probe.programs] for name, probe in probes.items()}
-    problems = [f"{' and '.join(lacking)} not found on {name}." for name, lacking in missing.items() if lacking]
+    lacking = ((each, [name for name in probes if each not in probes[name].programs]) for each in needs.programs)
+    problems = [f"{each} not found on {compress_hostlist(names)}." for each, names in lacking if names]
     if problems and not needs.optional:
         raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
     if needs.mpi:
@@ -130,14 +132,12 @@ def _require_mpirun(name: str, probe: Probe, requested: str | None) -> None:
     """Raise MachineError if the requested mpirun, or any if none was requested, is missing or unsupported."""
     path = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
     if requested is not None and path != requested:
-        seen = f", but {path}" if path else ""
-        raise MachineError(f"{requested} not found on {name}{seen}.", hint="Pass another with --mpirun.")
+        raise MachineError(f"{requested} not found on {name}, but {path or 'none'}.", hint="Pass another --mpirun.")
     if probe.mpi is not None:
         return
     if path:
-        line = " ".join(probe.mpirun_version.lines[:1])
         raise MachineError(
-            f"{path} on {name} is not a supported mpirun. It prints: {line}",
+            f"{path} on {name} is not a supported mpirun. It prints: {' '.join(probe.mpirun_version.lines[:1])}",
             hint="Pass one of Open MPI, MPICH or Intel MPI with --mpirun.",
         )
     raise MachineError(f"mpirun not found on {name}.", hint=f"Install it: {INSTALL_MPI}")

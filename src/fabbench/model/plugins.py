@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALIASES = {"k8s": "kubernetes"}
+ALIASES = {"k8s": "kubernetes", "eks": "kubernetes", "sky": "skypilot", "sbatch": "slurm"}
 """Names that people use for launchers and formats."""
 
 

@@ -235,6 +235,8 @@ def test_versions_and_iterations_are_notes() -> None:
     assert "nccl differs: 2.28.9 in new, 2.18.3 in old." in notes(comparison)
     assert "iterations 20" in notes(comparison)
     assert comparison.status is Exit.FINE
+    inside, two, four = (rates("new", [(8, 1)], nodes=nodes) for nodes in (1, 2, 4))  # 1: all that NVLink connects
+    assert ["nodes differs" in notes(compare([each, two])) for each in (inside, four)] == [False, True]
 
 
 def test_several_dtypes_make_a_table_each() -> None:
