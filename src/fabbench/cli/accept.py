@@ -1,6 +1,5 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +81,7 @@ def command(
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
-    from fabbench.cli.live_screen import watching
-    from fabbench.cli.sweep_command import suspects
-    from fabbench.cli.sweep_live import watching_sweep
+    from fabbench.cli.live import watching, watching_sweep
     from fabbench.runs.acceptance import Watched, accept, open_certificate
     from fabbench.runs.thresholds import write_thresholds
 
@@ -99,7 +96,7 @@ def command(
         return
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
     asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
-    watched = Watched(terminal.notify, run, partial(watching_sweep, suspects), terminal.hosts_progress)
+    watched = Watched(terminal.notify, run, watching_sweep, terminal.hosts_progress)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(_RESUMED))
     if program := ctx.params["print_cordon"]:

@@ -136,7 +136,7 @@ class RunCommand(SectionedCommand):
     def invoke(self, ctx: click.Context) -> None:
         """Run what is requested, and exit with the matching status."""
         from fabbench.cli.ci import build_result
-        from fabbench.cli.live_screen import watching
+        from fabbench.cli.live import watching
         from fabbench.runs.run import run
 
         request = self.request(ctx)

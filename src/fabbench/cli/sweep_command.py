@@ -2,9 +2,8 @@
 
 import inspect
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,9 +29,8 @@ from fabbench.model.options import Option, declared, option
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
-    from fabbench.runs.document import SweepDocument
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import StoredSweep, TestResult
+    from fabbench.runs.sweep_store import StoredSweep
 
 MODES = ("diagnose", "pairs", "single", "rails")
 
@@ -92,7 +90,7 @@ class SweepCommand(RunCommand):
 
     @override
     def invoke(self, ctx: click.Context) -> None:
-        from fabbench.cli.sweep_live import watching_sweep
+        from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
         how = answer_options(ctx)
@@ -103,7 +101,7 @@ class SweepCommand(RunCommand):
             show_sweep(request, how)
             return
         with interruptible():
-            result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, suspects))
+            result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         _print(result, how)
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
@@ -150,19 +148,6 @@ def _require_effect(given: SweepOptions) -> None:
         raise RequestError(
             f"--partners has no effect with --mode {given.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
         )
-
-
-def suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
-    """Return the names of what looks bad so far."""
-    from fabbench.sweep.analyze import analyze
-    from fabbench.sweep.readings import Readings
-
-    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
-    for each in results:
-        readings.add(each.result)
-    diagnosis = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
-    tested = {node for each in results for node in each.nodes}
-    return [e.name for e in (*diagnosis.suspects, *diagnosis.undecided) if tested.issuperset(e.nodes)]
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
