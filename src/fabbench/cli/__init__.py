@@ -54,7 +54,16 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-"""In the order in which `--help` lists them, which imports none: each is the `command` of the module of that name."""
+"""In the order in which `--help` lists them, which imports none."""
+_MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("run", "rerun"), "run_command"),
+    **dict.fromkeys(("parse", "explain", "compare", "report"), "read_results"),
+    **dict.fromkeys(("runs", "show", "history", "baseline"), "past_runs"),
+    **dict.fromkeys(("check", "nodes", "instances", "clean"), "cluster"),
+    "sweep": "sweep_command",
+    "config": "config_file",
+}
+"""Where a command is, if not in the module of its name."""
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -87,8 +96,9 @@ class Commands(SuggestingGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
+        module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
+        every = (each for each in vars(module).values() if isinstance(each, click.Command))
+        command = next(each for each in every if each.name == cmd_name)
         command.short_help = COMMANDS[cmd_name]
         return with_verbosity(command)
 

@@ -12,9 +12,8 @@ from fabbench.cli.click_options import click_options, values_of
 from fabbench.cli.help_sections import WORDS
 from fabbench.cli.options import takes
 from fabbench.cli.output import require_writable, result_options
-from fabbench.cli.rerun import rerun_words
-from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible
-from fabbench.cli.sweep_answer import AnswerOptions
+from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible, rerun_words
+from fabbench.cli.sweep_command import AnswerOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared

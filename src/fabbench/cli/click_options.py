@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.complete import complete_value, items
+from fabbench.cli.completion import complete_value, items
 from fabbench.cli.suggestions import meant
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError

@@ -16,7 +16,7 @@ from fabbench.model.plan import Shape
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
-    from fabbench.cli.sweep_answer import AnswerOptions
+    from fabbench.cli.sweep_command import AnswerOptions
     from fabbench.launchers import Launcher
     from fabbench.model.hosts import Host, Inventory
     from fabbench.model.plan import Execution, Step

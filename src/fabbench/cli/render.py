@@ -80,8 +80,8 @@ class RenderGroup(RunGroup):
     makes = _RenderCommand
 
 
-@click.group(cls=RenderGroup)
-def command() -> None:
+@click.group("render", cls=RenderGroup)
+def render() -> None:
     """Print what would run elsewhere, without contacting anything.
 
     The document runs every configuration, interleaved and repeated as fabbench run does it. `fabbench parse`

@@ -1,17 +1,19 @@
-"""The command of one benchmark: its options → one request → one call → what is printed."""
+"""Commands that start a benchmark: ``run NAME`` → one request → one call → what is printed; and ``rerun``."""
 
 import inspect
 import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
@@ -25,15 +27,16 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
+from fabbench.cli.completion import complete_run
 from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
-from fabbench.cli.options import RunOptions
+from fabbench.cli.options import RunOptions, takes
 from fabbench.cli.output import COMPARED, result_options
-from fabbench.cli.report import write_page
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
+from fabbench.model.messages import REDACTED
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, parsed
 
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
     from fabbench.config.sections import Config
     from fabbench.plan.request import Adaptive, RunRequest, Work
     from fabbench.runs.run import RunResult
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun
+
 
 RESUMED = "fabbench.resumed"
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
@@ -303,7 +308,7 @@ def _doubtful(result: "RunResult") -> bool:
 def _print(result: "RunResult", form: str) -> None:
     print_release_failure(result)
     if form == "html":
-        write_page([result.path])
+        terminal.write_page([result.path])
         terminal.print_verdict(result.verdict)
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
@@ -339,3 +344,88 @@ def interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
+@click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
+@takes("store")
+@click.pass_context
+def run_(ctx: click.Context, ref: str | None, store: Path) -> None:
+    """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
+
+    The first configuration is the one in question, the last one the baseline. Everything is kept in a run
+    directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
+    are ok, and runs the others: the same command line, on the same target.
+
+    Example: fabbench run --resume last
+    """
+    if ctx.invoked_subcommand is not None:
+        if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+            raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
+        return
+    if ref is None:
+        ctx.fail("Missing command.")
+
+    from fabbench.runs.inputs import open_run
+    from fabbench.runs.sweep_store import require_executions
+
+    ctx.meta[RESUMED] = require_executions(open_run(ref, store))
+    start_again(ctx, ctx.meta[RESUMED], store)
+
+
+@click.command("rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
+@click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@takes("store")
+@click.pass_context
+def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> None:
+    """Repeat a past run: the same command line, on the same target.
+
+    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
+    options are those of `fabbench run`, and come after those of the past run.
+
+    Example: fabbench rerun last --repeat 5
+
+    Example: fabbench rerun last --dry-run
+    """
+    from fabbench.runs.inputs import open_run
+
+    if run.startswith("-"):
+        run, more = "last", (run, *more)
+    start_again(ctx, open_run(run, store), store, more)
+
+
+def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequence[str] = ()) -> None:
+    """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
+    if not stored.command:
+        raise RequestError(
+            f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
+            hint=f"Write the command again; fabbench show {stored.id} prints its options.",
+        )
+    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
+    name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
+    command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
+    if command is not None:
+        words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
+        with command.make_context(name, words, parent=ctx.parent) as inner:
+            command.invoke(inner)
+
+
+def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
+    """Return the words of a command line with more options, on the target where it ran.
+
+    Raise RequestError for a secret that is not stored, and is not given again.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    first, last = list(words[:end]), list(words[end:])
+    names = {each.partition("=")[0] for each in more}
+    for word in first:
+        name = word.removeprefix("--env=").partition("=")[0]
+        if REDACTED in word and name not in names and f"--env={name}" not in names:
+            raise RequestError(
+                f"The value of {name} is a secret, and is not stored.",
+                hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
+            )
+    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
+        first += ["--on", target]
+    return [*first, *more, "--store", str(store), *last]

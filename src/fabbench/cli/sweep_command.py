@@ -1,36 +1,152 @@
-"""The command of ``fabbench sweep`` for one benchmark: its options → one request → what is printed."""
+"""``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, values_of
-from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure
-from fabbench.cli.sweep_answer import (
-    AnswerOptions,
-    answer_options,
-    answer_parameters,
-    groups_from_cluster,
-    groups_of,
-    print_answer,
-)
-from fabbench.launchers import options_of_launchers
+from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
+from fabbench.cli.completion import complete_run
+from fabbench.cli.options import takes
+from fabbench.cli.output import result_options
+from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure, start_again
+from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
 from fabbench.model.log import METRICS, Outcome
-from fabbench.model.messages import counted
-from fabbench.model.option_types import Choice, Flag, Seconds, Whole
+from fabbench.model.messages import counted, listed
+from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, option
+from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
+    from fabbench.model.log import Metric
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep
+    from fabbench.sweep.values import SweepResult
+
+
+def _percent(text: str) -> float:
+    fraction = float(text.strip().removesuffix("%")) / 100
+    if not 0 < fraction < 1:
+        raise ValueError
+    return fraction
+
+
+def _tolerance(text: str) -> float:
+    fraction = _percent(text)
+    if fraction > 0.8:  # hardly anything would be slow
+        raise ValueError
+    return fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """How an answer is found and written."""
+
+    confidence: float = option(
+        Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
+        "Minimum confidence for a node, NIC or link to count as bad.",
+        default="99%",
+    )
+    tolerance: float = option(
+        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        "How much slower than typical a healthy node may be.",
+        default="10%",
+    )
+    groups: str | None = option(
+        Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
+        "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] rack-1; the "
+        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests between "
+        "groups are judged apart, and groups can be suspects.",
+    )
+    print_cordon: str | None = option(
+        Choice(CORDON),
+        "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol with "
+        "State=DRAIN. Runs none of them.",
+    )
+    form: str = "markdown"
+
+
+def answer_parameters() -> list[click.Parameter]:
+    """Return the options of the answer."""
+    return [*click_options(declared(AnswerOptions).values()), *result_options(FORMATS, "Output format.")]
+
+
+def answer_options(ctx: click.Context) -> AnswerOptions:
+    """Return the values of the options of the answer."""
+    return replace(AnswerOptions(**values_of(ctx, declared(AnswerOptions))), form=ctx.params["form"])
+
+
+def groups_from_cluster(groups: str | None) -> bool:
+    """Return whether groups come from the launcher, and not from a file."""
+    return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
+
+
+def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
+    """Return the group of each node, as listed in a file. Raise FabbenchError if it is not."""
+    from fabbench.sweep.node_names import read_groups
+
+    if groups is None:
+        return {}
+    path = Path(groups).expanduser()
+    try:
+        group_of = read_groups(path.read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
+    if missing := [node for node in nodes if node not in group_of]:
+        raise RequestError(f"{path} has no group for {listed(missing)}.", hint="Add them to a line of it.")
+    return group_of
+
+
+def print_answer(  # noqa: PLR0913 - what is known, and how it is written
+    results: Iterable["SweepResult"],
+    metric: "Metric",
+    nodes: Sequence[str],
+    how: AnswerOptions,
+    *,
+    left_out: Sequence[tuple[str, str]] = (),
+    unfinished: str = "",
+    group_of: Mapping[str, str] | None = None,
+) -> Exit:
+    """Write the diagnosis of results to standard output; return the matching exit status.
+
+    `group_of` is for groups that do not come from the file of `how`.
+    """
+    from fabbench.report.svg import MAX_ROWS as MAX_SVG_ROWS
+    from fabbench.report.sweep_report import MAX_ROWS, cordon_commands, render_sweep
+    from fabbench.runs.report_pages import sweep_report
+    from fabbench.sweep.readings import Readings
+
+    groups = groups_of(nodes, how.groups) if group_of is None else group_of
+    report = sweep_report(
+        Readings(metric, nodes, group_of=groups),
+        results,
+        tolerance=how.tolerance,
+        confidence=how.confidence,
+        rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
+    )
+    diagnosis = report.diagnosis
+    if how.print_cordon:
+        text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
+    else:
+        report = replace(report, left_out=left_out, unfinished=unfinished)
+        text = terminal.drawn(render_sweep, report, how.form)
+    terminal.write_drawn(text)
+    if len(diagnosis.suspects) > diagnosis.slow_path:
+        return Exit.BAD_ANSWER
+    open_ends = (diagnosis.undecided, diagnosis.contradiction, unfinished)
+    return Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
+
 
 MODES = ("diagnose", "pairs", "single", "rails")
 
@@ -208,3 +324,103 @@ def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
     if result.whole:
         end_sweep(sweep, status)
     return status
+
+
+_MAX_NAMED = 20
+
+
+@click.group("sweep", cls=SweepGroup, invoke_without_command=True)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="LOG|RUN",
+    shell_complete=complete_run,
+    help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
+    "its tests again. Can be given several times.",
+)
+@click.option(
+    "--resume",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Resume this sweep: tests that have ended are not run again.",
+)
+@takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
+@with_parameters(answer_parameters())
+@click.pass_context
+def sweep_(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    resume: str | None,
+    metric: str | None,
+    store: Path,
+    **answer: object,
+) -> None:
+    """Find bad nodes, NICs and links from tests of pairs of nodes.
+
+    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
+    A test that fails, hangs or uses another network is evidence, and the sweep goes on.
+
+    With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken from the
+    log itself (NCCL, MPI), from its run, or from the name of its file, such as nccl_node-01_node-02.log. A pair
+    that failed counts as evidence.
+
+    The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
+    judge.
+
+    Example: fabbench sweep nccl --on ssh --host node[01-32]
+
+    Example: fabbench sweep --resume last
+
+    Example: fabbench sweep --from pair-logs/
+    """
+    del answer
+    given = {
+        each.name: each.opts[-1]
+        for each in ctx.command.params
+        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE and each.expose_value
+    }
+    if (benchmark := ctx.invoked_subcommand) is not None:
+        if "sources" in given:
+            raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
+        for flag in given.values():
+            raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
+    elif resume is not None:
+        _resume(ctx, resume, store, given)
+    elif sources:
+        _read(ctx, sources, store, metric)
+    else:
+        raise RequestError(
+            "Nothing to test and nothing to read: a benchmark or --from is missing.",
+            hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
+        )
+
+
+def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> None:
+    from fabbench.runs.sweep_logs import read_sweep_logs
+
+    how = answer_options(ctx)
+    if groups_from_cluster(how.groups):
+        raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
+    logs = read_sweep_logs(sources, store, metric)
+    for source, reason in logs.left_out[:_MAX_NAMED]:
+        terminal.notify(f"Left out: {source}: {reason}")
+    if len(logs.left_out) > _MAX_NAMED:
+        terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
+    for source, meaning in logs.slow_nics:
+        terminal.notify(f"Slow NIC: {source}: {meaning}")
+    known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
+    raise click.exceptions.Exit(print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of))
+
+
+def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> None:
+    from fabbench.runs.sweep_store import open_sweep
+
+    for name in given.keys() - {"resume", "store"}:
+        raise RequestError(
+            f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
+            hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
+        )
+    ctx.meta[RESUMED] = open_sweep(ref, store)
+    start_again(ctx, ctx.meta[RESUMED], store)

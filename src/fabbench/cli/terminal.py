@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError
+from fabbench.model.errors import Exit, FabbenchError, worst
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 from fabbench.plan import STORE
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fabbench.hosts.check import Progress
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
+    from fabbench.report.page import RunPage
     from fabbench.report.table import Table
 
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
@@ -314,6 +315,33 @@ def print_verdict(verdict: "Verdict | None") -> None:
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():
         notify(f"Gate passed: {gate}")
+
+
+def write_page(
+    runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
+) -> Exit:
+    """Write comparisons and then runs as a page to standard output; return the exit status."""
+    from fabbench import __version__
+    from fabbench.report.page import page_of, run_section
+    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
+
+    sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
+    written = []
+    with files_progress(len(runs)) as read:
+        for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
+            written.append(each)
+            read()
+    note = BRIEF if len(written) > MANY else ""
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__, note=note))
+    status = Exit.FINE
+    for each in written:
+        for sentence in each.damage:
+            notify(f"{each.path.name} is damaged: {sentence}")
+        if each.damage:
+            status = worst(status, Exit.REFUSED)
+        elif not each.measured:
+            status = worst(status, Exit.UNTRUSTED)
+    return status
 
 
 def say_next(path: Path, *, doubtful: bool) -> None:
