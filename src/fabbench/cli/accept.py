@@ -9,9 +9,8 @@ from click.core import ParameterSource
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, values_of
-from fabbench.cli.help_sections import WORDS
-from fabbench.cli.options import takes
-from fabbench.cli.output import require_writable, result_options
+from fabbench.cli.commands import WORDS
+from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work, interruptible, rerun_words
 from fabbench.cli.sweep_command import AnswerOptions
 from fabbench.model.compat import override

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.output import require_writable
+from fabbench.cli.options import require_writable
 from fabbench.model.errors import FabbenchError
 from fabbench.model.messages import printable
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from fabbench.cli.commands import meant
 from fabbench.cli.completion import complete_value, items
-from fabbench.cli.suggestions import meant
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
@@ -18,6 +18,7 @@ from fabbench.model.hosts import Target, options_of
 from fabbench.model.messages import did_you_mean
 from fabbench.model.option_types import Flag, Parsed, Type
 from fabbench.model.options import LauncherOptions, Option, declared, flattened
+from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -38,8 +39,9 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # from fabbench.yaml
             return value
+        alias = ALIASES.get(value, "")
         try:
-            return self._type.parse(value)
+            return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
             near = did_you_mean(meant(value, self._type.names))
             self.fail(f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx)

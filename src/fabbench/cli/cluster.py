@@ -9,11 +9,10 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
+from fabbench.cli.commands import is_verbose
 from fabbench.cli.completion import complete
-from fabbench.cli.options import takes, written_age
-from fabbench.cli.output import LISTED, results
+from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
-from fabbench.cli.verbosity import is_verbose
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted, listed
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli.suggestions import NamedChoice
 from fabbench.model.fabrics import FABRICS
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ fabbench completion fish | source      # in ~/.config/fish/config.fish
 
 
 @click.command("completion", help=_HELP)
-@click.argument("shell", type=NamedChoice(_SHELLS))
+@click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.options import RunOptions
-from fabbench.cli.output import results
+from fabbench.cli.options import RunOptions, results
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
@@ -113,8 +112,6 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     It is searched for in this directory and those above it, up to the first that has a .git, then in
     ~/.config/fabbench (XDG_CONFIG_HOME).
     """
-    from fabbench.report.json_contract import to_json
-
     if schema:
         from fabbench.config.schema import schema as generated
         from fabbench.launchers import options_of_launchers
@@ -123,7 +120,7 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
         return
     config = configuration(file, os.environ)
     if form == "json":
-        click.echo(to_json(_document(config)), nl=False)
+        terminal.write_json(_document(config))
         return
     if config is None:
         terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")

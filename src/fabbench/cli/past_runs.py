@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from fabbench.cli import terminal
+from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.completion import complete_run
-from fabbench.cli.options import FILTERS, takes, written_age
-from fabbench.cli.output import COMPARED, LISTED, output_file, results
-from fabbench.cli.suggestions import SuggestingGroup
-from fabbench.cli.verbosity import with_verbosity
+from fabbench.cli.options import COMPARED, FILTERS, LISTED, output_file, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 from fabbench.model.units import format_time
@@ -34,7 +32,7 @@ _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out i
 _SPARE = ("FOLDER", "NODES", "TARGET", "SIZES", "BENCHMARK", "NAME", "GATE")  # Left out where there is no room
 
 
-@click.group("runs", invoke_without_command=True)
+@click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
 @takes("store", *FILTERS, "since", "wide")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")
@@ -63,7 +61,6 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
             terminal.say(f"{run.path} is damaged: {sentence}")
 
 
-@with_verbosity
 @runs.command("rm", short_help="Remove runs from the store.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @takes("store", *FILTERS)
@@ -102,7 +99,6 @@ def remove(
     terminal.say(f"Removed {counted(len(found), 'run')}.")
 
 
-@with_verbosity
 @runs.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @takes("store", *FILTERS, "since")
@@ -229,7 +225,6 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
     from fabbench.report import render_comparison
-    from fabbench.report.json_contract import to_json
     from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
     from fabbench.runs.stored_results import stored_comparison
@@ -250,7 +245,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             "damaged": list(stored.damage),
             "comparison": comparison and json.loads(render_comparison(comparison, form, configurations=logs)),
         }
-        click.echo(to_json(document), nl=False)
+        terminal.write_json(document)
     elif comparison is not None:
         terminal.print_comparison(comparison, form, logs=logs)
     elif readable:
@@ -428,7 +423,6 @@ def baseline() -> None:
     """
 
 
-@with_verbosity
 @baseline.command("set", short_help="Name a run.")
 @click.argument("name", metavar="NAME")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
@@ -444,7 +438,6 @@ def set_(name: str, run: str, store: Path) -> None:
     terminal.say(f"Baseline {name}: {baseline.run}")
 
 
-@with_verbosity
 @baseline.command("list", short_help="List baselines.")
 @results(LISTED, "How to write the list.")
 @takes("store")
@@ -460,7 +453,6 @@ def list_(form: str, store: Path) -> None:
     terminal.print_list("baselines", table, records, form, f"No baselines in {store}.")
 
 
-@with_verbosity
 @baseline.command("rm", short_help="Forget names.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @takes("store")

@@ -11,8 +11,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.ci import build_result
 from fabbench.cli.completion import complete_run
-from fabbench.cli.options import ON_NODES, known_proof, takes
-from fabbench.cli.output import COMPARED, LISTED, results
+from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
@@ -92,7 +91,6 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    from fabbench.report.json_contract import to_json
     from fabbench.report.log_report import diagnosis, diagnosis_record
     from fabbench.report.predictions import predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
@@ -128,7 +126,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
         status = worst(status, write(parse_together(names, proof=proof)))
     predicted = list(predictions(measured, targets))
     if form == "json":
-        click.echo(to_json({"format": 1, "logs": records, "predictions": predicted}), nl=False)
+        terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
     else:
         for each in predicted:
             terminal.write_line(str(each["text"]))

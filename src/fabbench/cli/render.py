@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli.click_options import Launchers, click_options, given_options, with_launcher_options
-from fabbench.cli.output import output_option
+from fabbench.cli.click_options import Launchers, OptionType, click_options, given_options, with_launcher_options
+from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
-from fabbench.cli.suggestions import NamedChoice
 from fabbench.config.choose_target import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
-from fabbench.model.option_types import AUTO
+from fabbench.model.option_types import AUTO, Choice
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
@@ -40,8 +39,10 @@ class _RenderCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        kind = NamedChoice(sorted(options_of_formats()))
-        form = click.Option(["--as", "as_form"], required=True, type=kind, help="What to print.")
+        kind = Choice(sorted(options_of_formats()))
+        form = click.Option(
+            ["--as", "as_form"], required=True, type=OptionType(kind), metavar=kind.metavar, help="What to print."
+        )
         return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
 
     @override

@@ -27,14 +27,19 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
+from fabbench.cli.commands import (
+    BENCHMARK,
+    WORDS,
+    SectionedCommand,
+    SuggestingGroup,
+    named_for_ssh,
+    sections_of_launchers,
+)
 from fabbench.cli.completion import complete_run
 from fabbench.cli.config_file import config_option, split_environment
-from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
-from fabbench.cli.options import RunOptions, takes
-from fabbench.cli.output import COMPARED, result_options
-from fabbench.cli.suggestions import SuggestingGroup
-from fabbench.cli.verbosity import with_verbosity
+from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
 from fabbench.launchers import options_of_launchers
+from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED
 from fabbench.model.option_types import AUTO
@@ -219,8 +224,8 @@ class RunGroup(SuggestingGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Make the command of one benchmark. Raise RequestError if it cannot be loaded."""
+    @override
+    def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from fabbench.benchmarks import runnable
 
         if cmd_name not in self.list_commands(ctx):
@@ -233,7 +238,7 @@ class RunGroup(SuggestingGroup):
             raise
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
-        return with_verbosity(self.makes(benchmark, work))
+        return self.makes(benchmark, work)
 
 
 def _summary(name: str) -> str:

@@ -13,8 +13,7 @@ from click.core import ParameterSource
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.completion import complete_run
-from fabbench.cli.options import takes
-from fabbench.cli.output import result_options
+from fabbench.cli.options import result_options, takes
 from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure, start_again
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
@@ -214,7 +213,10 @@ class SweepCommand(RunCommand):
         if ctx.params["dry_run"]:
             from fabbench.cli.dry_run import show_sweep
 
-            show_sweep(request, how)
+            if how.form not in {"markdown", "terminal"} or how.print_cordon:
+                flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
+                raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
+            show_sweep(request)
             return
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)

@@ -220,6 +220,13 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
+def write_json(document: Mapping[str, Any]) -> None:
+    """Write a document to standard output."""
+    from fabbench.report.json_contract import to_json
+
+    click.echo(to_json(document), nl=False)
+
+
 def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     """Write what a function of `fabbench.report` writes, drawn for standard output."""
     write_drawn(drawn(render, *what, **more))
@@ -235,7 +242,7 @@ def print_list(  # noqa: PLR0913 - a table, its data, and how it is written
     spare: Sequence[str] = (),
     wide: bool = False,
 ) -> None:
-    """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
+    """Write a list in one of `fabbench.cli.options.LISTED`; as a table, `empty` says that there is nothing."""
     from fabbench.report.table import Overview, render_overview
 
     if form != "table":

@@ -1,17 +1,74 @@
-"""Help: ``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is much."""
+"""What all commands have: help in sections, ``-h``, ``--quiet`` and the like, and suggestions for misspelled words.
 
+``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is much.
+"""
+
+import contextlib
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from fabbench.cli.suggestions import merged_settings
+from fabbench.cli import terminal
+from fabbench.model.actions import action_logger
 from fabbench.model.compat import override
-from fabbench.model.messages import RARE
+from fabbench.model.errors import MachineError
+from fabbench.model.messages import RARE, did_you_mean, nearest, printable, unbroken
 from fabbench.model.plugins import ALIASES
+
+if TYPE_CHECKING:
+    import logging
+
+
+_WORDS = """
+    ls=runs list=runs rm=runs export=runs plot=report init=config doctor=check resume=rerun bench=run diff=compare
+    sbatch=slurm srun=slurm eks=kubernetes bash=script prometheus=openmetrics github=comment md=markdown
+    nccl-tests=bin-dir domain=device gpu-memory=memory raw-csv=format
+    label=pod-label min=min-bytes max=max-bytes min-size=size sizes=size hostname=host target=on
+"""
+_MEANT = dict(pair.split("=") for pair in _WORDS.split())
+"""Words of other tools, and of older releases, and what they mean here."""
+
+
+def meant(text: str, known: Iterable[str]) -> str:
+    """Return the name that a text means here, or is closest to; empty: there is none."""
+    names, dashes = list(known), text[: 2 * text.startswith("--")]
+    word = dashes + _MEANT.get(text[len(dashes) :].lower(), "")
+    return word if word in names else nearest(text, names)
+
+
+def merged_settings(words: Sequence[str]) -> list[str]:
+    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option."""
+    end = words.index("--") if "--" in words else len(words)
+    merged: list[str] = []
+    for word in words[:end]:
+        if merged[-1:] == ["--set"]:
+            merged[-1] += f" {word}"
+        else:
+            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else word)
+    return [*merged, *words[end:]]
+
+
+@contextlib.contextmanager
+def suggesting() -> Iterator[None]:
+    """Name the option that is closest to an unknown one."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        name, params = error.option_name, error.ctx.command.params if error.ctx else ()
+        flags = [flag for each in params for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")]
+        keys = {key.removesuffix("s"): key for key in flags if key.startswith(RARE)}
+        near = keys.get(f"{RARE}{name.removeprefix('--').removesuffix('s')}") or meant(name, [*flags, "--help"])
+        shown = did_you_mean(f"{near}=VALUE" if near.startswith(RARE) else near)
+        raise click.UsageError(f"No such option {unbroken(name)}.{shown}", error.ctx) from None
+
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
@@ -154,17 +211,6 @@ def _is_common(command: click.Command, param: click.Parameter, section: str, lau
 # ---------------------------------------------------------------- -h
 
 
-def with_short_help(command: CommandT) -> CommandT:
-    """Add ``-h`` to a command."""
-    if not any("-h" in each.opts for each in command.params):
-        command.params.append(
-            click.Option(
-                ["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_print_short_help, hidden=True
-            )
-        )
-    return command
-
-
 def _print_short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
     if given and not ctx.resilient_parsing:
@@ -198,3 +244,109 @@ def _lines(records: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
         text += f": {words[:-1].replace('|', ', ')}" if len(words) > 20 else ""
         text = textwrap.shorten(text, width - column - 4, placeholder=" …", break_on_hyphens=False)
         yield f"  {flag:{column}}  {text}"
+
+
+@contextmanager
+def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: str = "%(message)s") -> Iterator[None]:
+    """Write a line for each record of a logger."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write(self.format(record))
+
+    handler = Handler()
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _logged(stream: IO[str] | None = None) -> AbstractContextManager[None]:
+    """Write a line for each action to a stream; without one, to the current standard error."""
+
+    def write(line: str) -> None:
+        (out := stream or sys.stderr).write(f"{printable(line)}\n")
+        out.flush()
+
+    return log_lines(action_logger(), write, "%(asctime)s.%(msecs)03d %(message)s")
+
+
+def _switch(flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str) -> click.Option:
+    def turn_on(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
+        key = f"fabbench.{parameter.name}"
+        if given and not ctx.meta.get(key) and not ctx.resilient_parsing:
+            ctx.meta[key] = True
+            ctx.find_root().with_resource(enter())  # errors are written after the command has ended
+
+    return click.Option(flags, is_flag=True, expose_value=False, callback=turn_on, help=about)
+
+
+def is_verbose(ctx: click.Context) -> bool:
+    """Return whether ``--verbose`` was given."""
+    return bool(ctx.meta.get("fabbench.verbose"))
+
+
+def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    del parameter
+    if path is None or ctx.resilient_parsing:
+        return
+    try:
+        file = None if str(path) == "-" else path.open("w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}."
+        raise MachineError(text, hint="Choose another file for --debug.") from error
+    ctx.with_resource(_logged(file and cast("IO[str]", ctx.with_resource(file))))
+
+
+def verbosity_options() -> list[click.Parameter]:
+    """Return the four options."""
+    quiet = "Print results and errors only: no progress, no notices."
+    verbose = "Print each action on standard error: programs started, hosts reached, API requests."
+    debug = "Write each action to FILE, one per line with its time. Secrets are redacted."
+    file = partial(click.Option, type=click.Path(path_type=Path), metavar="FILE", expose_value=False)
+    return [
+        _switch(["-q", "--quiet"], partial(terminal.without, "notices"), quiet),
+        _switch(["-v", "--verbose"], _logged, verbose),
+        _switch(["--no-color"], partial(terminal.without, "colors"), "Print without colors, as with NO_COLOR=1."),
+        file(["--debug", "log"], callback=_debug, help=debug),
+    ]
+
+
+def with_common_options(command: CommandT) -> CommandT:
+    """Add the options that all commands have to one of a group, or to the program; a group is asked again and again."""
+    if not any("--quiet" in each.opts for each in command.params):
+        short = click.Option(
+            ["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_print_short_help, hidden=True
+        )
+        command.params.extend([*verbosity_options(), short])
+    return command
+
+
+class SuggestingGroup(click.Group):
+    """A group whose commands have the options that all have; it suggests the closest of them for a wrong one."""
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
+        except click.UsageError:
+            name, flags = args[0], [flag for each in self.params for flag in each.opts if flag.startswith("--")]
+            near = meant(name, [*self.list_commands(ctx), *flags, "--help"])
+            ctx.fail(f"No such command {name!r}.{did_you_mean(near)}")
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = self.loaded(ctx, cmd_name)
+        return None if command is None else with_common_options(command)
+
+    def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one of the group's own commands."""
+        return super().get_command(ctx, cmd_name)
