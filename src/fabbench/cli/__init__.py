@@ -60,7 +60,7 @@ _MODULES: Mapping[str, str] = {
     **dict.fromkeys(("runs", "show", "history", "baseline"), "past_runs"),
     **dict.fromkeys(("check", "nodes", "instances", "clean"), "cluster"),
     "sweep": "sweep_command",
-    "config": "config_file",
+    **dict.fromkeys(("config", "completion"), "config_file"),
 }
 """Where a command is, if not in the module of its name."""
 _TRY = (
@@ -120,11 +120,12 @@ class Commands(SuggestingGroup):
         with suggesting():
             return super().make_context(*args, **more)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it raises becomes a message on stderr and an exit status."""
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run a command, and exit with the status that it returns; what it raises becomes a message and a status."""
         try:
             with _plain_warnings(), suggesting():
-                return super().invoke(ctx)
+                status = super().invoke(ctx)
+            ctx.exit(status if isinstance(status, Exit) else Exit.FINE)
         except FabbenchError as error:
             terminal.print_error(error)
             terminal.print_notes(error)

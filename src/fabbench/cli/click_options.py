@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.commands import meant
-from fabbench.cli.completion import complete_value, items
+from fabbench.cli.commands import complete_value, items, meant
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile

@@ -9,8 +9,7 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.commands import is_verbose
-from fabbench.cli.completion import complete
+from fabbench.cli.commands import complete, is_verbose
 from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
 )
 @results(LISTED)
-def check(**given: Any) -> None:
+def check(**given: Any) -> Exit:
     """Check hosts or clusters before a run, and suggest fixes.
 
     All machines are checked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
@@ -86,7 +85,7 @@ def check(**given: Any) -> None:
     checks.sort(key=lambda check: position.get(check.host, 0))
     full, overviews = is_verbose(context), examined.overviews
     terminal.show(render_checks, checks, given["form"], overviews=overviews, full=full)
-    context.exit(worst(checks))
+    return worst(checks)
 
 
 def _needs(benchmarks: Sequence[str], config: "Config | None") -> "Needs":
@@ -202,7 +201,7 @@ def _row(instance: "Instance") -> tuple[str, ...]:
 @takes("yes")
 def clean(
     older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
-) -> None:
+) -> Exit:
     """Remove leftover pods and jobs from a cluster (not local runs).
 
     `fabbench runs rm` removes local runs.
@@ -227,25 +226,26 @@ def clean(
 
     target, _ = chosen_target(click.get_current_context())
     with launcher_named(target.launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
-        _clean(leftovers, older_than, whole=whole, yes=yes)
+        return _clean(leftovers, older_than, whole=whole, yes=yes)
 
 
-def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> None:
+def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> Exit:
     found = leftovers.found
     if not found:
         terminal.say(f"Nothing left to clean in {leftovers.where}.")
-        return
+        return Exit.FINE
     chosen = [
         each for each in found if whole or not each.running or (older_than is not None and each.age >= older_than)
     ]
     _list(found, chosen, leftovers.column)
     if not chosen:
         terminal.say("All of it is in use, and was kept. --all removes it, too.")
-        return
+        return Exit.FINE
     if not yes and not terminal.confirm_removal(len(chosen), "--yes removes it."):
-        click.get_current_context().exit(Exit.BAD_ANSWER)
+        return Exit.BAD_ANSWER
     leftovers.remove(chosen)
     terminal.say(f"Removed {counted(len(chosen), 'run')}.")
+    return Exit.FINE
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:

@@ -1,10 +1,11 @@
-"""What all commands have: help in sections, ``-h``, ``--quiet`` and the like, and suggestions for misspelled words.
+"""What all commands have: help in sections, ``-h``, ``--quiet`` and the like, suggestions, and completion.
 
 ``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is much.
 """
 
 import contextlib
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -20,11 +21,14 @@ from fabbench.cli import terminal
 from fabbench.model.actions import action_logger
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import RARE, did_you_mean, nearest, printable, unbroken
 from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:
     import logging
+
+    from click.shell_completion import CompletionItem
 
 
 _WORDS = """
@@ -68,6 +72,61 @@ def suggesting() -> Iterator[None]:
         near = keys.get(f"{RARE}{name.removeprefix('--').removesuffix('s')}") or meant(name, [*flags, "--help"])
         shown = did_you_mean(f"{near}=VALUE" if near.startswith(RARE) else near)
         raise click.UsageError(f"No such option {unbroken(name)}.{shown}", error.ctx) from None
+
+
+def items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
+    """Return those names that begin with a word, each once."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _known(name: str) -> Iterator[str]:
+    """Yield what the value of an option or argument of this name may be."""
+    if name == "on":
+        from fabbench.config import find_config, load
+        from fabbench.launchers import options_of_launchers
+
+        launchers = options_of_launchers()
+        path = find_config(Path.cwd(), os.environ)
+        yield from (*(load(path, launchers=launchers).targets if path else ()), *launchers, *ALIASES)
+    elif name in {"fabric", "fabrics"}:
+        yield from FABRICS
+    elif name in {"instance_type", "type_"}:
+        from fabbench.catalog.instances import instance_catalog
+
+        yield from instance_catalog()
+    elif name in {"benchmark", "benchmarks"}:
+        from fabbench.benchmarks import runnable_names
+
+        yield from runnable_names()
+
+
+def complete_value(name: str, incomplete: str) -> "list[CompletionItem]":
+    """Complete the value of an option or argument by its name. On any error, nothing is completed."""
+    try:
+        return items(_known(name), incomplete)
+    except Exception:  # noqa: BLE001 - a shell cannot show errors while it completes
+        return []
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete the value of an option or argument, for click."""
+    del ctx
+    return complete_value(param.name or "", incomplete)
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete the id of a run, and `last`, for click; and files, where nothing else fits."""
+    del param
+    from click.shell_completion import CompletionItem
+
+    from fabbench.plan import STORE
+    from fabbench.runs.folders import run_folders
+
+    store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or STORE)
+    found = items(("last", *(path.rpartition("-")[2] for path in run_folders(store))), incomplete)
+    return found or [CompletionItem(incomplete, type="file")]
 
 
 CommandT = TypeVar("CommandT", bound=click.Command)

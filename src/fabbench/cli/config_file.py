@@ -1,4 +1,4 @@
-"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``; and ``fabbench config``."""
+"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``; ``fabbench config`` and ``completion``."""
 
 import json
 import os
@@ -165,3 +165,30 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _text(value: str | bool | tuple[str, ...]) -> str:  # noqa: FBT001 - a value, no switch
     values: tuple[str | bool, ...] = value if isinstance(value, tuple) else (value,)
     return " ".join(str(each).lower() if isinstance(each, bool) else each for each in values)
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_HELP = """Print the completion script of a shell.
+
+It completes commands and options, targets, fabrics, instance types and ids of runs.
+
+\b
+eval "$(fabbench completion bash)"     # in ~/.bashrc
+eval "$(fabbench completion zsh)"      # in ~/.zshrc
+fabbench completion fish | source      # in ~/.config/fish/config.fish
+"""
+
+
+@click.command("completion", help=_HELP)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    from fabbench.cli import cli
+
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # noqa: S101 - click knows the three
+    # For bash, click would first run it to check its version; the script is the same for all since 4.4.
+    completion = completion_class(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
+    click.echo(completion.source_template % completion.source_vars())

@@ -283,6 +283,38 @@ class PastOptions:
     )
     nodes: int | None = option(Whole(1, 65536), "Number of nodes, if the log does not state it.")
     nics: int | None = option(Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type.")
+    wanted: tuple[str, ...] = option(
+        Text("a size", "SIZE[@NODES]"),
+        "Also predict the rate at this size (4G), or at this size and number of nodes (4G@32) from logs of three "
+        "or more numbers of nodes. Where the figures do not carry that far, the reason is given instead.",
+        "--predict",
+        many=tuple,
+    )
+    labels: tuple[str, ...] = option(
+        Text(pattern=""), "Name of a column; once per column, in order.", "--label", many=tuple
+    )
+    placement: str = option(
+        Choice(("out-of-place", "in-place")), "Which half of an nccl-tests table to compare.", default="out-of-place"
+    )
+    allow: tuple[str, ...] = option(
+        Text("a field", "FIELD"),
+        "Allow this field to differ: benchmark, case, ranks, hosts, gpus_per_host, dtype, redop, "
+        "direction, way or endpoint. Can be given several times.",
+        many=tuple,
+    )
+    fabric_of_each: tuple[str, ...] = option(
+        Text("a fabric", "NAME"),
+        "Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. Use `any` "
+        "for one that should not be judged.",
+        "--fabric",
+        many=tuple,
+    )
+    where: tuple[str, ...] = option(
+        Text("a condition", "KEY=VALUE"),
+        "Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
+        "text. Can be given several times.",
+        many=tuple,
+    )
     benchmark: str | None = option(Text("a benchmark", "NAME"), "Only runs of this benchmark.")
     target: str | None = option(Text("a target", "TARGET"), "Only runs on this target.", "--on")
     name: str | None = option(Text("a name", "NAME"), "Only runs with this name (run --name).")

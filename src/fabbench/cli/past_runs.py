@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.commands import SuggestingGroup
-from fabbench.cli.completion import complete_run
+from fabbench.cli.commands import SuggestingGroup, complete_run
 from fabbench.cli.options import COMPARED, FILTERS, LISTED, output_file, results, takes, written_age
-from fabbench.model.errors import Exit, RequestError
+from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.messages import counted
 from fabbench.model.units import format_time
 
@@ -57,8 +56,7 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
     records = [_record(store, run) for run in listed]
     terminal.print_list("runs", table, records, form, empty, spare=_SPARE, wide=wide)
     for run in listed:
-        for sentence in run.damaged:
-            terminal.say(f"{run.path} is damaged: {sentence}")
+        terminal.say_damage(run.path, run.damaged)
 
 
 @runs.command("rm", short_help="Remove runs from the store.")
@@ -68,7 +66,7 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
 @takes("older_than", "yes")
 def remove(
     refs: tuple[str, ...], store: Path, keep: int | None, older_than: timedelta | None, *, yes: bool, **filters: Any
-) -> None:
+) -> Exit:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
     With both, a run has to be older, and not among the newest N. A run in progress is kept. What runs have
@@ -89,21 +87,22 @@ def remove(
     found = list(_removable(found, store))
     if not found:
         terminal.say("Nothing to remove.")
-        return
+        return Exit.FINE
     for run in found:
         terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
     if not yes and not terminal.confirm_removal(len(found), "Pass --yes to remove them."):
-        click.get_current_context().exit(Exit.BAD_ANSWER)
+        return Exit.BAD_ANSWER
     for run in found:
         remove_run(run.path)
     terminal.say(f"Removed {counted(len(found), 'run')}.")
+    return Exit.FINE
 
 
 @runs.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @takes("store", *FILTERS, "since")
 @results(("csv", "raw-csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
-def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> None:
+def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exit:
     """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
 
     Samples of executions that are not ok are written too, with their outcome. A damaged run is left out, and
@@ -123,14 +122,12 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Non
     ]
     damaged = [run for run in found if run.damage]
     sound = [run for run in found if not run.damage]
-    file = output_file(ctx := click.get_current_context())
+    file = output_file(click.get_current_context())
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
     else:
         sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == "raw-csv"))
-    for run in damaged:
-        terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
-    ctx.exit(Exit.REFUSED if damaged else Exit.FINE)
+    return worst(*(terminal.say_damage(run.path.name, run.damage[:1], ", and was left out") for run in damaged))
 
 
 def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
@@ -197,7 +194,7 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 @click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
-def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> None:
+def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> Exit:
     """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
@@ -213,17 +210,17 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
     if job["from_job"]:
         state, columns = load_job(str(job["from_job"]), job["login"])
         terminal.notify(state)
-        _show_columns(columns, form, metric, sizes)
+        return _show_columns(columns, form, metric, sizes)
     runs = whole_runs(named, store)
     if len(runs) != 1:
-        _show_columns(load(named, store=store), form, metric, sizes)
+        return _show_columns(load(named, store=store), form, metric, sizes)
     if form == "html":
-        raise click.exceptions.Exit(terminal.write_page(runs, metric, sizes))
+        return terminal.write_page(runs, metric, sizes)
     run = StoredRun(runs[0])
-    (_show_run if run.sweep is None else _show_sweep)(run, form, metric, sizes)
+    return (_show_run if run.sweep is None else _show_sweep)(run, form, metric, sizes)
 
 
-def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
+def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.report import render_comparison
     from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
@@ -252,22 +249,20 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         click.echo("Nothing was measured.")
     if readable:
         _write_nics(stored, form)
-    for sentence in stored.damage:
-        terminal.notify(f"{stored.path.name} is damaged: {sentence}")
-    if stored.damage or not any(execution.logs for execution in stored.executions):
-        raise click.exceptions.Exit(Exit.REFUSED if stored.damage else Exit.UNTRUSTED)
+    measured = any(execution.logs for execution in stored.executions)
+    return terminal.say_damage(stored.path.name, stored.damage) or (Exit.FINE if measured else Exit.UNTRUSTED)
 
 
-def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> NoReturn:
+def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import columns_within
 
     comparison = compare(columns_within(columns, sizes), metric=metric, allow=("endpoint",))
     terminal.print_comparison(comparison, form)
-    raise click.exceptions.Exit(comparison.status)
+    return comparison.status
 
 
-def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> None:
+def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.cli.sweep_command import AnswerOptions, print_sweep
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
@@ -281,10 +276,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
     print_sweep(sweep, AnswerOptions(form=form), whole=run.verdict is not None)
-    for sentence in sweep.damage:
-        terminal.notify(f"{run.path.name} is damaged: {sentence}")
-    if sweep.damage:
-        raise click.exceptions.Exit(Exit.REFUSED)
+    return terminal.say_damage(run.path.name, sweep.damage)
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
@@ -368,14 +360,7 @@ def _write_nics(run: "StoredRun", form: str) -> None:
 
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZE]")
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
-    "text. Can be given several times.",
-)
-@takes("since", "sizes", "store", "wide")
+@takes("where", "since", "sizes", "store", "wide")
 @results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -401,8 +386,7 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
     runs = [run for run in summaries(store, terminal.files_progress, figures=True) if run.created >= oldest]
     result = history(runs, name, sizes, filters)
     for run in runs:
-        for sentence in run.damaged:
-            terminal.say(f"{run.path} is damaged, and left out: {sentence}")
+        terminal.say_damage(run.path, run.damaged, ", and left out")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
         if form in {"markdown", "terminal", "html"}:

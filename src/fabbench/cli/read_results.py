@@ -10,7 +10,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.ci import build_result
-from fabbench.cli.completion import complete_run
+from fabbench.cli.commands import complete_run
 from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
@@ -23,7 +23,7 @@ from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
 def parse(
     inputs: tuple[str, ...], form: str, sizes: range | None, store: Path, *, exit_zero: bool, **known: Any
-) -> None:
+) -> Exit:
     """Read benchmark logs and print their results.
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
@@ -65,22 +65,15 @@ def parse(
     sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
     sys.stdout.flush()
     status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
-    click.get_current_context().exit(worst(status, terminal.say_unread(unread)))
+    return worst(status, terminal.say_unread(unread))
 
 
 @click.command("explain")
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @takes("fabric", *ON_NODES, "store")
 @results(("text", "json"), "How to write the diagnoses.")
-@click.option(
-    "--predict",
-    "wanted",
-    metavar="SIZE[@NODES]",
-    multiple=True,
-    help="Also predict the rate at this size (4G), or at this size and number of nodes (4G@32) from logs of three "
-    "or more numbers of nodes. Where the figures do not carry that far, the reason is given instead.",
-)
-def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any) -> None:
+@takes("wanted")
+def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any) -> Exit:
     """Diagnose which network a log or run used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
@@ -130,7 +123,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     else:
         for each in predicted:
             terminal.write_line(str(each["text"]))
-    click.get_current_context().exit(status)
+    return status
 
 
 def _job(name: str, logs: Sequence[Log]) -> str:
@@ -145,30 +138,7 @@ def _job(name: str, logs: Sequence[Log]) -> str:
     baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
     "earlier run of the same key that is good), a run, RUN:CONFIG, or log files."
 )
-@click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
-@takes("metric", "sizes")
-@click.option(
-    "--placement",
-    type=click.Choice(["out-of-place", "in-place"]),
-    default="out-of-place",
-    show_default=True,
-    help="Which half of an nccl-tests table to compare.",
-)
-@click.option(
-    "--allow",
-    multiple=True,
-    metavar="FIELD",
-    help="Allow this field to differ: benchmark, case, ranks, hosts, gpus_per_host, dtype, redop, "
-    "direction, way or endpoint. Can be given several times.",
-)
-@click.option(
-    "--fabric",
-    "fabrics",
-    multiple=True,
-    metavar="NAME",
-    help="Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. Use `any` "
-    "for one that should not be judged.",
-)
+@takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
     gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
     "busbw@1G>=70GB/s. Can be given several times."
@@ -176,22 +146,9 @@ def _job(name: str, logs: Sequence[Log]) -> str:
 @takes("strict", *ON_NODES)
 @results(COMPARED)
 @takes("junit", "store")
-def compare_inputs(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    inputs: tuple[str, ...],
-    baseline: str | None,
-    labels: tuple[str, ...],
-    metric: str | None,
-    sizes: range | None,
-    placement: str,
-    allow: tuple[str, ...],
-    fabrics: tuple[str, ...],
-    gates: tuple[str, ...],
-    strict: bool,  # noqa: FBT001 - a flag
-    form: str,
-    junit: Path | None,
-    store: Path,
-    **known: Any,
-) -> None:
+def compare_inputs(
+    inputs: tuple[str, ...], form: str, store: Path, baseline: str | None, gates: tuple[str, ...], **given: Any
+) -> Exit:
     """Compare runs and log files side by side; the last one is the baseline.
 
     Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a table of
@@ -206,33 +163,36 @@ def compare_inputs(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
 
-    with build_result("fabbench compare", junit) as result:
+    labels, strict = given["labels"], given["strict"]
+    with build_result("fabbench compare", given["junit"]) as result:
         if gates or strict:
             from fabbench.analysis.gate import check
             from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
-        proof = known_proof(**known) or NOTHING_KNOWN
-        columns = load(*inputs, store=store, fabrics=fabrics, labels=() if baseline else labels, known=proof)
+        proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
+        named = () if baseline else labels
+        columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], labels=named, known=proof)
         if baseline:
             from fabbench.runs.baselines import baseline_input
 
             last = matching_column(load(baseline_input(baseline, store, inputs[0]), store=store), columns[0].label)
             columns = with_labels([*columns, last], labels)
-        if len(inputs) == 1:  # configurations that were planned together: each fabric has the endpoint that suits it
-            allow = (*allow, "endpoint")
-        comparison = compare(columns_within(columns, sizes), metric=metric, placement=placement, allow=allow)
+        # Configurations that were planned together: each fabric has the endpoint that suits it.
+        allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
+        metric, placement = given["metric"], given["placement"]
+        comparison = compare(columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow)
         verdict = check(parsed_gates, comparison, strict=strict) if gates else None
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
-    raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
+    return worst(comparison.status, verdict.status if verdict else Exit.FINE)
 
 
 @click.command("report")
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
 @takes("metric", "sizes", "store")
 @results(("html",))
-def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> None:
+def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> Exit:
     """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is a section,
@@ -253,4 +213,4 @@ def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | Non
     others = [each for each, runs in found.items() if not runs]
     compared = list(logs_pages(others, store, terminal.notify, metric, sizes))
     stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
-    raise click.exceptions.Exit(terminal.write_page(stored, metric, sizes, compared))
+    return terminal.write_page(stored, metric, sizes, compared)

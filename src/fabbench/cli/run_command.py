@@ -32,10 +32,10 @@ from fabbench.cli.commands import (
     WORDS,
     SectionedCommand,
     SuggestingGroup,
+    complete_run,
     named_for_ssh,
     sections_of_launchers,
 )
-from fabbench.cli.completion import complete_run
 from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
 from fabbench.launchers import options_of_launchers

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
-from fabbench.cli.completion import complete_run
+from fabbench.cli.commands import complete_run
 from fabbench.cli.options import result_options, takes
 from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure, start_again
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -227,6 +227,15 @@ def write_json(document: Mapping[str, Any]) -> None:
     click.echo(to_json(document), nl=False)
 
 
+def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
+    """Say what is damaged of a run; return the matching exit status."""
+    status = Exit.FINE
+    for sentence in damage:
+        say(f"{run} is damaged{then}: {sentence}")
+        status = Exit.REFUSED
+    return status
+
+
 def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     """Write what a function of `fabbench.report` writes, drawn for standard output."""
     write_drawn(drawn(render, *what, **more))
@@ -342,12 +351,8 @@ def write_page(
     sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__, note=note))
     status = Exit.FINE
     for each in written:
-        for sentence in each.damage:
-            notify(f"{each.path.name} is damaged: {sentence}")
-        if each.damage:
-            status = worst(status, Exit.REFUSED)
-        elif not each.measured:
-            status = worst(status, Exit.UNTRUSTED)
+        damaged = say_damage(each.path.name, each.damage)
+        status = worst(status, damaged or (Exit.FINE if each.measured else Exit.UNTRUSTED))
     return status
 
 
