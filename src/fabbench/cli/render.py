@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli.click_options import Launchers, OptionType, click_options, given_options, with_launcher_options
+from fabbench.cli.click_options import Launchers, OptionType, given_options, with_launcher_options
 from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
 from fabbench.config.choose_target import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
 from fabbench.model.option_types import AUTO, Choice
@@ -46,10 +46,6 @@ class _RenderCommand(RunCommand):
         return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
 
     @override
-    def work_parameters(self) -> list[click.Parameter]:
-        return click_options(each for each in self.work_options.values() if each.only != "run")
-
-    @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
@@ -62,10 +58,11 @@ class _RenderCommand(RunCommand):
             raise RequestError(text, hint=hint) from None
 
     @override
-    def invoke(self, ctx: click.Context) -> None:
+    def invoke(self, ctx: click.Context) -> Exit:
         if ctx.params["repeats"] == AUTO:
             raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
         _print(self.request(ctx), ctx.params["as_form"])
+        return Exit.FINE
 
     @override
     def target(self, ctx: click.Context) -> Resolved:

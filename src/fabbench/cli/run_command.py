@@ -93,7 +93,8 @@ class RunCommand(SectionedCommand):
         help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
         self.benchmark, self.work_type = benchmark, work
         self.work_options = self.work_options_of(work)
-        params = [*self.shared_parameters(), *self.work_parameters()]
+        wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
+        params = [*self.shared_parameters(), *click_options(wanted)]
         self.launchers = launchers_by_option(self.shared_launchers())
         own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
         self.sections = sections_of_launchers(self.launchers) | own
@@ -103,25 +104,17 @@ class RunCommand(SectionedCommand):
         """Return the benchmark's own options."""
         return declared(work)
 
-    def work_parameters(self) -> list[click.Parameter]:
-        """Return the parameters of `work_options`."""
-        return click_options(self.work_options.values())
-
     def shared_launchers(self) -> Launchers:
         """Return the launchers or formats that --on or --as chooses from."""
         return options_of_launchers()
 
-    def run_options(self) -> Mapping[str, Option]:
-        """Return the options of all benchmarks, with the gates that this one can have."""
-        from fabbench.plan.gates import limit_example
-
-        known, metrics = declared(RunOptions), (*self.benchmark.default_metrics, "ratio")
-        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
-        return {**known, "gates": replace(known["gates"], help=f"{known['gates'].help} {more}")}
-
     def common_parameters(self) -> list[click.Parameter]:
         """Return the options of every benchmark that the command has, and those of launchers."""
-        known = self.run_options()
+        from fabbench.plan.gates import limit_example
+
+        known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
+        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
+        known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
         where = launcher_options(self.shared_launchers(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
 
@@ -143,8 +136,8 @@ class RunCommand(SectionedCommand):
                 words.append(_CONFIGURATION_FLAGS.get(word, word))
         return super().parse_args(ctx, words + args[end:])
 
-    def invoke(self, ctx: click.Context) -> None:
-        """Run what is requested, and exit with the matching status."""
+    def invoke(self, ctx: click.Context) -> Exit:
+        """Run what is requested; return the matching exit status."""
         from fabbench.cli.ci import build_result
         from fabbench.cli.live import watching
         from fabbench.runs.run import run
@@ -154,7 +147,7 @@ class RunCommand(SectionedCommand):
             from fabbench.cli.dry_run import show_plan
 
             show_plan(request, ctx.params["form"])
-            return
+            return Exit.FINE
         shown = partial(watching, metric=request.metric)
         watched: dict[str, Any] = {} if terminal.is_quiet() else {"watching": shown}
         with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
@@ -162,7 +155,7 @@ class RunCommand(SectionedCommand):
                 result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)
             build.comparison, build.verdict = result.comparison, result.verdict
             build.problem = _interrupted(result)
-            _print(result, ctx.params["form"])
+            return _print(result, ctx.params["form"])
 
     def target(self, ctx: click.Context) -> "Resolved":
         """Return where to run, and why there. Raise RequestError."""
@@ -310,7 +303,7 @@ def _doubtful(result: "RunResult") -> bool:
     return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
 
 
-def _print(result: "RunResult", form: str) -> None:
+def _print(result: "RunResult", form: str) -> Exit:
     print_release_failure(result)
     if form == "html":
         terminal.write_page([result.path])
@@ -319,15 +312,20 @@ def _print(result: "RunResult", form: str) -> None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
     terminal.say_next(result.path, doubtful=_doubtful(result))
-    error = result.failure or result.release_failure
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
         terminal.notify(f"{_interrupted(result)} To {'go on' if result.missing else 'see them'}: {shlex.join(again)}")
-    elif error is not None:
-        if isinstance(error, FabbenchError):
-            error.exit = worst(error.exit, result.status)
-        raise error
-    raise click.exceptions.Exit(result.status)
+    return ended(result, result.status)
+
+
+def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
+    """Return the exit status of a run or sweep. Raise what ended it early."""
+    error = None if result.interrupted else result.failure or result.release_failure
+    if error is None:
+        return Exit.INTERRUPTED if result.interrupted else status
+    if isinstance(error, FabbenchError):
+        error.exit = worst(error.exit, status)
+    raise error
 
 
 @contextmanager
@@ -355,7 +353,7 @@ def interruptible() -> Iterator[None]:
 @click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
 @takes("store")
 @click.pass_context
-def run_(ctx: click.Context, ref: str | None, store: Path) -> None:
+def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
     """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
 
     The first configuration is the one in question, the last one the baseline. Everything is kept in a run
@@ -367,7 +365,7 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> None:
     if ctx.invoked_subcommand is not None:
         if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
             raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
-        return
+        return Exit.FINE
     if ref is None:
         ctx.fail("Missing command.")
 
@@ -375,7 +373,7 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> None:
     from fabbench.runs.sweep_store import require_executions
 
     ctx.meta[RESUMED] = require_executions(open_run(ref, store))
-    start_again(ctx, ctx.meta[RESUMED], store)
+    return start_again(ctx, ctx.meta[RESUMED], store)
 
 
 @click.command("rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
@@ -383,7 +381,7 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> None:
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @takes("store")
 @click.pass_context
-def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> None:
+def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
     """Repeat a past run: the same command line, on the same target.
 
     RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
@@ -397,10 +395,10 @@ def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> N
 
     if run.startswith("-"):
         run, more = "last", (run, *more)
-    start_again(ctx, open_run(run, store), store, more)
+    return start_again(ctx, open_run(run, store), store, more)
 
 
-def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequence[str] = ()) -> None:
+def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequence[str] = ()) -> Exit:
     """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
     if not stored.command:
         raise RequestError(
@@ -410,10 +408,10 @@ def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequ
     terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
     name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
     command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
-    if command is not None:
-        words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
-        with command.make_context(name, words, parent=ctx.parent) as inner:
-            command.invoke(inner)
+    assert command is not None  # noqa: S101 - there are both
+    words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
+    with command.make_context(name, words, parent=ctx.parent) as inner:
+        return cast("Exit", command.invoke(inner))
 
 
 def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:

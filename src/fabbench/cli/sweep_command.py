@@ -14,10 +14,18 @@ from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.commands import complete_run
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure, start_again
+from fabbench.cli.run_command import (
+    RESUMED,
+    RunCommand,
+    RunGroup,
+    ended,
+    interruptible,
+    print_release_failure,
+    start_again,
+)
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
+from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
@@ -159,7 +167,7 @@ _HELP = """\
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False)
 class SweepOptions:
     """Options that only sweeps have."""
 
@@ -204,7 +212,7 @@ class SweepCommand(RunCommand):
         return [*self.common_parameters(), *click_options(declared(SweepOptions).values()), *answer_parameters()]
 
     @override
-    def invoke(self, ctx: click.Context) -> None:
+    def invoke(self, ctx: click.Context) -> Exit:
         from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
@@ -217,29 +225,23 @@ class SweepCommand(RunCommand):
                 flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
                 raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
             show_sweep(request)
-            return
+            return Exit.FINE
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
-        _print(result, how)
+        return _print(result, how)
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.runs.sweep import SweepRequest
 
-        sweep_options = SweepOptions(**values_of(ctx, declared(SweepOptions)))
-        _require_effect(sweep_options)
+        given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
+        _require_effect(given)
         from_cluster = groups_from_cluster(how.groups)
-        run = self.request(ctx)
         return SweepRequest(
-            run=run,
-            mode=sweep_options.mode,
-            confidence=how.confidence,
-            tolerance=how.tolerance,
+            run=self.request(ctx),
+            **given,
             group_of={} if from_cluster else groups_of((), how.groups),
             groups_by=how.groups or "" if from_cluster else "",
-            seed=sweep_options.seed or 0,
-            partners=sweep_options.partners,
-            max_time=sweep_options.max_time,
             resume=ctx.meta.get(RESUMED),
         )
 
@@ -257,15 +259,14 @@ class SweepGroup(RunGroup):
         return list(swept_names())
 
 
-def _require_effect(given: SweepOptions) -> None:
+def _require_effect(given: Mapping[str, Any]) -> None:
     from fabbench.runs.sweep_modes import PARTNERS
 
-    if given.mode == "single" and given.seed is not None:
+    mode = given["mode"]
+    if mode == "single" and "seed" in given:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
-    if given.partners is not None and given.mode not in PARTNERS:
-        raise RequestError(
-            f"--partners has no effect with --mode {given.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
-        )
+    if "partners" in given and mode not in PARTNERS:
+        raise RequestError(f"--partners has no effect with --mode {mode}.", hint=f"It is for {', '.join(PARTNERS)}.")
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
@@ -292,7 +293,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 
-def _print(result: "SweepRun", how: AnswerOptions) -> None:
+def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
     path = result.sweep.path
     print_release_failure(result)
     try:
@@ -303,12 +304,8 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
-    error = None if result.interrupted else result.failure or result.release_failure
-    if isinstance(error, FabbenchError):
-        # What an error kept from being tested is undecided for no other reason.
-        error.exit = error.exit if error is result.failure else worst(error.exit, answer)
-        raise error
-    raise click.exceptions.Exit(Exit.INTERRUPTED if result.interrupted else answer)
+    # What an error kept from being tested is undecided for no other reason.
+    return ended(result, Exit.FINE if result.failure else answer)
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
@@ -358,7 +355,7 @@ def sweep_(
     metric: str | None,
     store: Path,
     **answer: object,
-) -> None:
+) -> Exit:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
     With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
@@ -388,18 +385,18 @@ def sweep_(
             raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
         for flag in given.values():
             raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
-    elif resume is not None:
-        _resume(ctx, resume, store, given)
-    elif sources:
-        _read(ctx, sources, store, metric)
-    else:
-        raise RequestError(
-            "Nothing to test and nothing to read: a benchmark or --from is missing.",
-            hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
-        )
+        return Exit.FINE
+    if resume is not None:
+        return _resume(ctx, resume, store, given)
+    if sources:
+        return _read(ctx, sources, store, metric)
+    raise RequestError(
+        "Nothing to test and nothing to read: a benchmark or --from is missing.",
+        hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
+    )
 
 
-def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> None:
+def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
 
     how = answer_options(ctx)
@@ -413,10 +410,10 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
-    raise click.exceptions.Exit(print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of))
+    return print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of)
 
 
-def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> None:
+def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> Exit:
     from fabbench.runs.sweep_store import open_sweep
 
     for name in given.keys() - {"resume", "store"}:
@@ -425,4 +422,4 @@ def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str])
             hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
         )
     ctx.meta[RESUMED] = open_sweep(ref, store)
-    start_again(ctx, ctx.meta[RESUMED], store)
+    return start_again(ctx, ctx.meta[RESUMED], store)
