@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -163,24 +163,26 @@ _COMMON = frozenset({
 _RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})  # Left out of others
 
 
-def sections_of_launchers(launchers: Mapping[str, frozenset[str]]) -> dict[str, str]:
-    """Return the section of each option that chooses machines; `launchers`: those that have it, if not all do."""
-    from fabbench.model.hosts import Target
-    from fabbench.model.options import declared
-
-    shared = (*declared(Target), "on", "hostfile", "config")
-    return {name: _OF_LAUNCHERS.get(" ".join(sorted(of)), WHERE) for name, of in launchers.items()} | dict.fromkeys(
-        shared, WHERE
-    )
-
-
 class SectionedCommand(click.Command):
     """A command whose help has sections, and whose rare options are set with ``--set``."""
 
-    sections: Mapping[str, str] = {}  # Name of an option → its section
-    launchers: Mapping[str, frozenset[str]] = {}  # Name of an option → the launchers or formats that have it
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        params: Sequence[click.Parameter],
+        launchers: Mapping[str, Collection[str]],
+        own: Iterable[str] = (),
+        **more: Any,
+    ) -> None:
+        """`launchers`: option → launchers or formats that have it, if not all do; `own`: options of the benchmark."""
+        from fabbench.model.hosts import Target
+        from fabbench.model.options import declared
 
-    def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
+        self.launchers = launchers
+        self.sections = {option: _OF_LAUNCHERS.get(" ".join(sorted(of)), WHERE) for option, of in launchers.items()}
+        self.sections |= dict.fromkeys((*declared(Target), "on", "hostfile", "config"), WHERE)
+        self.sections |= dict.fromkeys(own, BENCHMARK)
         made = [*params]
         if any(each.opts[0].startswith(RARE) for each in params):
             made.append(
@@ -310,11 +312,8 @@ def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: st
     """Write a line for each record of a logger."""
     import logging
 
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            write(self.format(record))
-
-    handler = Handler()
+    handler = logging.Handler()
+    handler.emit = lambda record: write(handler.format(record))  # type: ignore[assignment, method-assign]
     handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -13,7 +13,7 @@ from fabbench.cli.options import RunOptions, results
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.messages import RARE, counted, listed
+from fabbench.model.messages import RARE
 from fabbench.model.options import Option, declared
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     if config is None:
         terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
         return
-    for line in _lines(_document(config)):
-        terminal.write_line(line)
+    import yaml
+
+    found = {name: value for name, value in _document(config).items() if value and name != "format"}
+    click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
 
 
 def _document(config: "Config | None") -> dict[str, Any]:
@@ -146,25 +148,6 @@ def _document(config: "Config | None") -> dict[str, Any]:
             name: {"launcher": target.launcher, "hosts": list(target.hosts)} for name, target in config.targets.items()
         },
     }
-
-
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in document.items():
-        if value and name not in {"format", "run", "variants", "targets"}:
-            yield f"{name}: {', '.join(value) if isinstance(value, list) else value}"
-    for name, values in document["run"].items():
-        yield f"run {name}: {', '.join(f'{option} {_text(value)}' for option, value in values.items())}"
-    yield from (f"variant {name}: {variant}" for name, variant in document["variants"].items())
-    width = max(map(len, document["targets"]), default=0)
-    for name, target in document["targets"].items():
-        hosts = target["hosts"]
-        where = f"{counted(len(hosts), 'host')}: {listed(hosts)}" if hosts else ""
-        yield f"target {name:{width}}  {target['launcher']}  {where}".rstrip()
-
-
-def _text(value: str | bool | tuple[str, ...]) -> str:  # noqa: FBT001 - a value, no switch
-    values: tuple[str | bool, ...] = value if isinstance(value, tuple) else (value,)
-    return " ".join(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
 _SHELLS = ("bash", "zsh", "fish")

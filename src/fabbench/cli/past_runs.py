@@ -382,8 +382,8 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
     since: timedelta | None = chosen["since"]
-    oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
-    runs = [run for run in summaries(store, terminal.files_progress, figures=True) if run.created >= oldest]
+    every = summaries(store, terminal.files_progress, figures=True)
+    runs = [run for run in every if since is None or _age(run) <= since]
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")

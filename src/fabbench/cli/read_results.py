@@ -115,8 +115,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
             jobs.setdefault(job, []).append(name)
         else:
             status = worst(status, write(logs), terminal.say_unread(unread))
-    for names in jobs.values():
-        status = worst(status, write(parse_together(names, proof=proof)))
+    status = worst(status, *(write(parse_together(names, proof=proof)) for names in jobs.values()))
     predicted = list(predictions(measured, targets))
     if form == "json":
         terminal.write_json({"format": 1, "logs": records, "predictions": predicted})

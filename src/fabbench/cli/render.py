@@ -1,7 +1,7 @@
 """``fabbench render``: the commands of ``fabbench run``, stopped before anything is contacted."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,6 @@ from fabbench.model.messages import printable
 from fabbench.model.option_types import AUTO, Choice
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
     from fabbench.plan.request import RunRequest
 
 
@@ -28,10 +27,10 @@ class _RenderCommand(RunCommand):
     unwanted = "run"
     environment = None
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        super().__init__(benchmark, work)
-        text = (self.help or "").partition("Example:")[0].rstrip()  # Examples are those of runs.
-        self.help = f"Render a job that does what `fabbench run {benchmark.name}` does.\n\n{text}"
+    @override
+    def about(self) -> str:
+        text = super().about().partition("Example:")[0].rstrip()  # Examples are those of runs.
+        return f"Render a job that does what `fabbench run {self.benchmark.name}` does.\n\n{text}"
 
     @override
     def shared_launchers(self) -> Launchers:

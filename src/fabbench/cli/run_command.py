@@ -27,15 +27,7 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.commands import (
-    BENCHMARK,
-    WORDS,
-    SectionedCommand,
-    SuggestingGroup,
-    complete_run,
-    named_for_ssh,
-    sections_of_launchers,
-)
+from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, complete_run, named_for_ssh
 from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
 from fabbench.launchers import options_of_launchers
@@ -74,9 +66,8 @@ class TargetCommand(SectionedCommand):
     ) -> None:
         launchers = options_of_launchers()
         (on,) = click_options([declared(RunOptions)["on"]])
-        self.launchers = launchers_by_option(launchers)
-        self.sections = sections_of_launchers(self.launchers)
-        super().__init__(name, params=[config_option(), on, *launcher_options(launchers, selects), *params], **more)
+        params = [config_option(), on, *launcher_options(launchers, selects), *params]
+        super().__init__(name, params=params, launchers=launchers_by_option(launchers), **more)
 
 
 class RunCommand(SectionedCommand):
@@ -89,16 +80,22 @@ class RunCommand(SectionedCommand):
     unwanted = "render"  # Options that work with this command only are left out
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any], **more: Any) -> None:
-        help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
+    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
         self.benchmark, self.work_type = benchmark, work
         self.work_options = self.work_options_of(work)
         wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
-        params = [*self.shared_parameters(), *click_options(wanted)]
-        self.launchers = launchers_by_option(self.shared_launchers())
-        own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
-        self.sections = sections_of_launchers(self.launchers) | own
-        super().__init__(benchmark.name, params=params, help=help_, short_help=benchmark.summary, **more)
+        super().__init__(
+            benchmark.name,
+            params=[*self.shared_parameters(), *click_options(wanted)],
+            launchers=launchers_by_option(self.shared_launchers()),
+            own=self.work_options,
+            help=self.about(),
+            short_help=benchmark.summary,
+        )
+
+    def about(self) -> str:
+        """Return the help."""
+        return inspect.cleandoc(self.benchmark.help or self.benchmark.summary)
 
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         """Return the benchmark's own options."""

@@ -33,7 +33,6 @@ from fabbench.model.options import Option, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
     from fabbench.model.log import Metric
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep
@@ -193,9 +192,9 @@ class SweepCommand(RunCommand):
 
     shared = ("on", "fabrics", "env", "name", "metric", "store")
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        super().__init__(benchmark, work)
-        self.help = inspect.cleandoc(_HELP.format(name=benchmark.name))
+    @override
+    def about(self) -> str:
+        return inspect.cleandoc(_HELP.format(name=self.benchmark.name))
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
