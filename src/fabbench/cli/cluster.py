@@ -13,7 +13,7 @@ from fabbench.cli.commands import complete, is_verbose
 from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import listed
 
 if TYPE_CHECKING:
     from fabbench.catalog.instances import Instance
@@ -140,12 +140,10 @@ def list_nodes(form: str, **given: Any) -> None:
     """
     del given
     from fabbench.launchers import launcher_named
-    from fabbench.report.table import render_overview
 
     target, reason = chosen_target(click.get_current_context())
     terminal.notify(f"Target {target.name}: {reason}.")
-    overview = launcher_named(target.launcher).nodes(target)
-    terminal.show(render_overview, overview, form)
+    terminal.print_list(launcher_named(target.launcher).nodes(target), form)
 
 
 _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
@@ -161,7 +159,7 @@ def list_instances(type_: str, form: str) -> None:
     """
     from fabbench.catalog.instances import instance_catalog, plain
     from fabbench.catalog.offline_inventory import require_instance
-    from fabbench.report.table import Overview, Table, render_overview
+    from fabbench.report.table import Overview, Table
 
     prefix = plain(type_)
     names = [name for name in sorted(instance_catalog()) if name.startswith(prefix)]
@@ -172,8 +170,7 @@ def list_instances(type_: str, form: str) -> None:
         align="llrrrrll",
         notes=["GBIT/S: the total network bandwidth, one way. EFA: the maximum number of EFA interfaces."],
     )
-    overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
-    terminal.show(render_overview, overview, form)
+    terminal.print_list(Overview(name="instances", table=table, records=list(map(asdict, instances))), form)
 
 
 def _row(instance: "Instance") -> tuple[str, ...]:
@@ -241,11 +238,7 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     if not chosen:
         terminal.say("All of it is in use, and was kept. --all removes it, too.")
         return Exit.FINE
-    if not yes and not terminal.confirm_removal(len(chosen), "--yes removes it."):
-        return Exit.BAD_ANSWER
-    leftovers.remove(chosen)
-    terminal.say(f"Removed {counted(len(chosen), 'run')}.")
-    return Exit.FINE
+    return terminal.remove(chosen, leftovers.remove, "--yes removes it.", yes=yes)
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:

@@ -80,19 +80,28 @@ class View:
         self._clock = clock
         self._started = self._written = clock()
 
+    @contextmanager
+    def _showing(self, *, at_once: bool = True) -> Iterator[None]:
+        """Show what changes in this context, after it."""
+        del at_once
+        yield
+
     def begin(self, execution: Execution, number: int) -> None:
         """Remember the execution."""
-        self._progress.begin(execution, number, self._clock())
+        with self._showing():
+            self._progress.begin(execution, number, self._clock())
 
     def point(self, execution: Execution, point: Point) -> None:
         """Remember the row."""
         del execution
-        self._progress.point(point)
+        with self._showing(at_once=False):
+            self._progress.point(point)
 
     def read(self, execution: Execution, log: Log) -> None:
         """Learn which rows belong together."""
         del execution
-        self._progress.read(log)
+        with self._showing(at_once=False):
+            self._progress.read(log)
 
     def _left(self, now: float) -> list[str]:
         return [f"about {format_duration(left)} left"] if (left := self._progress.remaining(now)) else []
@@ -163,21 +172,6 @@ class LiveScreen(View):
         self._task = self._bar.add_task("", total=100.0, time="")
         self._lock = threading.Lock()  # NICs of other hosts are reported by a thread
 
-    @override
-    def begin(self, execution: Execution, number: int) -> None:
-        with self._showing():
-            super().begin(execution, number)
-
-    @override
-    def point(self, execution: Execution, point: Point) -> None:
-        with self._showing(at_once=False):
-            super().point(execution, point)
-
-    @override
-    def read(self, execution: Execution, log: Log) -> None:
-        with self._lock:
-            super().read(execution, log)
-
     def nics(self, hosts: "Mapping[str, Traffic]") -> None:
         """Show what the NICs move now."""
         with self._showing():
@@ -202,9 +196,9 @@ class LiveScreen(View):
             with self._showing():
                 pass
 
+    @override
     @contextmanager
     def _showing(self, *, at_once: bool = True) -> Iterator[None]:
-        """Show what changes in this context, after it."""
         with self._lock:
             yield
             started = self._clock()

@@ -43,7 +43,7 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
-    from fabbench.report.table import Table
+    from fabbench.report.table import Overview, Table
 
     if ctx.invoked_subcommand is not None:
         return
@@ -54,7 +54,8 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
     empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
     table = Table(header=header, rows=rows, ruled=False)
     records = [_record(store, run) for run in listed]
-    terminal.print_list("runs", table, records, form, empty, spare=_SPARE, wide=wide)
+    overview = Overview(name="runs", table=table, records=records)
+    terminal.print_list(overview, form, empty, spare=_SPARE, wide=wide)
     for run in listed:
         terminal.say_damage(run.path, run.damaged)
 
@@ -90,12 +91,8 @@ def remove(
         return Exit.FINE
     for run in found:
         terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
-    if not yes and not terminal.confirm_removal(len(found), "Pass --yes to remove them."):
-        return Exit.BAD_ANSWER
-    for run in found:
-        remove_run(run.path)
-    terminal.say(f"Removed {counted(len(found), 'run')}.")
-    return Exit.FINE
+    paths = [run.path for run in found]
+    return terminal.remove(paths, lambda each: list(map(remove_run, each)), "Pass --yes to remove them.", yes=yes)
 
 
 @runs.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
@@ -427,14 +424,15 @@ def set_(name: str, run: str, store: Path) -> None:
 @takes("store")
 def list_(form: str, store: Path) -> None:
     """List the names and the runs that they stand for."""
-    from fabbench.report.table import Table
+    from fabbench.report.table import Overview, Table
     from fabbench.runs.baselines import baselines
 
     known = list(baselines(store))
     records = [{"name": each.name, "run": each.run, "exists": each.is_there(store)} for each in known]
     rows = [(each.name, each.run + "  (removed)" * (not each.is_there(store))) for each in known]
     table = Table(header=("NAME", "RUN"), rows=rows, ruled=False)
-    terminal.print_list("baselines", table, records, form, f"No baselines in {store}.")
+    overview = Overview(name="baselines", table=table, records=records)
+    terminal.print_list(overview, form, f"No baselines in {store}.")
 
 
 @baseline.command("rm", short_help="Forget names.")

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
     from fabbench.report.page import RunPage
-    from fabbench.report.table import Table
+    from fabbench.report.table import Overview, Table
 
+T = TypeVar("T")
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
@@ -241,23 +242,16 @@ def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     write_drawn(drawn(render, *what, **more))
 
 
-def print_list(  # noqa: PLR0913 - a table, its data, and how it is written
-    name: str,
-    table: "Table",
-    records: Sequence[Mapping[str, object]],
-    form: str,
-    empty: str,
-    *,
-    spare: Sequence[str] = (),
-    wide: bool = False,
+def print_list(
+    overview: "Overview", form: str, empty: str = "", *, spare: Sequence[str] = (), wide: bool = False
 ) -> None:
     """Write a list in one of `fabbench.cli.options.LISTED`; as a table, `empty` says that there is nothing."""
-    from fabbench.report.table import Overview, render_overview
+    from fabbench.report.table import render_overview
 
     if form != "table":
-        show(render_overview, Overview(name=name, table=table, records=records), form)
-    elif table.rows:
-        print_table(table, spare, wide=wide)
+        show(render_overview, overview, form)
+    elif overview.table.rows or not empty:
+        print_table(overview.table, spare, wide=wide)
     else:
         say(empty)
 
@@ -287,13 +281,15 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
 
 
-def confirm_removal(count: int, hint: str) -> bool:
-    """Ask whether to remove runs, and say if they stay; without a terminal, `hint` says what removes them."""
+def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hint: str, *, yes: bool) -> Exit:
+    """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
-    if interactive and click.confirm(f"Remove {counted(count, 'run')}?", err=True):
-        return True
-    say("Nothing was removed." + ("" if interactive else f" {hint}"))
-    return False
+    if not yes and not (interactive and click.confirm(f"Remove {counted(len(found), 'run')}?", err=True)):
+        say("Nothing was removed." + ("" if interactive else f" {hint}"))
+        return Exit.BAD_ANSWER
+    remove_them(found)
+    say(f"Removed {counted(len(found), 'run')}.")
+    return Exit.FINE
 
 
 def workflow_command(line: str) -> None:
