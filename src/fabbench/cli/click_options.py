@@ -124,23 +124,22 @@ _HOSTFILE = Option(
 
 
 def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
-    """Return each option of any launcher, as those that have it declare it."""
+    """Return each option of any launcher that the command line has, as those that have it declare it."""
     by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
     for launcher, kind in launchers.items():
         for name, option in options_of(kind).items():
-            by_name[name][launcher] = option
+            if option.flags:
+                by_name[name][launcher] = option
     return by_name
 
 
-def launcher_options(
-    launchers: Launchers, selects: Callable[[Option], bool] = lambda option: bool(option.flags)
-) -> list[click.Parameter]:
+def launcher_options(launchers: Launchers, selects: Callable[[Option], bool]) -> list[click.Parameter]:
     """Return the options of all launchers, each once, with the launchers that have it if not all do."""
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
     made = []
     for name in sorted(by_name, key=lambda name: common.index(name) if name in common else len(common)):
-        if wanted := {of: option for of, option in by_name[name].items() if option.flags and selects(option)}:
+        if wanted := {of: option for of, option in by_name[name].items() if selects(option)}:
             made.append(_launcher_option(wanted, len(launchers)))
             made += click_options([_HOSTFILE]) if name == "hosts" else []
     return made

@@ -291,7 +291,10 @@ class PastOptions:
         many=tuple,
     )
     labels: tuple[str, ...] = option(
-        Text(pattern=""), "Name of a column; once per column, in order.", "--label", many=tuple
+        Parsed("a name", "TEXT", str, any_lines=True),
+        "Name of a column; once per column, in order.",
+        "--label",
+        many=tuple,
     )
     placement: str = option(
         Choice(("out-of-place", "in-place")), "Which half of an nccl-tests table to compare.", default="out-of-place"
