@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.ci import build_result
 from fabbench.cli.commands import complete_run
 from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
 from fabbench.model.errors import Exit, worst
@@ -160,6 +159,7 @@ def compare_inputs(
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
+    from fabbench.cli.ci import build_result
     from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
 
     labels, strict = given["labels"], given["strict"]
