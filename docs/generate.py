@@ -354,8 +354,6 @@ def _signature(option: click.Option) -> str:
     names = ", ".join(option.opts) + "".join(f" / {name}" for name in option.secondary_opts)
     if option.is_flag or option.count:
         return names
-    if isinstance(option.type, click.Choice):
-        return f"{names} {option.metavar or '|'.join(map(str, option.type.choices))}"
     return f"{names}{'=' if names.startswith(RARE) else ' '}{option.metavar or option.type.name.upper()}"
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 
 import fabbench
 from fabbench.cli import cli
-from fabbench.cli.live_screen import LiveScreen
+from fabbench.cli.live import LiveScreen
 from fabbench.model.log import Point
 from fabbench.model.plan import Execution
 from fabbench.plan.build import plan

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.cli import COMMANDS
 from tests.support.paths import ROOT
 from tests.support.syntax import statements, text_of, tree_of
 
@@ -84,16 +83,6 @@ def test_directories_of_tests_hold_tests() -> None:
         and path.name != "conftest.py"
     ]
     assert strays == []
-
-
-def test_the_commands_are_the_modules_with_a_command() -> None:
-    commands = {
-        path.stem
-        for path, tree in trees().items()
-        if path.parent == PACKAGE / "cli"
-        and any(isinstance(node, ast.FunctionDef) and node.name == "command" for node in tree.body)
-    }
-    assert commands == set(COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"])

@@ -50,7 +50,7 @@ def test_an_interrupt_while_python_cleans_up_is_an_exit_status() -> None:
     assert done.stdout.startswith("fabbench, version ")
 
 
-@pytest.mark.parametrize("where", ["click", "fabbench.cli.parse"])
+@pytest.mark.parametrize("where", ["click", "fabbench.cli.read_results"])
 def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: str) -> None:
     """`python -m` would end by the signal. Whether the command line is there yet makes no difference."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fabbench.analysis.compare import compare
-from fabbench.cli.live import Lines
-from fabbench.cli.live_screen import LiveScreen
+from fabbench.cli.live import Lines, LiveScreen
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Configuration, Plan
 from fabbench.model.units import format_size

@@ -9,7 +9,7 @@ from click.testing import Result
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
-from fabbench.cli.rerun import rerun_words
+from fabbench.cli.run_command import rerun_words
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan

@@ -22,7 +22,7 @@ from click.testing import Result
 from markdown_it import MarkdownIt
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.cli import Commands, cli, live, live_screen, terminal
+from fabbench.cli import Commands, cli, live, terminal
 from fabbench.execution.script.words import quote
 from fabbench.hosts.check import Check, Status
 from fabbench.model.errors import MachineError
@@ -269,7 +269,7 @@ def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(sys, "stderr", screen)
     with terminal.safe_streams():
-        with live_screen.watching(PLAN) as watcher:
+        with live.watching(PLAN) as watcher:
             watcher.begin(EXECUTION, 1)
             watcher.point(EXECUTION, FAILED.points[0])
             watcher.end(EXECUTION, (FAILED,))

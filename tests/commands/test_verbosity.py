@@ -34,7 +34,7 @@ def test_actions_are_written_with_their_time(tmp_path: Path) -> None:
 
 
 def test_actions_have_no_secrets(tmp_path: Path) -> None:
-    from fabbench.cli.verbosity import _logged
+    from fabbench.cli.commands import _logged
 
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8") as stream, _logged(stream):

@@ -17,7 +17,7 @@ from rich.live import Live
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
-from fabbench.cli.live_screen import LiveScreen
+from fabbench.cli.live import LiveScreen
 from fabbench.counters.execution_counters import ExecutionCounters, Pair, expected_nics, total
 from fabbench.counters.findings import Asked
 from fabbench.counters.snapshot import Traffic

@@ -8,6 +8,7 @@ import errno
 import importlib
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -16,12 +17,10 @@ import click
 
 from fabbench import __version__
 from fabbench.cli import terminal
-from fabbench.cli.help_sections import short_help
-from fabbench.cli.internal_errors import internal_errors
-from fabbench.cli.suggestions import SYNONYMS, SuggestingGroup, suggesting
-from fabbench.cli.verbosity import log_lines, with_verbosity
+from fabbench.cli.commands import SYNONYMS, SuggestingGroup, log_lines, short_help, suggesting, with_common_options
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError
+from fabbench.model.errors import Exit, FabbenchError, lacks_memory
+from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
 _SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -54,7 +53,16 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-"""In the order in which `--help` lists them, which imports none: each is the `command` of the module of that name."""
+"""In the order in which `--help` lists them, which imports none."""
+_MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("run", "rerun"), "run_command"),
+    **dict.fromkeys(("parse", "explain", "compare", "report"), "read_results"),
+    **dict.fromkeys(("runs", "show", "history", "baseline"), "past_runs"),
+    **dict.fromkeys(("check", "nodes", "instances", "clean"), "cluster"),
+    "sweep": "sweep_command",
+    **dict.fromkeys(("config", "completion"), "config_file"),
+}
+"""Where a command is, if not in the module of its name."""
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -81,15 +89,16 @@ class Commands(SuggestingGroup):
             with formatter.section(name):
                 formatter.write_dl([(f"{each:{width}}", text) for each, text in commands.items()], col_max=40)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+    @override
+    def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
+        module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
+        every = (each for each in vars(module).values() if isinstance(each, click.Command))
+        command = next(each for each in every if each.name == cmd_name)
         command.short_help = COMMANDS[cmd_name]
-        return with_verbosity(command)
+        return command
 
     @override
     def resolve_command(
@@ -102,7 +111,7 @@ class Commands(SuggestingGroup):
 
     @override
     def main(self, *args: Any, **more: Any) -> Any:
-        with terminal.safe_streams(), internal_errors():
+        with terminal.safe_streams(), _internal_errors():
             return super().main(*args, **more)
 
     @override
@@ -110,11 +119,12 @@ class Commands(SuggestingGroup):
         with suggesting():
             return super().make_context(*args, **more)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it raises becomes a message on stderr and an exit status."""
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run a command, and exit with the status that it returns; what it raises becomes a message and a status."""
         try:
             with _plain_warnings(), suggesting():
-                return super().invoke(ctx)
+                status = super().invoke(ctx)
+            ctx.exit(status if isinstance(status, Exit) else Exit.FINE)
         except FabbenchError as error:
             terminal.print_error(error)
             terminal.print_notes(error)
@@ -148,6 +158,62 @@ def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
 
 
 @contextlib.contextmanager
+def _internal_errors() -> Iterator[None]:
+    """Report exceptions that are not `FabbenchError`s, and end the program with `Exit.INTERNAL`.
+
+    Also those of threads, and those that Python cannot raise (in finalizers): the program continues then, and
+    ends with that status unless it was interrupted.
+    """
+    reported: list[BaseException] = []
+
+    def record(failure: Any) -> None:
+        error = failure.exc_value
+        # If memory runs out, the command itself reports it; a report here would need more of it.
+        if error is not None and not isinstance(error, SystemExit) and not lacks_memory(error):
+            reported.append(error)
+            _report_internal(error)
+
+    before = threading.excepthook, sys.unraisablehook
+    threading.excepthook = sys.unraisablehook = record
+    try:
+        yield
+    except SystemExit as end:
+        if reported and end.code != Exit.INTERRUPTED:
+            raise SystemExit(Exit.INTERNAL) from None
+        raise
+    except OSError as error:  # from output outside of commands, such as --help
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True)
+        raise SystemExit(Exit.REFUSED) from None
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        _report_internal(error)
+        raise SystemExit(Exit.INTERNAL) from None
+    finally:
+        threading.excepthook, sys.unraisablehook = before
+    if reported:
+        raise SystemExit(Exit.INTERNAL)
+
+
+def _report_internal(error: BaseException) -> None:
+    import platform
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    message = unbroken(without_secrets(f"{type(error).__name__}: {error}".removesuffix(": ")))
+    system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
+    lines = (
+        f"Internal error: {message}",
+        f"This is a bug in fabbench {__version__} ({system}) or a plug-in. Do not rely on what was printed.",
+        "Hint: Report it: the command line, and everything from here on.",
+        without_secrets(text).rstrip(),
+    )
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed, or full
+        click.echo("\n".join(lines), err=True)
+
+
+@contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Write warnings of plug-ins as sentences, without the source location."""
     with warnings.catch_warnings():
@@ -172,7 +238,7 @@ def _notices() -> contextlib.AbstractContextManager[None]:
     return log_lines(logging.getLogger("fabbench"), terminal.notify)
 
 
-@with_verbosity
+@with_common_options
 @click.group(cls=Commands, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
 @click.pass_context

@@ -1,7 +1,6 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,10 @@ import click
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, typed_flags, values_of
-from fabbench.cli.help_sections import WORDS
-from fabbench.cli.options import takes
-from fabbench.cli.output import require_writable, result_options
-from fabbench.cli.rerun import rerun_words
-from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible
-from fabbench.cli.sweep_answer import AnswerOptions
+from fabbench.cli.commands import WORDS
+from fabbench.cli.options import require_writable, result_options, takes
+from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible, rerun_words
+from fabbench.cli.sweep_command import AnswerOptions
 from fabbench.model.errors import RequestError
 from fabbench.model.options import declared
 from fabbench.report.certificate import FORMATS, Certificate, State, render_certificate, render_changes
@@ -72,9 +69,7 @@ def command(
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
-    from fabbench.cli.live_screen import watching
-    from fabbench.cli.sweep_command import suspects
-    from fabbench.cli.sweep_live import watching_sweep
+    from fabbench.cli.live import watching, watching_sweep
     from fabbench.runs.acceptance import Watched, accept, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
 
@@ -88,7 +83,7 @@ def command(
         return
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
     asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
-    watched = Watched(terminal.notify, run, partial(watching_sweep, suspects), terminal.hosts_progress)
+    watched = Watched(terminal.notify, run, watching_sweep, terminal.hosts_progress)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:

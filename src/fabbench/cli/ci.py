@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from fabbench.cli import terminal
-from fabbench.cli.output import require_writable
+from fabbench.cli.options import require_writable
 from fabbench.model.errors import FabbenchError
 from fabbench.model.messages import printable
 
@@ -45,8 +43,6 @@ def build_result(name: str, junit: Path | None) -> Iterator[BuildResult]:
     result = BuildResult()
     try:
         yield result
-    except click.exceptions.Exit:
-        raise
     except FabbenchError as error:
         result.problem = f"{error} {error.hint or ''}".strip()
         raise

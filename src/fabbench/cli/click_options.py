@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.complete import complete_value, items
-from fabbench.cli.suggestions import meant
+from fabbench.cli.commands import MEANT, complete_value, items, meant
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
@@ -38,8 +37,9 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # from fabbench.yaml
             return value
+        alias = MEANT.get(value, "")
         try:
-            return self._type.parse(value)
+            return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
             near = did_you_mean(meant(value, self._type.names))
             self.fail(f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx)
@@ -122,19 +122,26 @@ _HOSTFILE = Option(
 )
 
 
-def launcher_options(
-    launchers: Launchers, selects: Callable[[Option], bool] = lambda option: bool(option.flags)
-) -> list[click.Parameter]:
-    """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
+    """Return each option of any launcher that the command line has, as those that have it declare it."""
     by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
-    common = [*declared(Target)]
     for launcher, kind in launchers.items():
         for name, option in options_of(kind).items():
-            if option.flags and selects(option):
+            if option.flags:
                 by_name[name][launcher] = option
-    names = sorted(by_name, key=lambda name: common.index(name) if name in common else len(common))
-    made = [_launcher_option(by_name[name], len(launchers)) for name in names]
-    return [*made[:1], *click_options([_HOSTFILE]), *made[1:]] if "hosts" in by_name else made
+    return by_name
+
+
+def launcher_options(launchers: Launchers, selects: Callable[[Option], bool]) -> list[click.Parameter]:
+    """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    common = [*declared(Target)]
+    by_name = options_by_name(launchers)
+    made = []
+    for name in sorted(by_name, key=lambda name: common.index(name) if name in common else len(common)):
+        if wanted := {of: option for of, option in by_name[name].items() if selects(option)}:
+            made.append(_launcher_option(wanted, len(launchers)))
+            made += click_options([_HOSTFILE]) if name == "hosts" else []
+    return made
 
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
@@ -152,11 +159,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
-    by_option: defaultdict[str, set[str]] = defaultdict(set)
-    for launcher, kind in launchers.items():
-        for name in options_of(kind):
-            by_option[name].add(launcher)
-    return {name: frozenset(of) for name, of in by_option.items() if len(of) < len(launchers)}
+    return {name: frozenset(of) for name, of in options_by_name(launchers).items() if len(of) < len(launchers)}
 
 
 def values_of(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
@@ -181,11 +184,10 @@ class GivenOptions(NamedTuple):
 
 def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
     """Return those options of launchers that were given."""
-    every = (each for kind in launchers.values() for each in options_of(kind).values())
-    names = {each.name for each in every if each.flags}
 
     def given_by(source: ParameterSource) -> dict[str, Any]:
-        return {name: context.params[name] for name in names if context.get_parameter_source(name) is source}
+        names = (name for name in options_by_name(launchers) if context.get_parameter_source(name) is source)
+        return {name: context.params[name] for name in names}
 
     typed = given_by(ParameterSource.COMMANDLINE)
     if in_files := context.params.get("hostfile"):
@@ -209,9 +211,7 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     known = options_of(kind)
     for name in given.typed:
         if name not in known:
-            every = {launcher: options_of(kind) for launcher, kind in launchers.items()}
-            works = {launcher: options[name] for launcher, options in every.items() if name in options}
-            raise _without_effect(target, works, flag)
+            raise _without_effect(target, options_by_name(launchers)[name], flag)
     values = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
     specific = {name: values.pop(name) for name in declared(kind) if name in values}
     options = replace(target.options, **specific)

@@ -1,5 +1,6 @@
-"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``."""
+"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``; ``fabbench config`` and ``completion``."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli.options import RunOptions
+from fabbench.cli import terminal
+from fabbench.cli.options import RunOptions, results
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
@@ -98,3 +100,78 @@ CONFIG: Mapping[str, Any] = {
 def config_option() -> click.Option:
     """Return the option for another fabbench.yaml, which sets the defaults of the options after it."""
     return click.Option(["--config"], is_eager=True, callback=_read_config, **CONFIG)
+
+
+@click.command("config")
+@click.option("--config", "file", **CONFIG)
+@results(("text", "json"), "How to write the configuration.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
+def config_(file: Path | None, form: str, *, schema: bool) -> None:
+    """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.
+
+    It is searched for in this directory and those above it, up to the first that has a .git, then in
+    ~/.config/fabbench (XDG_CONFIG_HOME).
+    """
+    if schema:
+        from fabbench.config.schema import schema as generated
+        from fabbench.launchers import options_of_launchers
+
+        click.echo(json.dumps(generated(options_of_launchers(), CommandOptions()), indent=2))
+        return
+    config = configuration(file, os.environ)
+    if form == "json":
+        terminal.write_json(_document(config))
+        return
+    if config is None:
+        terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
+        return
+    import yaml
+
+    found = {name: value for name, value in _document(config).items() if value and name != "format"}
+    click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
+
+
+def _document(config: "Config | None") -> dict[str, Any]:
+    if config is None:
+        return {"format": 1, "file": None}
+    defaults = config.defaults
+    return {
+        "format": 1,
+        "file": str(config.path),
+        "default": config.default,
+        "store": str(config.store) if config.store else None,
+        "repeat": defaults.repeat,
+        "fabrics": list(defaults.fabrics),
+        "run": {name: dict(values) for name, values in defaults.run.items()},
+        "variants": {name: str(variant) for name, variant in config.variants.items()},
+        "targets": {
+            name: {"launcher": target.launcher, "hosts": list(target.hosts)} for name, target in config.targets.items()
+        },
+    }
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_HELP = """Print the completion script of a shell.
+
+It completes commands and options, targets, fabrics, instance types and ids of runs.
+
+\b
+eval "$(fabbench completion bash)"     # in ~/.bashrc
+eval "$(fabbench completion zsh)"      # in ~/.zshrc
+fabbench completion fish | source      # in ~/.config/fish/config.fish
+"""
+
+
+@click.command("completion", help=_HELP)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    from fabbench.cli import cli
+
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # noqa: S101 - click knows the three
+    # For bash, click would first run it to check its version; the script is the same for all since 4.4.
+    completion = completion_class(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
+    click.echo(completion.source_template % completion.source_vars())

@@ -16,8 +16,6 @@ from fabbench.model.plan import Shape
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
-    from fabbench.cli.sweep_answer import AnswerOptions
-    from fabbench.launchers import Launcher
     from fabbench.model.hosts import Host, Inventory
     from fabbench.model.plan import Execution, Step
     from fabbench.plan.request import RunRequest
@@ -30,8 +28,6 @@ _MAX_UNSET = 4  # More variables are only counted; --format json has all
 
 def show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
-    from fabbench.launchers import launcher_named
-    from fabbench.report.json_contract import to_json
     from fabbench.runs.run import estimated_s, longest_s, preview
 
     if form not in {None, "markdown", "terminal", "json"}:
@@ -43,12 +39,11 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         times = {"estimated_s": estimate, "longest_s": longest}
         hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
         document = {"format": 1, "target": planned.target, "hosts": hosts, "plan": asdict(planned), **times}
-        click.echo(to_json(redacted(document)), nl=False)
+        terminal.write_json(redacted(document))
         return
-    reason = f": {request.target_reason}" if request.target_reason else ""
     ids = ", ".join(execution.id for execution in planned.executions)
     _write_facts(
-        ("Target", f"{request.target.name} ({request.target.launcher}){reason}"),
+        request,
         *(("" if number else "Nodes", _host(host)) for number, host in enumerate(inventory.hosts)),
         ("Image", inventory.image),
         ("Configurations", ", ".join(map(str, planned.configurations))),
@@ -56,17 +51,14 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         ("Time", _time(estimate, longest)),
     )
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
-    launcher = launcher_named(request.target.launcher)
     for configuration in planned.configurations:
-        click.echo()
-        terminal.write_line(str(configuration))
-        for line in execution_lines(first[configuration.label], inventory, request, launcher):
-            terminal.write_line(f"  {line}")
+        _write_execution(str(configuration), first[configuration.label], inventory, request)
     click.echo("\nDry run: nothing was started.", err=True)
 
 
-def _write_facts(*facts: tuple[str, str]) -> None:
-    for name, text in facts:
+def _write_facts(request: "RunRequest", *facts: tuple[str, str]) -> None:
+    target, reason = request.target, request.target_reason
+    for name, text in (("Target", f"{target.name} ({target.launcher}){f': {reason}' * bool(reason)}"), *facts):
         if text:
             terminal.write_line(f"{name + ':' if name else '':16}{text}")
 
@@ -84,15 +76,23 @@ def _time(estimate: float | None, longest: float) -> str:
     return f"unknown (no earlier run like this on this target); all timeouts together: {format_duration(longest)}"
 
 
-def execution_lines(
-    execution: "Execution", inventory: "Inventory", request: "RunRequest", launcher: "Launcher"
-) -> Iterator[str]:
+def _write_execution(title: str, execution: "Execution", inventory: "Inventory", request: "RunRequest") -> None:
+    click.echo()
+    terminal.write_line(title)
+    for line in _lines(execution, inventory, request):
+        terminal.write_line(f"  {line}")
+
+
+def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
     """Yield the environment and commands of the first step of an execution, and how many steps follow."""
+    from fabbench.launchers import launcher_named
+
     hosts = inventory.hosts_for_variant(execution.configuration.variant)
     step, *others = execution.steps
     yield f"Environment: {_environment(step) or 'unchanged'}"
     if step.shape is Shape.MPI:
         shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        launcher = launcher_named(request.target.launcher)
         yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
     else:
         for command in step.commands:
@@ -111,19 +111,15 @@ def _environment(step: "Step") -> str:
     return "; ".join(filter(None, (" ".join(words.values()), f"unset {' '.join(names)}" if names else "")))
 
 
-def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
+def show_sweep(request: "SweepRequest") -> None:
     """Print how `fabbench sweep` would start. Raise FabbenchError for what it would refuse."""
-    from fabbench.launchers import launcher_named
     from fabbench.runs.sweep import preview_sweep
 
-    if how.form not in {"markdown", "terminal"} or how.print_cordon:
-        flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
-        raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
     preview = preview_sweep(request)
-    target, document, reason = request.run.target, preview.document, request.run.target_reason
+    document = preview.document
     sizes = Counter(document.group_of.values())
     _write_facts(
-        ("Target", f"{target.name} ({target.launcher}){f': {reason}' if reason else ''}"),
+        request.run,
         ("Nodes", f"{len(document.nodes)}: {listed(document.nodes)}"),
         *(("Left out", why) for why in document.unreachable.values()),
         ("Sweep", f"{document.benchmark} on {document.fabric}, mode {document.mode}"),
@@ -133,13 +129,9 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
         ("Next round", _round(preview.first) if preview.first is not None else "none: all tests have ended"),
     )
     if preview.first is not None and preview.execution is not None:
-        click.echo()
-        terminal.write_line(f"First test: {preview.first.tests[0]}")
         hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}
         part = preview.inventory.part([hosts[name] for name in preview.first.tests[0].nodes])
-        launcher = launcher_named(target.launcher)
-        for line in execution_lines(redacted(preview.execution), part, preview.request, launcher):
-            terminal.write_line(f"  {line}")
+        _write_execution(f"First test: {preview.first.tests[0]}", redacted(preview.execution), part, preview.request)
     click.echo("\nDry run: nothing was started.", err=True)
 
 

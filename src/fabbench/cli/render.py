@@ -1,24 +1,22 @@
 """``fabbench render``: the commands of ``fabbench run``, stopped before anything is contacted."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli.click_options import Launchers, click_options, given_options, with_launcher_options
-from fabbench.cli.output import output_option
+from fabbench.cli.click_options import Launchers, OptionType, given_options, with_launcher_options
+from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
-from fabbench.cli.suggestions import NamedChoice
 from fabbench.config.choose_target import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
-from fabbench.model.option_types import AUTO
+from fabbench.model.option_types import AUTO, Choice
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
     from fabbench.plan.request import RunRequest
 
 
@@ -29,10 +27,10 @@ class _RenderCommand(RunCommand):
     unwanted = "run"
     environment = None
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        super().__init__(benchmark, work)
-        text = (self.help or "").partition("Example:")[0].rstrip()  # Examples are those of runs.
-        self.help = f"Render a job that does what `fabbench run {benchmark.name}` does.\n\n{text}"
+    @override
+    def about(self) -> str:
+        text = super().about().partition("Example:")[0].rstrip()  # Examples are those of runs.
+        return f"Render a job that does what `fabbench run {self.benchmark.name}` does.\n\n{text}"
 
     @override
     def shared_launchers(self) -> Launchers:
@@ -40,13 +38,11 @@ class _RenderCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        kind = NamedChoice(sorted(options_of_formats()))
-        form = click.Option(["--as", "as_form"], required=True, type=kind, help="What to print.")
+        kind = Choice(sorted(options_of_formats()))
+        form = click.Option(
+            ["--as", "as_form"], required=True, type=OptionType(kind), metavar=kind.metavar, help="What to print."
+        )
         return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
-
-    @override
-    def work_parameters(self) -> list[click.Parameter]:
-        return click_options(each for each in self.work_options.values() if each.only != "run")
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -61,10 +57,11 @@ class _RenderCommand(RunCommand):
             raise RequestError(text, hint=hint) from None
 
     @override
-    def invoke(self, ctx: click.Context) -> None:
+    def invoke(self, ctx: click.Context) -> Exit:
         if ctx.params["repeats"] == AUTO:
             raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
         _print(self.request(ctx), ctx.params["as_form"])
+        return Exit.FINE
 
     @override
     def target(self, ctx: click.Context) -> Resolved:
@@ -80,8 +77,8 @@ class RenderGroup(RunGroup):
     makes = _RenderCommand
 
 
-@click.group(cls=RenderGroup)
-def command() -> None:
+@click.group("render", cls=RenderGroup)
+def render() -> None:
     """Print what would run elsewhere, without contacting anything.
 
     The document runs every configuration, interleaved and repeated as fabbench run does it. `fabbench parse`

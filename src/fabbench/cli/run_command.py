@@ -1,17 +1,19 @@
-"""The command of one benchmark: its options → one request → one call → what is printed."""
+"""Commands that start a benchmark: ``run NAME`` → one request → one call → what is printed; and ``rerun``."""
 
 import inspect
 import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
@@ -25,15 +27,13 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
+from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, complete_run, named_for_ssh
 from fabbench.cli.config_file import config_option, split_environment
-from fabbench.cli.help_sections import BENCHMARK, WORDS, SectionedCommand, named_for_ssh, sections_of_launchers
-from fabbench.cli.options import RunOptions
-from fabbench.cli.output import COMPARED, result_options
-from fabbench.cli.report import write_page
-from fabbench.cli.suggestions import SuggestingGroup
-from fabbench.cli.verbosity import with_verbosity
+from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
 from fabbench.launchers import options_of_launchers
+from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
+from fabbench.model.messages import REDACTED
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, parsed
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from fabbench.config.sections import Config
     from fabbench.plan.request import Adaptive, RunRequest, Work
     from fabbench.runs.run import RunResult
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun
+
 
 RESUMED = "fabbench.resumed"
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
@@ -64,9 +66,8 @@ class TargetCommand(SectionedCommand):
     ) -> None:
         launchers = options_of_launchers()
         (on,) = click_options([declared(RunOptions)["on"]])
-        self.launchers = launchers_by_option(launchers)
-        self.sections = sections_of_launchers(self.launchers)
-        super().__init__(name, params=[config_option(), on, *launcher_options(launchers, selects), *params], **more)
+        params = [config_option(), on, *launcher_options(launchers, selects), *params]
+        super().__init__(name, params=params, launchers=launchers_by_option(launchers), **more)
 
 
 class RunCommand(SectionedCommand):
@@ -79,39 +80,38 @@ class RunCommand(SectionedCommand):
     unwanted = "render"  # Options that work with this command only are left out
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any], **more: Any) -> None:
-        help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
+    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
         self.benchmark, self.work_type = benchmark, work
         self.work_options = self.work_options_of(work)
-        params = [*self.shared_parameters(), *self.work_parameters()]
-        self.launchers = launchers_by_option(self.shared_launchers())
-        own = dict.fromkeys((each.name for each in self.work_options.values()), BENCHMARK)
-        self.sections = sections_of_launchers(self.launchers) | own
-        super().__init__(benchmark.name, params=params, help=help_, short_help=benchmark.summary, **more)
+        wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
+        super().__init__(
+            benchmark.name,
+            params=[*self.shared_parameters(), *click_options(wanted)],
+            launchers=launchers_by_option(self.shared_launchers()),
+            own=self.work_options,
+            help=self.about(),
+            short_help=benchmark.summary,
+        )
+
+    def about(self) -> str:
+        """Return the help."""
+        return inspect.cleandoc(self.benchmark.help or self.benchmark.summary)
 
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         """Return the benchmark's own options."""
         return declared(work)
 
-    def work_parameters(self) -> list[click.Parameter]:
-        """Return the parameters of `work_options`."""
-        return click_options(self.work_options.values())
-
     def shared_launchers(self) -> Launchers:
         """Return the launchers or formats that --on or --as chooses from."""
         return options_of_launchers()
 
-    def run_options(self) -> Mapping[str, Option]:
-        """Return the options of all benchmarks, with the gates that this one can have."""
-        from fabbench.plan.gates import limit_example
-
-        known, metrics = declared(RunOptions), (*self.benchmark.default_metrics, "ratio")
-        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
-        return {**known, "gates": replace(known["gates"], help=f"{known['gates'].help} {more}")}
-
     def common_parameters(self) -> list[click.Parameter]:
         """Return the options of every benchmark that the command has, and those of launchers."""
-        known = self.run_options()
+        from fabbench.plan.gates import limit_example
+
+        known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
+        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
+        known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
         where = launcher_options(self.shared_launchers(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
 
@@ -133,10 +133,10 @@ class RunCommand(SectionedCommand):
                 words.append(_CONFIGURATION_FLAGS.get(word, word))
         return super().parse_args(ctx, words + args[end:])
 
-    def invoke(self, ctx: click.Context) -> None:
-        """Run what is requested, and exit with the matching status."""
+    def invoke(self, ctx: click.Context) -> Exit:
+        """Run what is requested; return the matching exit status."""
         from fabbench.cli.ci import build_result
-        from fabbench.cli.live_screen import watching
+        from fabbench.cli.live import watching
         from fabbench.runs.run import run
 
         request = self.request(ctx)
@@ -144,7 +144,7 @@ class RunCommand(SectionedCommand):
             from fabbench.cli.dry_run import show_plan
 
             show_plan(request, ctx.params["form"])
-            return
+            return Exit.FINE
         shown = partial(watching, metric=request.metric)
         watched: dict[str, Any] = {} if terminal.is_quiet() else {"watching": shown}
         with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
@@ -152,7 +152,7 @@ class RunCommand(SectionedCommand):
                 result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)
             build.comparison, build.verdict = result.comparison, result.verdict
             build.problem = _interrupted(result)
-            _print(result, ctx.params["form"])
+            return _print(result, ctx.params["form"])
 
     def target(self, ctx: click.Context) -> "Resolved":
         """Return where to run, and why there. Raise RequestError."""
@@ -214,8 +214,8 @@ class RunGroup(SuggestingGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Make the command of one benchmark. Raise RequestError if it cannot be loaded."""
+    @override
+    def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from fabbench.benchmarks import runnable
 
         if cmd_name not in self.list_commands(ctx):
@@ -228,7 +228,7 @@ class RunGroup(SuggestingGroup):
             raise
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
-        return with_verbosity(self.makes(benchmark, work))
+        return self.makes(benchmark, work)
 
 
 def _summary(name: str) -> str:
@@ -300,24 +300,29 @@ def _doubtful(result: "RunResult") -> bool:
     return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
 
 
-def _print(result: "RunResult", form: str) -> None:
+def _print(result: "RunResult", form: str) -> Exit:
     print_release_failure(result)
     if form == "html":
-        write_page([result.path])
+        terminal.write_page([result.path])
         terminal.print_verdict(result.verdict)
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
     terminal.say_next(result.path, doubtful=_doubtful(result))
-    error = result.failure or result.release_failure
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
         terminal.notify(f"{_interrupted(result)} To {'go on' if result.missing else 'see them'}: {shlex.join(again)}")
-    elif error is not None:
-        if isinstance(error, FabbenchError):
-            error.exit = worst(error.exit, result.status)
-        raise error
-    raise click.exceptions.Exit(result.status)
+    return ended(result, result.status)
+
+
+def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
+    """Return the exit status of a run or sweep. Raise what ended it early."""
+    error = None if result.interrupted else result.failure or result.release_failure
+    if error is None:
+        return Exit.INTERRUPTED if result.interrupted else status
+    if isinstance(error, FabbenchError):
+        error.exit = worst(error.exit, status)
+    raise error
 
 
 @contextmanager
@@ -339,3 +344,88 @@ def interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
+@click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
+@takes("store")
+@click.pass_context
+def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
+    """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
+
+    The first configuration is the one in question, the last one the baseline. Everything is kept in a run
+    directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
+    are ok, and runs the others: the same command line, on the same target.
+
+    Example: fabbench run --resume last
+    """
+    if ctx.invoked_subcommand is not None:
+        if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+            raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
+        return Exit.FINE
+    if ref is None:
+        ctx.fail("Missing command.")
+
+    from fabbench.runs.inputs import open_run
+    from fabbench.runs.sweep_store import require_executions
+
+    ctx.meta[RESUMED] = require_executions(open_run(ref, store))
+    return start_again(ctx, ctx.meta[RESUMED], store)
+
+
+@click.command("rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
+@click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@takes("store")
+@click.pass_context
+def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
+    """Repeat a past run: the same command line, on the same target.
+
+    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
+    options are those of `fabbench run`, and come after those of the past run.
+
+    Example: fabbench rerun last --repeat 5
+
+    Example: fabbench rerun last --dry-run
+    """
+    from fabbench.runs.inputs import open_run
+
+    if run.startswith("-"):
+        run, more = "last", (run, *more)
+    return start_again(ctx, open_run(run, store), store, more)
+
+
+def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequence[str] = ()) -> Exit:
+    """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
+    if not stored.command:
+        raise RequestError(
+            f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
+            hint=f"Write the command again; fabbench show {stored.id} prints its options.",
+        )
+    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
+    name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
+    command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
+    assert command is not None  # noqa: S101 - there are both
+    words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
+    with command.make_context(name, words, parent=ctx.parent) as inner:
+        return cast("Exit", command.invoke(inner))
+
+
+def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
+    """Return the words of a command line with more options, on the target where it ran.
+
+    Raise RequestError for a secret that is not stored, and is not given again.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    first, last = list(words[:end]), list(words[end:])
+    names = {each.partition("=")[0] for each in more}
+    for word in first:
+        name = word.removeprefix("--env=").partition("=")[0]
+        if REDACTED in word and name not in names and f"--env={name}" not in names:
+            raise RequestError(
+                f"The value of {name} is a secret, and is not stored.",
+                hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
+            )
+    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
+        first += ["--on", target]
+    return [*first, *more, "--store", str(store), *last]

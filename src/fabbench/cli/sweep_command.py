@@ -1,38 +1,156 @@
-"""The command of ``fabbench sweep`` for one benchmark: its options → one request → what is printed."""
+"""``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
 import inspect
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, values_of
-from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, interruptible, print_release_failure
-from fabbench.cli.sweep_answer import (
-    AnswerOptions,
-    answer_options,
-    answer_parameters,
-    groups_from_cluster,
-    groups_of,
-    print_answer,
+from fabbench.cli.click_options import Launchers, click_options, typed_flags, values_of, with_parameters
+from fabbench.cli.commands import complete_run
+from fabbench.cli.options import result_options, takes
+from fabbench.cli.run_command import (
+    RESUMED,
+    RunCommand,
+    RunGroup,
+    ended,
+    interruptible,
+    print_release_failure,
+    start_again,
 )
-from fabbench.launchers import options_of_launchers
+from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
+from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
-from fabbench.model.messages import counted
-from fabbench.model.option_types import Choice, Flag, Seconds, Whole
+from fabbench.model.messages import counted, listed
+from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, option
+from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
-    from fabbench.runs.document import SweepDocument
+    from fabbench.model.log import Metric
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import StoredSweep, TestResult
+    from fabbench.runs.sweep_store import StoredSweep
+    from fabbench.sweep.values import SweepResult
+
+
+def _percent(text: str) -> float:
+    fraction = float(text.strip().removesuffix("%")) / 100
+    if not 0 < fraction < 1:
+        raise ValueError
+    return fraction
+
+
+def _tolerance(text: str) -> float:
+    fraction = _percent(text)
+    if fraction > 0.8:  # hardly anything would be slow
+        raise ValueError
+    return fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """How an answer is found and written."""
+
+    confidence: float = option(
+        Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
+        "Minimum confidence for a node, NIC or link to count as bad.",
+        default="99%",
+    )
+    tolerance: float = option(
+        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        "How much slower than typical a healthy node may be.",
+        default="10%",
+    )
+    groups: str | None = option(
+        Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
+        "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] rack-1; the "
+        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests between "
+        "groups are judged apart, and groups can be suspects.",
+    )
+    print_cordon: str | None = option(
+        Choice(CORDON),
+        "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol with "
+        "State=DRAIN. Runs none of them.",
+    )
+    form: str = "markdown"
+
+
+def answer_parameters() -> list[click.Parameter]:
+    """Return the options of the answer."""
+    return [*click_options(declared(AnswerOptions).values()), *result_options(FORMATS, "Output format.")]
+
+
+def answer_options(ctx: click.Context) -> AnswerOptions:
+    """Return the values of the options of the answer."""
+    return replace(AnswerOptions(**values_of(ctx, declared(AnswerOptions))), form=ctx.params["form"])
+
+
+def groups_from_cluster(groups: str | None) -> bool:
+    """Return whether groups come from the launcher, and not from a file."""
+    return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
+
+
+def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
+    """Return the group of each node, as listed in a file. Raise FabbenchError if it is not."""
+    from fabbench.sweep.node_names import read_groups
+
+    if groups is None:
+        return {}
+    path = Path(groups).expanduser()
+    try:
+        group_of = read_groups(path.read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
+    if missing := [node for node in nodes if node not in group_of]:
+        raise RequestError(f"{path} has no group for {listed(missing)}.", hint="Add them to a line of it.")
+    return group_of
+
+
+def print_answer(  # noqa: PLR0913 - what is known, and how it is written
+    results: Iterable["SweepResult"],
+    metric: "Metric",
+    nodes: Sequence[str],
+    how: AnswerOptions,
+    *,
+    left_out: Sequence[tuple[str, str]] = (),
+    unfinished: str = "",
+    group_of: Mapping[str, str] | None = None,
+) -> Exit:
+    """Write the diagnosis of results to standard output; return the matching exit status.
+
+    `group_of` is for groups that do not come from the file of `how`.
+    """
+    from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
+    from fabbench.runs.report_pages import sweep_report
+    from fabbench.sweep.readings import Readings
+
+    groups = groups_of(nodes, how.groups) if group_of is None else group_of
+    report = sweep_report(
+        Readings(metric, nodes, group_of=groups),
+        results,
+        tolerance=how.tolerance,
+        confidence=how.confidence,
+        rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
+    )
+    diagnosis = report.diagnosis
+    if how.print_cordon:
+        text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
+    else:
+        report = replace(report, left_out=left_out, unfinished=unfinished)
+        text = terminal.drawn(render_sweep, report, how.form)
+    terminal.write_drawn(text)
+    if len(diagnosis.suspects) > diagnosis.slow_path:
+        return Exit.BAD_ANSWER
+    open_ends = (diagnosis.undecided, diagnosis.contradiction, unfinished)
+    return Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
+
 
 MODES = ("diagnose", "pairs", "single", "rails")
 
@@ -46,7 +164,7 @@ _HELP = """\
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False)
 class SweepOptions:
     """Options that only sweeps have."""
 
@@ -72,9 +190,9 @@ class SweepCommand(RunCommand):
 
     shared = ("on", "fabrics", "env", "name", "metric", "store")
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        super().__init__(benchmark, work)
-        self.help = inspect.cleandoc(_HELP.format(name=benchmark.name))
+    @override
+    def about(self) -> str:
+        return inspect.cleandoc(_HELP.format(name=self.benchmark.name))
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
@@ -91,8 +209,8 @@ class SweepCommand(RunCommand):
         return [*self.common_parameters(), *click_options(declared(SweepOptions).values()), *answer_parameters()]
 
     @override
-    def invoke(self, ctx: click.Context) -> None:
-        from fabbench.cli.sweep_live import watching_sweep
+    def invoke(self, ctx: click.Context) -> Exit:
+        from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
         how = answer_options(ctx)
@@ -100,30 +218,27 @@ class SweepCommand(RunCommand):
         if ctx.params["dry_run"]:
             from fabbench.cli.dry_run import show_sweep
 
-            show_sweep(request, how)
-            return
+            if how.form not in {"markdown", "terminal"} or how.print_cordon:
+                flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
+                raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
+            show_sweep(request)
+            return Exit.FINE
         with interruptible():
-            result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, suspects))
-        _print(result, how)
+            result = sweep(request, notify=terminal.notify, watching=watching_sweep)
+        return _print(result, how)
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.runs.sweep import SweepRequest
 
-        sweep_options = SweepOptions(**values_of(ctx, declared(SweepOptions)))
-        _require_effect(sweep_options)
+        given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
+        _require_effect(given)
         from_cluster = groups_from_cluster(how.groups)
-        run = self.request(ctx)
         return SweepRequest(
-            run=run,
-            mode=sweep_options.mode,
-            confidence=how.confidence,
-            tolerance=how.tolerance,
+            run=self.request(ctx),
+            **given,
             group_of={} if from_cluster else groups_of((), how.groups),
             groups_by=how.groups or "" if from_cluster else "",
-            seed=sweep_options.seed or 0,
-            partners=sweep_options.partners,
-            max_time=sweep_options.max_time,
             resume=ctx.meta.get(RESUMED),
         )
 
@@ -141,24 +256,14 @@ class SweepGroup(RunGroup):
         return list(swept_names())
 
 
-def _require_effect(given: SweepOptions) -> None:
+def _require_effect(given: Mapping[str, Any]) -> None:
     from fabbench.runs.sweep_tests import PARTNERS
 
-    if given.mode == "single" and given.seed is not None:
+    mode = given["mode"]
+    if mode == "single" and "seed" in given:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
-    if given.partners is not None and given.mode not in PARTNERS:
-        raise RequestError(
-            f"--partners has no effect with --mode {given.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
-        )
-
-
-def suspects(document: "SweepDocument", results: "Sequence[TestResult]") -> list[str]:
-    """Return the names of what looks bad so far."""
-    from fabbench.runs.sweep_tests import diagnosed
-
-    diagnosis = diagnosed(document, [each.result for each in results])
-    tested = {node for each in results for node in each.nodes}
-    return [e.name for e in (*diagnosis.suspects, *diagnosis.undecided) if tested.issuperset(e.nodes)]
+    if "partners" in given and mode not in PARTNERS:
+        raise RequestError(f"--partners has no effect with --mode {mode}.", hint=f"It is for {', '.join(PARTNERS)}.")
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
@@ -185,7 +290,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 
-def _print(result: "SweepRun", how: AnswerOptions) -> None:
+def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
     path = result.sweep.path
     print_release_failure(result)
     try:
@@ -196,12 +301,8 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
-    error = None if result.interrupted else result.failure or result.release_failure
-    if isinstance(error, FabbenchError):
-        # What an error kept from being tested is undecided for no other reason.
-        error.exit = error.exit if error is result.failure else worst(error.exit, answer)
-        raise error
-    raise click.exceptions.Exit(Exit.INTERRUPTED if result.interrupted else answer)
+    # What an error kept from being tested is undecided for no other reason.
+    return ended(result, Exit.FINE if result.failure else answer)
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
@@ -219,3 +320,99 @@ def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
     if result.whole:
         end_sweep(sweep, status)
     return status
+
+
+_MAX_NAMED = 20
+
+
+@click.group("sweep", cls=SweepGroup, invoke_without_command=True)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="LOG|RUN",
+    shell_complete=complete_run,
+    help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
+    "its tests again. Can be given several times.",
+)
+@click.option(
+    "--resume",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Resume this sweep: tests that have ended are not run again.",
+)
+@takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
+@with_parameters(answer_parameters())
+@click.pass_context
+def sweep_(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    resume: str | None,
+    metric: str | None,
+    store: Path,
+    **answer: object,
+) -> Exit:
+    """Find bad nodes, NICs and links from tests of pairs of nodes.
+
+    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
+    A test that fails, hangs or uses another network is evidence, and the sweep goes on.
+
+    With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken from the
+    log itself (NCCL, MPI), from its run, or from the name of its file, such as nccl_node-01_node-02.log. A pair
+    that failed counts as evidence.
+
+    The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
+    judge.
+
+    Example: fabbench sweep nccl --on ssh --host node[01-32]
+
+    Example: fabbench sweep --resume last
+
+    Example: fabbench sweep --from pair-logs/
+    """
+    del answer
+    given = {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
+    if (benchmark := ctx.invoked_subcommand) is not None:
+        if "sources" in given:
+            raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
+        for flag in given.values():
+            raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
+        return Exit.FINE
+    if resume is not None:
+        return _resume(ctx, resume, store, given)
+    if sources:
+        return _read(ctx, sources, store, metric)
+    raise RequestError(
+        "Nothing to test and nothing to read: a benchmark or --from is missing.",
+        hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
+    )
+
+
+def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> Exit:
+    from fabbench.runs.sweep_logs import read_sweep_logs
+
+    how = answer_options(ctx)
+    if groups_from_cluster(how.groups):
+        raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
+    logs = read_sweep_logs(sources, store, metric)
+    for source, reason in logs.left_out[:_MAX_NAMED]:
+        terminal.notify(f"Left out: {source}: {reason}")
+    if len(logs.left_out) > _MAX_NAMED:
+        terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
+    for source, meaning in logs.slow_nics:
+        terminal.notify(f"Slow NIC: {source}: {meaning}")
+    known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
+    return print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of)
+
+
+def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> Exit:
+    from fabbench.runs.sweep_store import open_sweep
+
+    for name in given.keys() - {"resume", "store"}:
+        raise RequestError(
+            f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
+            hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
+        )
+    ctx.meta[RESUMED] = open_sweep(ref, store)
+    return start_again(ctx, ctx.meta[RESUMED], store)

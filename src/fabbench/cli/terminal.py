@@ -10,19 +10,19 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError
+from fabbench.model.errors import Exit, FabbenchError, worst
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 from fabbench.plan import STORE
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from fabbench.hosts.check import Progress
     from fabbench.logs.learned_prefixes import Unread
     from fabbench.model.log import Log
-    from fabbench.report.table import Table
+    from fabbench.report.page import RunPage
+    from fabbench.report.table import Overview, Table
 
+T = TypeVar("T")
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
@@ -219,28 +221,37 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
+def write_json(document: Mapping[str, Any]) -> None:
+    """Write a document to standard output."""
+    from fabbench.report.json_contract import to_json
+
+    click.echo(to_json(document), nl=False)
+
+
+def say_damage(run: object, damage: Iterable[str], then: str = "") -> Exit:
+    """Say what is damaged of a run; return the matching exit status."""
+    status = Exit.FINE
+    for sentence in damage:
+        say(f"{run} is damaged{then}: {sentence}")
+        status = Exit.REFUSED
+    return status
+
+
 def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     """Write what a function of `fabbench.report` writes, drawn for standard output."""
     write_drawn(drawn(render, *what, **more))
 
 
-def print_list(  # noqa: PLR0913 - a table, its data, and how it is written
-    name: str,
-    table: "Table",
-    records: Sequence[Mapping[str, object]],
-    form: str,
-    empty: str,
-    *,
-    spare: Sequence[str] = (),
-    wide: bool = False,
+def print_list(
+    overview: "Overview", form: str, empty: str = "", *, spare: Sequence[str] = (), wide: bool = False
 ) -> None:
-    """Write a list in one of `fabbench.cli.output.LISTED`; as a table, `empty` says that there is nothing."""
-    from fabbench.report.table import Overview, render_overview
+    """Write a list in one of `fabbench.cli.options.LISTED`; as a table, `empty` says that there is nothing."""
+    from fabbench.report.table import render_overview
 
     if form != "table":
-        show(render_overview, Overview(name=name, table=table, records=records), form)
-    elif table.rows:
-        print_table(table, spare, wide=wide)
+        show(render_overview, overview, form)
+    elif overview.table.rows or not empty:
+        print_table(overview.table, spare, wide=wide)
     else:
         say(empty)
 
@@ -270,13 +281,15 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
 
 
-def confirm_removal(count: int, hint: str) -> bool:
-    """Ask whether to remove runs, and say if they stay; without a terminal, `hint` says what removes them."""
+def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hint: str, *, yes: bool) -> Exit:
+    """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
-    if interactive and click.confirm(f"Remove {counted(count, 'run')}?", err=True):
-        return True
-    say("Nothing was removed." + ("" if interactive else f" {hint}"))
-    return False
+    if not yes and not (interactive and click.confirm(f"Remove {counted(len(found), 'run')}?", err=True)):
+        say("Nothing was removed." + ("" if interactive else f" {hint}"))
+        return Exit.BAD_ANSWER
+    remove_them(found)
+    say(f"Removed {counted(len(found), 'run')}.")
+    return Exit.FINE
 
 
 def workflow_command(line: str) -> None:
@@ -314,6 +327,29 @@ def print_verdict(verdict: "Verdict | None") -> None:
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():
         notify(f"Gate passed: {gate}")
+
+
+def write_page(
+    runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
+) -> Exit:
+    """Write comparisons and then runs as a page to standard output; return the exit status."""
+    from fabbench import __version__
+    from fabbench.report.page import page_of, run_section
+    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
+
+    sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
+    written = []
+    with files_progress(len(runs)) as read:
+        for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
+            written.append(each)
+            read()
+    note = BRIEF if len(written) > MANY else ""
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__, note=note))
+    status = Exit.FINE
+    for each in written:
+        damaged = say_damage(each.path.name, each.damage)
+        status = worst(status, damaged or (Exit.FINE if each.measured else Exit.UNTRUSTED))
+    return status
 
 
 def say_next(path: Path, *, doubtful: bool) -> None:

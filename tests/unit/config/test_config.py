@@ -263,13 +263,13 @@ def test_the_command_shows_what_is_in_the_file(tmp_path: Path) -> None:
         "targets: {box: {launcher: local}, other-box: {launcher: local}}\n"
     )
     done = runner().invoke(cli, ["config", "--config", str(path)])
-    assert done.stdout.splitlines() == [
-        f"file: {path}",
-        "default: box",
-        "run pingpong: verify true, size 8 1K",
-        "target box        local",
-        "target other-box  local",
-    ]
+    local = {"launcher": "local", "hosts": []}
+    assert yaml.safe_load(done.stdout) == {
+        "file": str(path),
+        "default": "box",
+        "run": {"pingpong": {"verify": True, "size": ["8", "1K"]}},
+        "targets": {"box": local, "other-box": local},
+    }
 
 
 def test_the_command_prints_the_schema() -> None:

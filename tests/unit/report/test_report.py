@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
-from fabbench.cli.output import COMPARED
+from fabbench.cli.options import COMPARED
 from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
 from fabbench.plan.gates import parse_gate

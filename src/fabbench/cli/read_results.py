@@ -1,0 +1,215 @@
+"""Commands that read results: ``parse``, ``explain``, ``compare``, ``report``."""
+
+import sys
+from collections.abc import Sequence
+from itertools import chain, groupby, islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fabbench.cli import terminal
+from fabbench.cli.commands import complete_run
+from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import NCCL_DEBUG, Log, Outcome
+
+
+@click.command("parse")
+@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
+@takes("sizes", "fabric", *ON_NODES, "store")
+@click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
+def parse(
+    inputs: tuple[str, ...], form: str, sizes: range | None, store: Path, *, exit_zero: bool, **known: Any
+) -> Exit:
+    """Read benchmark logs and print their results.
+
+    LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
+    nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be compressed (gzip,
+    bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
+    those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured.
+    Many files, and large ones, are read on all cores.
+
+    The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
+    is recognized.
+    """
+    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.report.log_report import log_writer
+    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.parse_on_cores import ParseJob, read
+
+    proof = known_proof(**known)
+    sources = sources_of(inputs, store, proof)
+    job = ParseJob(form=form, sizes=sizes, proof=proof, color=terminal.in_color(sys.stdout), width=terminal.width())
+    frame = log_writer(job.form)
+    unread: list[Unread] = []
+    logs, untrusted, separator = 0, False, ""
+    sys.stdout.write(frame.opening)
+    with terminal.files_progress(len(sources)) as advance:
+        for piece in read(sources, job):
+            if piece.unread is not None:
+                unread.append(piece.unread)
+                continue
+            if piece.text:
+                terminal.write_drawn((separator if piece.begins else "") + piece.text)
+                separator = frame.separator
+            if piece.done is not None:
+                advance()
+            logs += piece.logs
+            untrusted = untrusted or piece.untrusted
+    if not logs and all(entry.remark for entry in unread):
+        unread.append(Unread(", ".join(inputs), "No log found in it."))
+    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
+    sys.stdout.flush()
+    status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
+    return worst(status, terminal.say_unread(unread))
+
+
+@click.command("explain")
+@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@takes("fabric", *ON_NODES, "store")
+@results(("text", "json"), "How to write the diagnoses.")
+@takes("wanted")
+def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any) -> Exit:
+    """Diagnose which network a log or run used, and why.
+
+    For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
+    the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
+    diagnosed too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
+    are read as one. LOG may be a directory, an archive, or compressed; - is standard input. RUN is a directory,
+    an id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with the last.
+
+    The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
+    """
+    from fabbench.report.log_report import diagnosis, diagnosis_record
+    from fabbench.report.predictions import predictions, read_wanted
+    from fabbench.runs.inputs import read_source, sources_of
+    from fabbench.runs.load_columns import slow_nics
+    from fabbench.runs.parse_file import parse_together
+
+    proof = known_proof(**known)
+    status = Exit.FINE
+    targets = [read_wanted(text) for text in wanted]
+    records, measured = list[dict[str, object]](), list[Log]()
+
+    def write(logs: Sequence[Log]) -> Exit:
+        measured.extend(log for log in logs if targets and log.points)
+        if form == "json":
+            records.extend(map(diagnosis_record, logs))
+        else:
+            for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
+                terminal.write_line(line)
+        return Exit.FINE if all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs) else Exit.UNTRUSTED
+
+    jobs: dict[str, list[str]] = {}
+    read = [(each.run, entry) for each in sources_of(inputs, store, proof) for entry in read_source(each, proof=proof)]
+    judged = iter(slow_nics([entry for _, entry in read if isinstance(entry, Log)]))
+    for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
+        found = [entry for _, entry in entries]
+        unread = [entry for entry in found if not isinstance(entry, Log)]
+        logs = list(islice(judged, len(found) - len(unread)))
+        if not unread and not of_run and (job := _job(name, logs)):
+            jobs.setdefault(job, []).append(name)
+        else:
+            status = worst(status, write(logs), terminal.say_unread(unread))
+    status = worst(status, *(write(parse_together(names, proof=proof)) for names in jobs.values()))
+    predicted = list(predictions(measured, targets))
+    if form == "json":
+        terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
+    else:
+        for each in predicted:
+            terminal.write_line(str(each["text"]))
+    return status
+
+
+def _job(name: str, logs: Sequence[Log]) -> str:
+    """Return what all files of a job have in common; empty for other files."""
+    alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
+    return str(logs[0].facts.get("communicator", "")) if alone else ""
+
+
+@click.command("compare")
+@click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
+@takes(
+    baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
+    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files."
+)
+@takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
+@takes(
+    gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
+    "busbw@1G>=70GB/s. Can be given several times."
+)
+@takes("strict", *ON_NODES)
+@results(COMPARED)
+@takes("junit", "store")
+def compare_inputs(
+    inputs: tuple[str, ...], form: str, store: Path, baseline: str | None, gates: tuple[str, ...], **given: Any
+) -> Exit:
+    """Compare runs and log files side by side; the last one is the baseline.
+
+    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a table of
+    results (fabbench's JSON, CSV or Markdown; unproven), or several log files that are repeats: a directory,
+    or a list such as a1.log,a2.log. A run stands for all its configurations, so one run alone compares its
+    configurations. Repeats are reduced to their median. The ratio says how many times better a column is than
+    the baseline. Runs that are not comparable (different ranks, ...) are rejected, unless --allow names the field.
+
+    The exit status is 1 if a gate fails, 2 if the inputs cannot be compared, 3 if one cannot be read,
+    and 4 if one cannot be trusted.
+    """
+    from fabbench.analysis.compare import compare
+    from fabbench.cli.ci import build_result
+    from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
+
+    labels, strict = given["labels"], given["strict"]
+    with build_result("fabbench compare", given["junit"]) as result:
+        if gates or strict:
+            from fabbench.analysis.gate import check
+            from fabbench.plan.gates import parse_gates
+
+            parsed_gates = parse_gates(gates, strict=strict)
+        proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
+        named = () if baseline else labels
+        columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], labels=named, known=proof)
+        if baseline:
+            from fabbench.runs.baselines import baseline_input
+
+            last = matching_column(load(baseline_input(baseline, store, inputs[0]), store=store), columns[0].label)
+            columns = with_labels([*columns, last], labels)
+        # Configurations that were planned together: each fabric has the endpoint that suits it.
+        allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
+        metric, placement = given["metric"], given["placement"]
+        comparison = compare(columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow)
+        verdict = check(parsed_gates, comparison, strict=strict) if gates else None
+        result.comparison, result.verdict = comparison, verdict
+    terminal.print_comparison(comparison, form, verdict=verdict)
+    return worst(comparison.status, verdict.status if verdict else Exit.FINE)
+
+
+@click.command("report")
+@click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
+@takes("metric", "sizes", "store")
+@results(("html",))
+def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> Exit:
+    """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
+
+    RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is a section,
+    and several begin with an overview; with more than 100, each has one metric. Everything else that `compare`
+    takes (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the baseline.
+    The page is one file without scripts, and nothing in it is fetched from elsewhere. The section of a sweep has
+    its suspects and a heat map of all pairs.
+
+    Example: fabbench report last -o report.html
+
+    Example: fabbench report efa.log tcp.log -o report.html
+    """
+    from fabbench.runs.inputs import whole_runs
+    from fabbench.runs.report_pages import logs_pages
+
+    del form
+    found = {each: whole_runs(each, store) for each in inputs or ("last",)}
+    others = [each for each, runs in found.items() if not runs]
+    compared = list(logs_pages(others, store, terminal.notify, metric, sizes))
+    stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
+    return terminal.write_page(stored, metric, sizes, compared)
