@@ -393,12 +393,14 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        (name, *rest), known = args, self.list_commands(ctx)
-        words = [*rest, "--help"] if name == "help" else [*MEANT.get(name, name).split("/"), *rest]
-        if {name, words[0]}.isdisjoint(known) and not name.startswith("-") and not ctx.resilient_parsing:
-            flags = [flag for each in self.params for flag in each.opts if flag.startswith("--")]
-            ctx.fail(f"No such command {name!r}.{did_you_mean(meant(name, [*known, *flags, '--help']))}")
-        return super().resolve_command(ctx, args if name in known else words)
+        name, *rest = args
+        if self.get_command(ctx, name) is None:
+            args = [*rest, "--help"] if name == "help" else [*MEANT.get(name, name).split("/"), *rest]
+            if self.get_command(ctx, args[0]) is None and not name.startswith("-") and not ctx.resilient_parsing:
+                flags = [flag for each in self.params for flag in each.opts if flag.startswith("--")]
+                near = meant(name, [*self.list_commands(ctx), *flags, "--help"])
+                ctx.fail(f"No such command {name!r}.{did_you_mean(near)}")
+        return super().resolve_command(ctx, args)
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
