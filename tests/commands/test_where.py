@@ -1,6 +1,7 @@
 """Where to run, as people type it: hosts, host files, other names; and where the output goes."""
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,17 +66,33 @@ def test_the_suffix_decides_the_format(tmp_path: Path, suffix: str, form: str) -
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "result.png"
+    file = tmp_path / "result.pdf"
     done = fabbench("compare", *LOGS, "-o", str(file))
     assert (done.exit_code, done.stdout, file.exists()) == (2, "", False)
-    assert "no .png file" in done.stderr
-    assert ".html, .svg, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
+    assert "no .pdf file" in done.stderr
+    assert ".html, .svg, .png, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
     others = (("parse", ".html"), ("explain", ".csv"), ("report", ".pdf"))
     assert {fabbench(command, *LOGS, "-o", str(tmp_path / f"x{end}")).exit_code for command, end in others} == {2}
 
 
-def test_format_overrides_the_suffix(tmp_path: Path) -> None:
+def test_a_png_is_the_svg_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "result.png"
+    assert fabbench("compare", *LOGS, "-o", str(file)).exit_code == 0
+    drawn = file.read_bytes()
+    width, height = (int.from_bytes(drawn[at : at + 4], "big") for at in (16, 20))
+    svg = fabbench("compare", *LOGS, "--format", "svg").stdout
+    assert drawn[:8] == b"\x89PNG\r\n\x1a\n"
+    assert f'width="{width // 2}" height="{height // 2}"' in svg
+    file.unlink()
+    assert fabbench("compare", *LOGS, "--json", "-o", str(file)).exit_code == 2
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    refused = fabbench("compare", *LOGS, "-o", str(file))
+    assert (refused.exit_code, refused.stdout, file.exists()) == (3, "", False)
+    assert "fabbench[png]" in refused.stderr
+
+
+def test_format_overrides_the_suffix(tmp_path: Path) -> None:
+    file = tmp_path / "result.log"
     assert fabbench("parse", *LOGS, "--format", "json", "-o", str(file)).exit_code == 0
     assert file.read_text("utf-8") == fabbench("parse", *LOGS, "--json").stdout != ""
 

@@ -33,6 +33,7 @@ LISTED = ("table", "json", "csv", "raw-csv", "markdown")
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
     ".html": ("html",),
     ".svg": ("svg",),
+    ".png": ("svg",),
     ".csv": ("csv",),
     ".json": ("json",),
     ".jsonl": ("jsonl",),
@@ -71,6 +72,20 @@ class _OutputFile:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            text = self._path.read_text(self.encoding) if _is_png(self._path) else ""
+            if text.startswith("<svg"):
+                self._path.unlink()
+                self._path.write_bytes(_png(text))
+
+
+def _is_png(path: Path) -> bool:
+    return path.suffix.lower() == ".png"
+
+
+def _png(text: str) -> bytes:
+    from fabbench.report.svg import to_png
+
+    return to_png(text)
 
 
 def require_writable(path: Path, option: str) -> None:
@@ -160,6 +175,10 @@ def _decide(formats: Sequence[str], ctx: click.Context, parameter: click.Paramet
             raise RequestError(
                 f"{path}: {name} writes no {path.suffix} file.", hint=f"It writes {known}; with --format, to any name."
             )
+    if path is not None and _is_png(path):
+        if value != "svg":
+            raise RequestError(f"--format {value} is not for a .png file.", hint="Leave it out.")
+        _png("")  # that it can be written is known before a run begins
     if (value == "parquet" and path is None) or (value == "html" and sys.stdout.isatty()):
         raise RequestError(f"{value} is not for a terminal.", hint=f"Add -o FILE.{value}.")
     return value

@@ -83,8 +83,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    from fabbench.report.log_report import diagnosis, diagnosis_record
-    from fabbench.report.predictions import predictions, read_wanted
+    from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
     from fabbench.runs.load_columns import slow_nics
     from fabbench.runs.parse_file import parse_together

@@ -4,6 +4,7 @@ This is their geometry; `templates/plot.svg` writes it. What differs in color di
 words too. Colors are classes: they follow the reader's light or dark setting.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import confidence
+from fabbench.model.errors import MachineError
 from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, format_size
 from fabbench.report.comparison_tables import title_of
@@ -32,6 +34,8 @@ _HEIGHT, _TOP, _BOTTOM = 330, 30, 32
 LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
 _LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
+_FONTS = "Arial,Helvetica,'DejaVu Sans','Liberation Sans','Noto Sans',Roboto"  # for a PNG, which knows no system-ui
+_LETTER = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{}">{}</text></svg>'
 
 
 class Picture(NamedTuple):
@@ -58,6 +62,22 @@ def to_svg_file(pictures: Sequence[Picture]) -> str:
         y += parts[-1]["top"] + each.drawn[0]["height"]
     title = "; ".join(each.title for each in pictures) or "no plot"
     return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
+
+
+def to_png(text: str) -> bytes:
+    """Draw an SVG file of ours in light colors; an empty one is nothing. Raise MachineError if that is not possible."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        hint = "pip install 'fabbench[png]', or write a .svg file."
+        raise MachineError("A PNG file needs the package resvg-py.", hint=hint) from error
+    blank, letter = (svg_to_bytes(svg_string=_LETTER.format(_FONTS, each)) for each in ("", "M"))
+    if blank == letter:
+        hint = "Install one (fonts-dejavu-core), or write a .svg file."
+        raise MachineError("No font was found to write a PNG file with.", hint=hint)
+    light = dict(re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0]))  # CSS variables are ours to replace
+    plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text).replace("system-ui", _FONTS)
+    return bytes(svg_to_bytes(svg_string=plain, background="#fff", zoom=2)) if text else b""
 
 
 # ---------------------------------------------------------------- axes
