@@ -176,6 +176,7 @@ def test_a_file_in_which_nothing_is_recognized_is_an_error() -> None:
 def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:
     write = {
         "a.log": Path(OK).read_text(),
+        "ibv.log": "8192000 bytes in 0.01 seconds = 9867.39 Mbit/sec\n1000 iters in 0.01 seconds = 6.64 usec/iter\n",
         "ior.log": "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n",
         "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
         "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
@@ -191,7 +192,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
     assert found["errors"] == [
         {"source": f"{tmp_path}/{name}.log", "reason": f"This is output of {tool}, which fabbench does not read."}
-        for name, tool in (("ior", "IOR"), ("iperf", "iperf3"))
+        for name, tool in (("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3"))
     ]
     assert f"Note: {tmp_path}/job.out: It names all_reduce_perf" in result.stderr
     assert "sbatch" not in result.stderr

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from fabbench.benchmarks import benchmarks
@@ -308,29 +309,13 @@ def _paths(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
-# What other programs print, from their sources and from public logs.
-_FOREIGN: tuple[tuple[str, str], ...] = (
-    ("NCCL-EP's ep_bench", r"=== Summary \((?:Low Latency|High Throughput)\b.*across \d+ ranks\)"),
-    ("NCCL inspector", r'"inspector_output_format_version"'),
-    ("mscclpp-test", r"# Initializing MSCCL\+\+|# minBytes \d+ maxBytes \d.* kernel num: \d"),
-    ("ucc_perftest", r"Count\s+Size\s+Time, us\s"),
-    ("hccl_demo", r"\[BENCHMARK\] hccl\w"),
-    ("nvbandwidth", r"nvbandwidth Version: "),
-    ("CUDA's p2pBandwidthLatencyTest", r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]"),
-    ("DeepSpeed's communication benchmark", r"Performance of \w+ on \d+ devices"),
-    ("IOR", r"IOR-\d\S*: MPI Coordinated Test of Parallel I/O"),
-    ("iperf3", r'Connecting to host \S+, port \d|Server listening on \d+ \(test|"version":\s*"iperf 3'),
-    ("iperf", r"\[ *ID\] Interval +Transfer +(?:Bandwidth|Bitrate)"),
-    ("netperf", r"MIGRATED (?:TCP|UDP|SCTP)\S* \S+ TEST"),
-    ("sockperf", r"sockperf: (?:==== version|Summary:)"),
-    ("ncclras -f json that is not whole", r'"communicators_count": *\d'),
-    (
-        "EFA's counters",
-        r"(?m)hw_counters/(?:\w+:|[rt]x_\w+)|^(?:alloc_pd_err|rdma_read_wr_err|[rt]x_bytes)\s*[:=]? *\d+$",
-    ),
-    ("rdma statistic", r"(?m)^link [\w-]+/\d+ (?:\w+ \d+ ){2}"),
-    ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
-)
+
+@cache
+def _foreign() -> Sequence[tuple[str, str]]:
+    lines = (files("fabbench.logs") / "foreign.txt").read_text("utf-8").splitlines()
+    return [(name, pattern) for name, sign, pattern in (line.partition(" : ") for line in lines[1:]) if sign]
+
+
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
 _OWN = lazy(
     r'\s*\{\s*"format":\s*\d+,?\s*("logs"|"metric":[^{[]*"lower_is_better")?'
@@ -362,7 +347,7 @@ def unread_reason(text: str) -> tuple[str, bool]:
     """
     if (match := _OWN.match(text)) is not None:
         return _RESULTS if match[1] or match[2] else "", True
-    for name, pattern in _FOREIGN:
+    for name, pattern in _foreign():
         if re.search(pattern, text):
             return f"This is output of {name}, which fabbench does not read.", False
     if _TABLE.search(text):
