@@ -290,7 +290,7 @@ def factor_of(logs: Sequence[Log]) -> float | None:
 TEXTS = [path.read_bytes() for path in sorted(LOGS.rglob("*.txt")) if path.stat().st_size < 40_000]
 
 
-UNREPEATED = re.compile(rb"\{|cputime|i_min|alltoallv|PERF_STATS|window size: varied")
+UNREPEATED = re.compile(rb"\{|cputime|i_min|busbw +res\b|alltoallv|PERF_STATS|window size: varied")
 """Nothing contradicts these: documents, some times of nccl-tests, rows that name themselves, equal columns."""
 
 
