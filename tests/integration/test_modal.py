@@ -146,7 +146,7 @@ def in_containers(words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/u
     """
     site = lab(2, homes="own", share=(folder,), fresh=True)
     app = folder / "app.py"
-    text = render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output
+    text = render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").stdout
     assert "/usr/sbin/sshd" in text
     app.write_text(text.replace("/usr/sbin/sshd", sshd))
     first, other = play(site.hosts, app, env)

@@ -42,7 +42,7 @@ def slow(lab: Lab) -> None:
 
 
 def lossy(lab: Lab) -> None:
-    lab[6].lose(20, rate="400mbit")
+    lab[6].lose(3, rate="400mbit")
 
 
 def cut(lab: Lab) -> None:
