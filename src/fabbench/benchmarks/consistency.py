@@ -103,10 +103,10 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 def odd_rows(texts: Sequence[str]) -> set[int]:
     """Return the positions of rows that lost or gained characters: a cell is not below those of most others, or none.
 
-    A figure wider than its column shifts the cells behind it: the blanks between are then as few as in no other row.
-    Nor is a cell without decimals whole where most have some.
+    A wide figure shifts the cells behind it, with fewer blanks between. Where most cells have decimals, all have some.
     """
-    rows = [[cell.span() for cell in _CELL.finditer(text.replace("|", " "))] for text in texts]
+    texts = [text.replace(" |", "") for text in texts]  # of Markdown
+    rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     (cells_of_most, alike), most = Counter(map(len, rows)).most_common(1)[0], max(len(rows) // 2, 2)
     found = {at for at, row in enumerate(rows) if len(row) != cells_of_most and alike > most}
     wide, shifted = set[int](), False
