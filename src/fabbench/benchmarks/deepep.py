@@ -76,7 +76,7 @@ def _read_v2(row: engine.Row, text: str) -> engine.Row | None:
     low, high = product(printed(match["SU"], 9), time)
     figures = {f"operation={name} {way}": {"bandwidth": rate, "time": time} for way, rate in rates.items()}
     labels = {**row.labels, **({} if "dispatch" in name else {"dtype": "BF16"}), "rank": match["rank"]}
-    return row._replace(size=size, labels=labels, figures=figures) if low <= size <= high else None
+    return row._replace(size=size, labels=labels, figures=figures) if figures and low <= size <= high else None
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
