@@ -22,6 +22,7 @@ from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
+from fabbench.evidence.fatal import NO_PROGRAM
 from fabbench.evidence.known_errors import causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
 from fabbench.launchers import (
@@ -55,8 +56,6 @@ _LEAST_S = 5.0
 """No rung starts with less time than this left."""
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
 """Outcomes of runs that say nothing about the nodes."""
-_NO_PROGRAM = "The shell reported:"
-"""How the reason begins where a program is missing on a node that is not probed; this says nothing of the node."""
 _REPEATS = 5
 """Of each of the two states that the rung of interference compares."""
 _OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
@@ -387,7 +386,7 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     if not any(each.result.figure for each in stored.tests):
         reason = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
         why, told = f"No test succeeded. {reason}".rstrip(), stored.tests and not ended.failure
-        return _judged(blank, [why] if told and not reason.startswith(_NO_PROGRAM) else (), [why])
+        return _judged(blank, [why] if told and not reason.startswith(NO_PROGRAM) else (), [why])
     found = diagnosed(document, stored.results)
     figure = (max if metric.lower_is_better else min)(found.typicals.values(), default=None)
     fit = [each for each in gates if figure is not None and each.metric == metric and each.sizes is None]
@@ -421,7 +420,7 @@ def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     if error or wrong or ended.comparison is None:
         why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
         serious = [log.reason or "" for log in wrong if log.outcome not in _DOUBTFUL]
-        told = isinstance(error, MachineError) if error else any(not each.startswith(_NO_PROGRAM) for each in serious)
+        told = isinstance(error, MachineError) if error else any(not each.startswith(NO_PROGRAM) for each in serious)
         return _judged(blank, [why] if told else (), [why])
     limits, missed, doubts = dict[str, str](), list[str](), list[str]()
     if verdict := ended.verdict:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fabbench.evidence import known_errors
-from fabbench.evidence.fatal import _SIGN, _table, fatal_message
+from fabbench.evidence.fatal import _SIGN, NO_PROGRAM, Kind, _table, fatal_message
 from fabbench.model.log import Outcome
 from tests.support.paths import DATA
 from tests.support.read_logs import read
@@ -106,3 +106,11 @@ def test_a_launchers_time_limit_is_a_timeout(line: str) -> None:
 )
 def test_the_status_that_a_recorder_wrote_is_read(line: str, status: int | None) -> None:
     assert known_errors.exit_status(line) == status
+
+
+@pytest.mark.parametrize("text", ["bash: line 1: all_reduce_perf: command not found", "sh: 1: osu_bw: not found"])
+def test_a_program_that_is_missing_is_told_from_what_a_node_does(text: str) -> None:
+    message = fatal_message(text)
+    assert message is not None
+    assert message.kind is Kind.SHELL
+    assert message.sentence.startswith(NO_PROGRAM)
