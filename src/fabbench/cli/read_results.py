@@ -85,7 +85,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     """
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
-    from fabbench.runs.load_columns import slow_nics
+    from fabbench.runs.load_columns import judged_together
     from fabbench.runs.parse_file import parse_together
 
     proof = known_proof(**known)
@@ -104,7 +104,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     jobs: dict[str, list[str]] = {}
     read = [(each.run, entry) for each in sources_of(inputs, store, proof) for entry in read_source(each, proof=proof)]
-    judged = iter(slow_nics([entry for _, entry in read if isinstance(entry, Log)]))
+    judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
     for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
         found = [entry for _, entry in entries]
         unread = [entry for entry in found if not isinstance(entry, Log)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fabbench.counters.findings import UNASKED, Asked, findings
+from fabbench.counters.findings import WITHOUT_ROWS, Asked, findings
 from fabbench.counters.snapshot import KINDS, NicTraffic, Snapshot, Traffic, difference, of_fabric, read_snapshot
 from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
@@ -59,7 +59,7 @@ class ExecutionCounters:
         moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
         judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
-        kept = (finding for finding in judgments if measured or finding.code in UNASKED)
+        kept = (finding for finding in judgments if measured or finding.code in WITHOUT_ROWS)
         notes = (
             note(f"No NIC counters of {listed(hosts)} from {when} this execution. {' '.join(self.failures)}")
             for when in ("before", "after")

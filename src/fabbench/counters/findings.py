@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from fabbench.catalog.instances import rows_of
 from fabbench.counters.snapshot import (
-    AGAIN,
     KINDS,
     LOST,
+    RETRANSMITTED,
     RX,
     RX_PACKETS,
     SERIOUS,
@@ -38,9 +38,9 @@ LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
 """Drops and retransmissions above this fraction of the packets are a warning."""
-_MANY_AGAIN, _FEWEST_AGAIN = 0.01, 5
+_MANY_RETRANSMITTED, _FEWEST_RETRANSMITTED = 0.01, 5
 """TCP's retransmissions from this fraction and number on: healthy connections of a busy host had 0.002."""
-UNASKED = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
+WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
 """Findings that hold even if nothing was measured."""
 
 _ADVICE = {row["code"]: row["advice"] for row in rows_of("counted.csv")}
@@ -96,7 +96,7 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked, most: float | None = No
         _one("nic-imbalance-tx", list(_imbalances(requested, TX))),
         _one("nic-imbalance-rx", list(_imbalances(requested, RX))),
         _errors(requested),
-        _one("tcp-retransmits", list(_sent_again(hosts)) if across and kind is NicKind.NETDEV else []),
+        _one("tcp-retransmits", list(_retransmitted(hosts)) if across and kind is NicKind.NETDEV else []),
     )
     return tuple(finding for finding in candidates if finding)
 
@@ -107,7 +107,7 @@ def _one(code: str, shown: list[_Shown], severity: Severity = Severity.WARNING) 
         return None
     first, *rest = shown
     same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
-    if code in UNASKED and any(other.sentence != first.sentence for other in rest):
+    if code in WITHOUT_ROWS and any(other.sentence != first.sentence for other in rest):
         same = "".join(f"; {other.host}: {other.sentence}" for other in rest)
     meaning = f"{first.host}: {first.sentence}{same}."
     return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=_ADVICE[code])
@@ -221,14 +221,14 @@ def _heavy(nic: NicTraffic) -> bool:
     return lost > _MANY * sum(nic.counters.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
 
 
-def _sent_again(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
-    """Find hosts whose TCP sent many segments again: of all that the host's programs sent meanwhile."""
+def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
+    """Find hosts whose TCP retransmitted many segments: of all that the host's programs sent meanwhile."""
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
-            again, sent = tcp.get(AGAIN, 0), tcp.get(TX_PACKETS, 0) + tcp.get(AGAIN, 0)
-            if again >= _FEWEST_AGAIN and again > _MANY_AGAIN * sent:
+            again, sent = tcp.get(RETRANSMITTED, 0), tcp.get(TX_PACKETS, 0) + tcp.get(RETRANSMITTED, 0)
+            if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
                 share = format_decimal(100 * again / sent, 1)
-                yield _Shown(host, f"TCP sent {again} of {sent} segments again ({share} %)", "")
+                yield _Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)", "")
 
 
 def _line(nics: Iterable[NicTraffic]) -> str:

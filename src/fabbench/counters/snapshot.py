@@ -16,7 +16,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
 TX, RX = "tx_bytes", "rx_bytes"
-TX_PACKETS, RX_PACKETS, AGAIN = "tx_packets", "rx_packets", "retrans_segs"
+TX_PACKETS, RX_PACKETS, RETRANSMITTED = "tx_packets", "rx_packets", "retrans_segs"
 
 
 class NicKind(StrEnum):
@@ -121,7 +121,7 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
         elif match := _UPTIME.fullmatch(text):
             stamps.append(float(match[1]))
         elif match := _SEGMENTS.fullmatch(text):
-            segments.update({TX_PACKETS: int(match[1]), AGAIN: int(match[2])} if match[1] else {})
+            segments.update({TX_PACKETS: int(match[1]), RETRANSMITTED: int(match[2])} if match[1] else {})
         elif not _HEADING.fullmatch(text):
             unread.append(f"Not understood: {text}")
     if len(stamps) < 2:
@@ -275,7 +275,7 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
         return _moved(after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}.")
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    return _moved(after, moved, "" if {TX, RX, AGAIN} & moved.keys() else "It has no byte counters.")
+    return _moved(after, moved, "" if {TX, RX, RETRANSMITTED} & moved.keys() else "It has no byte counters.")
 
 
 def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:

@@ -284,7 +284,7 @@ def _link(counters: ExecutionCounters) -> str:
 
 def slower_paths(logs: Sequence[Log]) -> list[Log]:
     """Return logs: in what one is far slower than the last of the same test on the same nodes is a finding."""
-    tests = [(log.hosts, log.benchmark, log.case, log.facts.get("transport"), log.facts.get("ranks")) for log in logs]
+    tests = [(log.hosts, log.benchmark, log.case, *map(log.facts.get, ("transport", "ranks", "qps"))) for log in logs]
     last = {test: _times(log) for test, log in zip(tests, logs, strict=True)}
     judged = zip(logs, tests, strict=True)
     return [replace(log, findings=(*log.findings, *_slower(log, last[test]))) for log, test in judged]

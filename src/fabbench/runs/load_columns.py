@@ -64,7 +64,7 @@ def load(
         for (argument, sources), fabric in zip(found, fabrics or (None,) * len(inputs), strict=True)
         for column in _columns(argument, sources, fabric, known)
     ]
-    judged = iter(slow_nics([log for column in loaded for log in column.logs]))
+    judged = iter(judged_together([log for column in loaded for log in column.logs]))
     return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
 
 
@@ -135,10 +135,10 @@ def _nic(log: Log) -> str:
     return stated or next(iter(_NIC.findall(Path(log.source).name)), "")
 
 
-def slow_nics(logs: Sequence[Log]) -> list[Log]:
-    """Return logs: where three NICs of the same nodes ran one test, one below 80 % of the median is a finding.
+def judged_together(logs: Sequence[Log]) -> list[Log]:
+    """Return logs with what shows only beside the others.
 
-    So is a log that is far slower than the last one of the same test.
+    Of three NICs of the same nodes, one below 80 % of the median; a log far slower than the last of its test.
     """
     loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
     tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()

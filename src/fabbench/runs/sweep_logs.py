@@ -22,7 +22,7 @@ from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
-from fabbench.runs.load_columns import slow_nics
+from fabbench.runs.load_columns import judged_together
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep_store import outcome_of_test, stored_sweep, values_of
 from fabbench.runs.sweep_tests import unfinished
@@ -69,8 +69,8 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     left_out = [(source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE]
     results = [each for _, each in read if each.test.nodes]
     results += [result for sweep in sweeps for result in sweep.results]
-    at = (replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs)
-    slow = [(log.source, each.meaning) for log in slow_nics([*at]) for each in log.findings if each.code == "slow-nic"]
+    at = judged_together([replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs])
+    slow = [(log.source, each.meaning) for log in at for each in log.findings if each.code == "slow-nic"]
     if not any(result.figure for result in results):
         why = "".join(f" {meaning}" for _, meaning in (*slow, *(left_out if len(left_out) == 1 else ())))
         raise MachineError(

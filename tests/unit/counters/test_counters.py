@@ -397,7 +397,7 @@ def test_errors_that_grew(troubles: dict[str, int], severity: Severity) -> None:
 
 
 @pytest.mark.parametrize(("again", "codes"), [(4, []), (900, []), (1_100, ["tcp-retransmits"])])
-def test_segments_that_tcp_sent_again(tree: Tree, again: int, codes: list[str]) -> None:
+def test_segments_that_tcp_retransmitted(tree: Tree, again: int, codes: list[str]) -> None:
     tree.segments(0, 0)
     before = tree.snapshot()
     tree.segments(100_000 if again > 4 else 10, again)
