@@ -94,12 +94,13 @@ class Hangs:
             f"{elements or '?'} elements"
             for (number, call, elements, limit), ranks in self.waits.items()
         ]
-        number = next(iter(self.waits))[0]
+        number, *others = dict.fromkeys(wait[0] for wait in self.waits)
         # Numbers of different process groups are not comparable.
-        works = next(iter(self.works.values())) if len(self.works) == 1 and len(self.waits) == 1 and number else {}
-        late = {rank: None for rank, last in works.items() if last < int(number)}
-        lasts = listed(sorted({str(works[rank]) for rank in late}))
+        group = next(iter(self.works.values()), {}) if number and not others and len(self.works) < 2 else {}
+        late = {rank: None for rank, last in group.items() if last < int(number)}
+        lasts = listed(sorted({str(group[rank]) for rank in late}))
         behind = f" {_ranks(late)} had not started it (the last: {lasts})." if late else ""
+        behind = " Ranks called different collectives at one number." if group and len(self.waits) > 1 else behind
         whom = _ranks(late).lower() if late else "the ranks that are not named"
         return finding("collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom)
 
