@@ -5,6 +5,8 @@ The machines are emulated, and slow: few messages, and no figure is looked at.
 
 import json
 import re
+import shlex
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,39 @@ def test_packets_that_are_lost_are_a_finding(rdma: Machines, tmp_path: Path) -> 
     (found,) = (finding for finding in only(tmp_path).findings if finding.code == "nic-errors")
     assert "out_of_seq_request" in found.meaning
     assert found.meaning in done.stdout
+
+
+def causes(store: Path, *words: str) -> tuple[list[str], ...]:
+    """Return what `explain` says of each: its causes, the most likely first."""
+    told = local_runs.fabbench(store, "explain", *words, "--format", "json")
+    return tuple([each["code"] for each in log["causes"]] for log in json.loads(told.stdout)["logs"])
+
+
+def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path) -> None:
+    """Shorter than the 67 ms after which perftest's queue pairs send again."""
+    words = ("perftest", "--fabric", "roce", "--test", "ib_send_lat", "--size", "2", "--size", "1M", "--timeout", "100")
+    done = rdma.run(tmp_path, *words, "--iterations", "20")
+    assert done.returncode == 0, done.stderr
+    usual = the_run(tmp_path).id
+    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"):
+        done = rdma.run(tmp_path, *words, "--iterations", "20")
+    assert done.returncode == 0, done.stderr
+    assert causes(tmp_path, "last", usual) == (["path-delay"], [])
+
+
+def test_memory_that_may_not_be_locked_is_named(rdma: Machines, tmp_path: Path) -> None:
+    """As over a login without limits.conf: 64 KiB, and without root's right to more."""
+    limited = "/root/limited"
+    script = """ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock /usr/bin/ib_write_bw "$@" """
+    lines = shlex.join(["#!/bin/sh", script])
+    made = f"mkdir {limited}; printf '%s\\n' {lines} >{limited}/ib_write_bw; chmod +x {limited}/*"
+    with ExitStack() as stack:
+        for name in rdma.names:
+            stack.enter_context(rdma.changed(name, made, f"rm -r {limited}"))
+        done = rdma.run(tmp_path, *PERFTEST, "--bin-dir", limited)
+    assert done.returncode == 4, done.stderr
+    assert (only(tmp_path).outcome, only(tmp_path).points) == (Outcome.FAILED, [])
+    assert causes(tmp_path, "last")[0][:1] == ["memory-not-registered"]
 
 
 def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_hosts_behind_two_switches_are_two_groups(lab: Labs, slow: set[str]) -> 
     """A slow path between switches of five and three hosts; then also one slow host."""
     site = fresh(lab(8))
     for host in site.hosts:
-        host.rate("1mbit" if host.name in slow else "16mbit")
-    site.second_switch([5, 6, 7], "6mbit")
+        host.rate("512kbit" if host.name in slow else "8mbit")
+    site.second_switch([5, 6, 7], "3mbit")
     own = ("--interface", "fab1", "--size", "64K", "--iterations", "6", "--tolerance", "30%", "--format", "json")
     with nothing_left(site):
         done = site.run(sweep(site, "pingpong", *own), timeout=500)
