@@ -24,26 +24,24 @@ Facts: TypeAlias = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number measures. `unit` is its base unit; `lower_is_better` is its direction."""
+    """What a number measures. `unit` is its base unit."""
 
     name: str
     unit: str
-    lower_is_better: bool = False
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether it is a time, or counts errors."""
+        return self.unit in {"s", "count"}
 
 
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("time", "s", lower_is_better=True),
-        Metric("cpu_time", "s", lower_is_better=True),
-        Metric("latency", "s", lower_is_better=True),
-        Metric("algbw", "B/s"),
-        Metric("busbw", "B/s"),
-        Metric("bandwidth", "B/s"),
-        Metric("message_rate", "1/s"),
-        Metric("wrong", "count", lower_is_better=True),
-    )
+_UNITS = {
+    "s": ("time", "cpu_time", "latency"),
+    "B/s": ("algbw", "busbw", "bandwidth"),
+    "1/s": ("message_rate",),
+    "count": ("wrong",),
 }
+METRICS: Mapping[str, Metric] = {name: Metric(name, unit) for unit, names in _UNITS.items() for name in names}
 """Every metric; part of the public contract (docs/formats.md)."""
 
 

@@ -2,21 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
 from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed, Truth
 from fabbench.model.options import flattened, latest, option
-
-
-class Shape(StrEnum):
-    """How the commands of a step belong together."""
-
-    MPI = "mpi"
-    """One command line that is spread over ranks."""
-    PAIR = "pair"
-    """A server, and a client that starts once the server is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +24,7 @@ class Command:
     """Variables that it inherits from fabbench. Their values are in no plan, no document and no command
     line: the code that starts it passes them on."""
     ranks: int = 1
-    """Of a step of shape `MPI`: how many ranks run it. Several commands share the ranks in their order."""
+    """How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order."""
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
         """Return it with its placeholders filled in: ``{folder}``, in argv also the keys of `values`."""
@@ -58,7 +48,6 @@ class Step:
 
     id: str
     label: str
-    shape: Shape
     commands: tuple[Command, ...]
     timeout_s: float
     silence_s: float | None = None
@@ -66,6 +55,11 @@ class Step:
     files: Mapping[str, str] = field(default_factory=dict)
     """Name → text of the files that must be in ``{folder}`` on every host."""
     facts: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def pair(self) -> bool:
+        """Whether it is a server, and a client that starts once the server is ready; else ranks of MPI."""
+        return bool(self.commands[0].role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import format_size
 
 PORT, SERVER = "{port}", "{server}"
@@ -192,7 +192,6 @@ def pair_step(
     return Step(
         id=f"{execution}/{device}{'-' if device else ''}{'all' if size is None else size}",
         label=f"{device} {'all sizes' if size is None else format_size(int(size))}".strip(),
-        shape=Shape.PAIR,
         commands=commands,
         timeout_s=timeout_s,
         facts=facts,
