@@ -15,7 +15,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
 from fabbench.model.hosts import Target, options_of
 from fabbench.model.messages import did_you_mean
-from fabbench.model.option_types import Flag, Parsed, Type
+from fabbench.model.option_types import Flag, Type
 from fabbench.model.options import LauncherOptions, Option, declared, flattened
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _hosts_in(file: str) -> tuple[str, ...]:
 
 _HOSTFILE = Option(
     name="hostfile",
-    type=Parsed("a file", "FILE", _hosts_in),
+    type=Type("a file", "FILE", _hosts_in),
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
     "per GPU; see --gpus.",
     flags=("--hostfile",),

@@ -27,7 +27,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
-from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
+from fabbench.model.option_types import Choice, Flag, Seconds, Text, Type, Whole
 from fabbench.model.options import Option, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
@@ -57,12 +57,12 @@ class AnswerOptions:
     """How an answer is found and written."""
 
     confidence: float = option(
-        Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
+        Type("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
         "Minimum confidence for a node, NIC or link to count as bad.",
         default="99%",
     )
     tolerance: float = option(
-        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        Type("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
         "How much slower than typical a healthy node may be.",
         default="10%",
     )

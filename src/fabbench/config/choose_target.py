@@ -53,10 +53,10 @@ def resolve(  # noqa: PLR0913 - each source that may decide
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
     in_order = sorted((kind.order, name, kind) for name, kind in launchers.items() if kind.order)
     for _, name, kind in in_order:
-        surroundings = given(kind).surroundings(environment)
-        if surroundings.found:
-            return Resolved(_bare(name, kind), surroundings.sentence)
-        tried.append(surroundings.sentence)
+        found, sentence = given(kind).surroundings(environment)
+        if found:
+            return Resolved(_bare(name, kind), sentence)
+        tried.append(sentence)
     raise RequestError(
         f"No target: {'; '.join(tried)}.",
         hint=f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. For nodes and clean: a cluster.",

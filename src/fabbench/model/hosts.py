@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.option_types import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, Whole
-from fabbench.model.options import LauncherOptions, Option, declared, flattened, latest, option
+from fabbench.model.options import LauncherOptions, Option, declared, flattened, option
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -206,7 +206,7 @@ class Target:
     )
     mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
     env: Mapping[str, str] = option(
-        Environment(), "Environment variables of every benchmark on this target.", many=latest
+        Environment(), "Environment variables of all benchmarks on this target.", many=dict
     )
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""

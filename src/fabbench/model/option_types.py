@@ -6,7 +6,7 @@ shell, a batch script or a manifest could misread.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ _NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def _text_schema(pattern: str = r"\S") -> dict[str, Any]:
+def text_schema(pattern: str = r"\S") -> dict[str, Any]:
+    """Return JSON Schema of a text, which YAML may take for a number."""
     return {"type": ["string", "number"], "pattern": pattern}
 
 
@@ -35,7 +36,7 @@ class Type:
     """The placeholder of the value in ``--help``."""
     read: Callable[[str], Any]
     """Returns the value of a text, None for an invalid one; or raises ValueError with the reason."""
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any] = field(default_factory=text_schema)
     names: Sequence[str] = ()
     """Values to complete and to suggest."""
     lists: bool = False
@@ -59,18 +60,7 @@ class Text(Type):
     """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
 
     def __init__(self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S") -> None:
-        super().__init__(
-            expected, metavar, lambda text: text if re.search(pattern, text) else None, _text_schema(pattern)
-        )
-
-
-class Parsed(Type):
-    """Text in a notation of its own, of which JSON Schema checks `pattern`."""
-
-    def __init__(
-        self, expected: str, metavar: str, read: Callable[[str], Any], *, pattern: str = r"\S", **more: Any
-    ) -> None:
-        super().__init__(expected, metavar, read, _text_schema(pattern), **more)
+        super().__init__(expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern))
 
 
 AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
@@ -107,7 +97,7 @@ class Size(Type):
     """A size in bytes, 1024-based."""
 
     def __init__(self) -> None:
-        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size, _text_schema())
+        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
 
     @override
     def write(self, value: Any) -> Any:
@@ -145,24 +135,22 @@ class File(Type):
 
     def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
         def read(text: str) -> Path | None:
-            if directory and "://" in text:
-                raise ValueError(f"{text!r} is a URL, but runs are written to a directory")
             try:
                 path = Path(text).expanduser()
             except RuntimeError:
                 raise ValueError(f"{text!r} is in a home directory that does not exist") from None
-            if directory and path.exists() and not path.is_dir():
-                raise ValueError(f"{text!r} is a file")
+            if directory and ("://" in text or (path.exists() and not path.is_dir())):
+                raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
             return path if text.strip() else None
 
-        super().__init__(expected, metavar, read, _text_schema())
+        super().__init__(expected, metavar, read)
 
 
 class Hosts(Type):
     """Hosts by name, with ranges as Slurm writes them."""
 
     def __init__(self) -> None:
-        several = {"anyOf": [_text_schema(), {"type": "array", "items": _text_schema(), "minItems": 1}]}
+        several = {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]}
         expected = 'a list of hosts, or ranges such as "node[01-16]"'
         super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
 
@@ -174,11 +162,11 @@ class Environment(Type):
     """Environment variables: a mapping in files. `passed`: None stands for the current value of one without value."""
 
     def __init__(self, *, passed: bool = False) -> None:
-        def read(text: str) -> Mapping[str, str | None]:
+        def read(text: str) -> tuple[str, str | None]:
             name, equals, value = text.partition("=")
             if not (equals or passed) or not re.search(_VARIABLE, name):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
-            return {name: value if equals else None}
+            return name, value if equals else None
 
         texts = {"type": ["string", "number", "boolean"]}
         mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
@@ -197,13 +185,13 @@ INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za
 """As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
 HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
 USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
-FABRIC = Parsed(
+FABRIC = Type(
     "the name of a fabric (efa, ib, roce, tcp, p2p, shm) or of a libfabric provider",
     "NAME",
     _fabric,
     names=(*sorted(FABRICS), AB),
 )
-FOLDER = Text("a directory", "DIRECTORY", r"\S")
+FOLDER = Text("a directory", "DIRECTORY")
 MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
 IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
 INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9._-]*$")

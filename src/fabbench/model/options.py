@@ -6,8 +6,9 @@ The command line, `fabbench.yaml`, its JSON schema and the documentation are mad
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
@@ -94,10 +95,11 @@ def option(  # noqa: PLR0913 - everything that describes an option
     else:
         value = unset if default is None else type_.parse(default)
     flags = flags or (() if isinstance(type_, Environment) else ("",))
-    declared = Option(
-        type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
-    )
-    metadata = {"option": declared}
+    metadata = {
+        "option": Option(
+            type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
+        )
+    }
     # dataclasses refuse a mutable mapping as the default itself.
     made: Any = field(default_factory=lambda: value, metadata=metadata)
     return made if many else field(default=value, metadata=metadata)
@@ -108,30 +110,21 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def latest(values: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the entries of several mappings."""
-    return {name: value for each in values for name, value in each.items()}
-
-
 def flattened(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
     return tuple(value for each in values for value in each)
 
 
-_DECLARED: dict[type, Mapping[str, Option]] = {}
-
-
+@cache
 def declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
-    if kind not in _DECLARED:
-        options = {}
-        for each in fields(kind):
-            if isinstance(known := each.metadata.get("option"), Option):
-                key = each.name.replace("_", "-")
-                flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
-                options[each.name] = replace(known, name=each.name, flags=flags)
-        _DECLARED[kind] = MappingProxyType(options)
-    return _DECLARED[kind]
+    options = {}
+    for each in fields(kind):
+        if isinstance(known := each.metadata.get("option"), Option):
+            key = each.name.replace("_", "-")
+            flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
+            options[each.name] = replace(known, name=each.name, flags=flags)
+    return MappingProxyType(options)
 
 
 def parsed(known: Option, given: Any) -> Any:
@@ -165,14 +158,6 @@ def written(options: object) -> dict[str, Any]:
     return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
 
 
-class Surroundings(NamedTuple):
-    """Whether the environment of the program implies a launcher."""
-
-    found: bool
-    sentence: str
-    """Why it does, or what is missing; to follow a colon."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
     """Options of one launcher, or of one format of ``fabbench render``: the base class of each one's own.
@@ -191,10 +176,13 @@ class LauncherOptions:
     order: ClassVar[int] = 0
     """In which order `surroundings` are checked, where no target is given; 0: never."""
 
-    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
-        """Return whether the environment of the program implies this launcher. Raise MachineError."""
+    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
+        """Return whether the environment of the program implies this launcher. Raise MachineError.
+
+        And why it does, or what is missing, to follow a colon.
+        """
         del environment
-        return Surroundings(found=False, sentence="")
+        return False, ""
 
     def __post_init__(self) -> None:
         """Raise RequestError for options that conflict."""

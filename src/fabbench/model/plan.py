@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
-from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed, Truth
-from fabbench.model.options import flattened, latest, option
+from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Truth, Type, text_schema
+from fabbench.model.options import flattened, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,11 @@ class Variant:
 
     name: str
     paths: tuple[str, ...] = option(
-        Parsed("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, pattern="^/"),
+        Type("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, text_schema("^/")),
         "Directories on the hosts, searched first for programs and libraries.",
         many=flattened,
     )
-    env: Mapping[str, str] = option(
-        Environment(), "Environment variables of the variant's configurations.", many=latest
-    )
+    env: Mapping[str, str] = option(Environment(), "Environment variables of the variant's configurations.", many=dict)
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
     image: str = option(IMAGE, "Container image.", unset="")

@@ -11,7 +11,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.messages import listed
-from fabbench.model.option_types import Choice, Parsed, Size, Whole
+from fabbench.model.option_types import Choice, Size, Type, Whole
 from fabbench.model.options import RARE, option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
@@ -48,7 +48,7 @@ class NcclWork(StandardWork):
     """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     collectives: tuple[str, ...] = option(
-        Parsed("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
+        Type("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
         f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
         "--collective",
         many=unique,

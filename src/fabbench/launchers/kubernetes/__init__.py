@@ -12,7 +12,7 @@ from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
-from fabbench.model.options import RARE, Surroundings, option
+from fabbench.model.options import RARE, option
 
 if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile
@@ -120,12 +120,12 @@ class KubernetesOptions(ClusterPodOptions):
     )
 
     @override
-    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
         context = current_context(environment, file=self.kubeconfig, context=self.context or "")
         if context:
             sentence = f"{context} is the current kubeconfig context"
-            return Surroundings(found=True, sentence=sentence)
-        return Surroundings(found=False, sentence="no kubeconfig with a current context")
+            return True, sentence
+        return False, "no kubeconfig with a current context"
 
 
 OPTIONS = KubernetesOptions
