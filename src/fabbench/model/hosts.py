@@ -205,9 +205,7 @@ class Target:
         many=tuple,
     )
     mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
-    env: Mapping[str, str] = option(
-        Environment(), "Environment variables of all benchmarks on this target.", many=dict
-    )
+    env: Mapping[str, str] = option(Environment(), "Environment variables of all benchmarks on this target.", many=dict)
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""
     options: LauncherOptions = field(default_factory=LauncherOptions)
