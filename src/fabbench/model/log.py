@@ -51,12 +51,9 @@ METRICS: Mapping[str, Metric] = {name: Metric(name, unit) for unit, names in _UN
 class Stream(NamedTuple):
     """What printed a line, according to its launcher's prefix."""
 
-    group: str = ""
-    """The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known."""
-    rank: str = ""
-    """The MPI or srun task within that execution. Empty: not known."""
-    side: str = ""
-    """`server` or `client`, where fabbench itself started both. Empty: not known."""
+    group: str = ""  # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
+    rank: str = ""  # The MPI or srun task within that execution. Empty: not known
+    side: str = ""  # `server` or `client`, where fabbench itself started both. Empty: not known
 
 
 NO_STREAM = Stream()
@@ -107,8 +104,7 @@ class Finding:
     code: str
     severity: Severity
     meaning: str
-    line: str = ""
-    """The line that shows it, as printed (cut after 300 characters)."""
+    line: str = ""  # The line that shows it, as printed (cut after 300 characters)
     advice: str = ""
 
 
@@ -129,28 +125,17 @@ class Record:
     facts: dict[str, str | int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """Error texts of the benchmark or its launcher, as sentences, the reason first."""
-    lost: bool = False
-    """Whether one of them says that a host or the job was lost."""
-    timed_out: str = ""
-    """A sentence, when the benchmark's or the launcher's own time limit ended it."""
-    wrong: int = 0
-    """Failed data checks; any at all is `corrupt`."""
-    off_fabric: str = ""
-    """A sentence, when a step used another device or domain than its begin marker states."""
-    lost_fabric: str = ""
-    """A sentence, when the log itself shows a requested fabric, and data on another one."""
-    incomplete: str = ""
-    """A sentence, when the log itself shows that something is missing from it."""
-    evidence: dict[str, str] = field(default_factory=dict)
-    """Fact → the line that stated it, for some facts."""
-    hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log states them."""
-    execution: str = ""
-    """The execution, as fabbench's own markers name it; empty: there are none."""
-    finished: bool | None = False
-    """Whether the benchmark's final line was read; None: this benchmark has none."""
+    failures: list[str] = field(default_factory=list)  # Errors of the benchmark or its launcher, the reason first
+    lost: bool = False  # Whether one of them says that a host or the job was lost
+    timed_out: str = ""  # A sentence, when the benchmark's or the launcher's own time limit ended it
+    wrong: int = 0  # Failed data checks; any at all is `corrupt`
+    off_fabric: str = ""  # A sentence, when a step used another device or domain than its begin marker states
+    lost_fabric: str = ""  # A sentence, when the log itself shows a requested fabric, and data on another one
+    incomplete: str = ""  # A sentence, when the log itself shows that something is missing from it
+    evidence: dict[str, str] = field(default_factory=dict)  # Fact → the line that stated it, for some facts
+    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as the log states them
+    execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
+    finished: bool | None = False  # Whether the benchmark's final line was read; None: this benchmark has none
 
 
 # ---------------------------------------------------------------- judged
@@ -170,8 +155,7 @@ class Outcome(StrEnum):
     OFF_FABRIC = "off-fabric"
     UNPROVEN = "unproven"
     SKIPPED = "skipped"
-    OBSERVED = "observed"
-    """NCCL's or MPI's debug lines and no benchmark: the network is known, and nothing was measured."""
+    OBSERVED = "observed"  # Debug lines of NCCL or MPI and no benchmark: the network is known, nothing was measured
     OK = "ok"
 
 
@@ -182,41 +166,29 @@ class Proof:
     Also what is known about its nodes, where the log does not state it.
     """
 
-    fabric: str = ""
-    """Empty: any."""
-    nics: int | None = None
-    """NICs a rank must have used; 0: any. None: not known what was requested."""
-    domain: str | None = None
-    """The requested libfabric domain (interface); None: any."""
-    devices: tuple[str, ...] = ()
-    """The only NICs that ranks may have used; empty: any."""
-    instance_type: str = ""
-    """Of the nodes: an EC2 type or a system of the catalog; empty: not known."""
-    nodes: int | None = None
-    """None: not known."""
+    fabric: str = ""  # Empty: any
+    nics: int | None = None  # NICs a rank must have used; 0: any. None: not known what was requested
+    domain: str | None = None  # The requested libfabric domain (interface); None: any
+    devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
+    instance_type: str = ""  # Of the nodes: an EC2 type or a system of the catalog; empty: not known
+    nodes: int | None = None  # None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How an execution that fabbench itself started ended."""
 
-    status: int | None = None
-    """Exit status; None: it was not seen."""
-    timed_out: str = ""
-    """A sentence, when the watchdog ended it."""
-    refused: str = ""
-    """A sentence, when fabbench ended it because it was not on the requested fabric."""
-    stopped: str = ""
-    """A sentence, when fabbench or the user ended it early."""
-    lost: bool = False
-    """Whether it was stopped because a host or the job was lost, or a disk was full."""
-    planned_sizes: Collection[int] = ()
-    """Sizes that a complete run would have printed."""
+    status: int | None = None  # Exit status; None: it was not seen
+    timed_out: str = ""  # A sentence, when the watchdog ended it
+    refused: str = ""  # A sentence, when fabbench ended it because it was not on the requested fabric
+    stopped: str = ""  # A sentence, when fabbench or the user ended it early
+    lost: bool = False  # Whether it was stopped because a host or the job was lost, or a disk was full
+    planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One benchmark execution, read and judged: an element of `logs` in the public contract."""
+    """One benchmark execution, read and judged: an element of `logs` in the public contract, up to `points`."""
 
     source: str
     benchmark: str | None
@@ -227,18 +199,12 @@ class Log:
     findings: Sequence[Finding] = ()
     damaged: Sequence[Damaged] = ()
     points: Sequence[Point] = ()
-    evidence: Mapping[str, str] = field(default_factory=dict)
-    """Fact → the line that stated it; not part of the contract."""
-    also: frozenset[Outcome] = frozenset()
-    """Other outcomes that apply: a truncated log may also be off-fabric. Not part of the contract."""
-    hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log states them. Not part of the contract."""
-    execution: str = ""
-    """The execution, as fabbench's own markers name it; empty: there are none. Not part of the contract."""
-    proof: Proof | None = field(default=None, compare=False)
-    """What it was judged against. Not part of the contract."""
-    lost: bool = field(default=False, compare=False)
-    """Whether it failed with its environment: a host, the job or a disk. Not part of the contract."""
+    evidence: Mapping[str, str] = field(default_factory=dict)  # Fact → the line that stated it
+    also: frozenset[Outcome] = frozenset()  # Other outcomes that apply: a truncated log may be off-fabric, too
+    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as it states them
+    execution: str = ""  # As fabbench's own markers name it; empty: there are none
+    proof: Proof | None = field(default=None, compare=False)  # What it was judged against
+    lost: bool = field(default=False, compare=False)  # Whether its environment failed: host, job or disk
 
     @property
     def status(self) -> Exit:
@@ -266,14 +232,10 @@ _MARKER = lazy(r"#@fabbench (begin|end|nics) (\S+)(?: (.*))?")
 class Marker(NamedTuple):
     """One marker line. `execution` is the step's id up to the slash."""
 
-    kind: str
-    """`begin`, `end` or `nics`."""
-    step: str
-    """Its id; in a `nics` marker that of the execution."""
-    facts: Mapping[str, str]
-    """What the marker states (`benchmark`, `size`, …); empty in an end marker."""
-    status: int | None
-    """Exit status in an end marker; None: it was not seen."""
+    kind: str  # `begin`, `end` or `nics`
+    step: str  # Its id; in a `nics` marker that of the execution
+    facts: Mapping[str, str]  # What the marker states (`benchmark`, `size`, …); empty in an end marker
+    status: int | None  # Exit status in an end marker; None: it was not seen
 
     @property
     def execution(self) -> str:

@@ -30,19 +30,13 @@ def text_schema(pattern: str = r"\S") -> dict[str, Any]:
 class Type:
     """The type of an option's value."""
 
-    expected: str
-    """What is expected, in words: ``a whole number from 1 to 65535``."""
-    metavar: str
-    """The placeholder of the value in ``--help``."""
-    read: Callable[[str], Any]
-    """Returns the value of a text, None for an invalid one; or raises ValueError with the reason."""
+    expected: str  # What is expected, in words: `a whole number from 1 to 65535`
+    metavar: str  # The placeholder of the value in `--help`
+    read: Callable[[str], Any]  # The value of a text; None for an invalid one, or ValueError with the reason
     schema: Mapping[str, Any] = field(default_factory=text_schema)
-    names: Sequence[str] = ()
-    """Values to complete and to suggest."""
-    lists: bool = False
-    """Whether one value already stands for several, so that a file may have it without a list."""
-    any_lines: bool = False
-    """Whether it may have several lines."""
+    names: Sequence[str] = ()  # Values to complete and to suggest
+    lists: bool = False  # Whether one value already stands for several, so that a file may have it without a list
+    any_lines: bool = False  # Whether it may have several lines
 
     def parse(self, text: str) -> Any:
         """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""

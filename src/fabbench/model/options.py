@@ -24,18 +24,12 @@ class Option:
     name: str = ""
     type: Type
     help: str
-    flags: tuple[str, ...] = ()
-    """On the command line; none: only `fabbench.yaml` has it. ``--set KEY`` is the flag of a rare option."""
-    many: Callable[[Iterable[Any]], Any] | None = None
-    """Combines the values where there may be several: `tuple`, `dict`; None: there is one."""
-    default: str | tuple[str, ...] = ""
-    """As users write it; empty: there is none, or `help` states it."""
-    only: Literal["", "run", "render"] = ""
-    """The only command in which it has an effect; empty: both."""
-    variable: str = ""
-    """The environment variable that also sets it, if there is one."""
-    reaches: bool = False
-    """Whether it says how to reach the machines: `fabbench clean` has it, too."""
+    flags: tuple[str, ...] = ()  # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
+    many: Callable[[Iterable[Any]], Any] | None = None  # Combines several values: `tuple`, `dict`; None: there is one
+    default: str | tuple[str, ...] = ""  # As users write it; empty: there is none, or `help` states it
+    only: Literal["", "run", "render"] = ""  # The only command in which it has an effect; empty: both
+    variable: str = ""  # The environment variable that also sets it, if there is one
+    reaches: bool = False  # Whether it says how to reach the machines: `fabbench clean` has it, too
 
     @property
     def key(self) -> str:
@@ -165,16 +159,11 @@ class LauncherOptions:
     Besides these, all of them have the options that are fields of `fabbench.model.hosts.Target`.
     """
 
-    without: ClassVar[Collection[str]] = ()
-    """Options of every target, or of benchmarks, that have no effect with this one, such as ``hosts``."""
-    logins: ClassVar[bool] = False
-    """Whether a host can be named with a user: ``ubuntu@node1``."""
-    requires: ClassVar[Collection[str]] = ()
-    """Options that a target of `fabbench.yaml` must have."""
-    divides: ClassVar[bool] = False
-    """Whether some of its machines can run an execution while others run another one, as sweeps do."""
-    order: ClassVar[int] = 0
-    """In which order `surroundings` are checked, where no target is given; 0: never."""
+    without: ClassVar[Collection[str]] = ()  # Options of targets or benchmarks without effect here, as `hosts`
+    logins: ClassVar[bool] = False  # Whether a host can be named with a user: `ubuntu@node1`
+    requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
+    divides: ClassVar[bool] = False  # Whether some machines can run an execution while others run another, as sweeps do
+    order: ClassVar[int] = 0  # In which order `surroundings` are checked, where no target is given; 0: never
 
     def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
         """Return whether the environment of the program implies this launcher. Raise MachineError.

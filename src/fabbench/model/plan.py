@@ -14,17 +14,14 @@ class Command:
     """One program to start. `env` is added to the machine's environment; `unset` is removed from it."""
 
     argv: tuple[str, ...]
-    role: str = ""
-    """`server` or `client` in a pair."""
-    host: int = 0
-    """Index into the allocation's hosts: names are bound when it runs."""
+    role: str = ""  # `server` or `client` in a pair
+    host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
     """Variables that it inherits from fabbench. Their values are in no plan, no document and no command
     line: the code that starts it passes them on."""
-    ranks: int = 1
-    """How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order."""
+    ranks: int = 1  # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
         """Return it with its placeholders filled in: ``{folder}``, in argv also the keys of `values`."""
@@ -50,10 +47,8 @@ class Step:
     label: str
     commands: tuple[Command, ...]
     timeout_s: float
-    silence_s: float | None = None
-    """After how many seconds without output it counts as stuck; None: only `timeout_s` ends it."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Name → text of the files that must be in ``{folder}`` on every host."""
+    silence_s: float | None = None  # After how many seconds without output it is stuck; None: only `timeout_s` ends it
+    files: Mapping[str, str] = field(default_factory=dict)  # Name → text of what `{folder}` must hold on every host
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
@@ -79,15 +74,13 @@ class Configuration:
 class Execution:
     """One repeat of one configuration: one `exec/` directory and one judged log."""
 
-    id: str
-    """`NNN-CONFIGURATION-rR`: order, configuration, repeat."""
+    id: str  # `NNN-CONFIGURATION-rR`: order, configuration, repeat
     configuration: Configuration
     repeat: int
     steps: tuple[Step, ...]
     proof: Proof
     planned_sizes: tuple[int, ...]
-    together: bool = False
-    """Whether all steps run concurrently; the log holds them one after another anyway."""
+    together: bool = False  # Whether all steps run concurrently; the log holds them one after another anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

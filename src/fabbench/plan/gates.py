@@ -42,12 +42,10 @@ class Gate:
 
     text: str
     metric: Metric
-    kind: str
-    """`:` (a tolerance), `>=` or `<=`."""
+    kind: str  # `:` (a tolerance), `>=` or `<=`
     bound: float
     relative: bool = False
-    sizes: range | None = None
-    """In bytes; None: any."""
+    sizes: range | None = None  # In bytes; None: any
 
     @property
     def needs_baseline(self) -> bool:

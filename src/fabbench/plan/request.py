@@ -56,8 +56,7 @@ class Adaptive:
     """Repeats until everything that was requested is decided."""
 
     max_repeats: int
-    seconds: float | None = None
-    """No repeat starts after this time; None: no limit."""
+    seconds: float | None = None  # No repeat starts after this time; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +66,19 @@ class RunRequest:
     benchmark: str
     work: Work
     target: Target
-    target_reason: str = ""
-    """Why there, to follow a colon: ``set with --on``."""
+    target_reason: str = ""  # Why there, to follow a colon: `set with --on`
     fabrics: tuple[str, ...] = ()
-    repeats: int | None = None
-    """Of each configuration; None: 3 with several configurations, else 1."""
-    adaptive: Adaptive | None = None
-    """Instead of `repeats`: as many as it takes to decide."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the benchmark's processes in every configuration, besides what the fabric needs."""
-    gates: tuple[str, ...] = ()
-    """Fail (exit 1) unless this holds for the first configuration, such as ``busbw:5%``."""
-    strict: bool = False
-    """Whether a gate fails whose loss can be neither shown nor excluded."""
-    baseline: str | None = None
-    """What gates compare with: a run, RUN:CONFIG or a log file."""
-    metric: str | None = None
-    """What is compared; None: the benchmark's usual metric."""
-    keep_going: bool = False
-    """Whether an execution on the wrong network may continue."""
+    repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
+    adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
+    env: Mapping[str, str] = field(default_factory=dict)  # Of every configuration, besides what the fabric needs
+    gates: tuple[str, ...] = ()  # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
+    strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
+    baseline: str | None = None  # What gates compare with: a run, RUN:CONFIG or a log file
+    metric: str | None = None  # What is compared; None: the benchmark's usual metric
+    keep_going: bool = False  # Whether an execution on the wrong network may continue
     store: Path = STORE
-    name: str = ""
-    """The user's name for the run, to find it by."""
-    command: tuple[str, ...] = ()
-    """The command line that requested it."""
+    name: str = ""  # The user's name for the run, to find it by
+    command: tuple[str, ...] = ()  # The command line that requested it
 
     @property
     def variants(self) -> tuple[Variant, ...]:
