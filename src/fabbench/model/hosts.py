@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.errors import RequestError
 from fabbench.model.option_types import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, Whole
 from fabbench.model.options import LauncherOptions, Option, declared, flattened, option
 from fabbench.model.plan import Variant
@@ -190,22 +189,9 @@ class Target:
     typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
     variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric
 
-    def __post_init__(self) -> None:
-        """Raise RequestError for a host with a user, if the launcher does not log in over ssh."""
-        login = next((name for name in self.hosts if "@" in name), "")
-        if login and not self.options.logins:
-            raise RequestError(
-                f"{login!r} names a user, which has no effect with the launcher {self.launcher}.",
-                hint=f"Write {login.rpartition('@')[2]}. Users work with --on ssh.",
-            )
-
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the options of a launcher; its defaults where the target has none at all."""
-        if isinstance(self.options, kind):
-            return self.options
-        if type(self.options) is not LauncherOptions:
-            raise TypeError(f"{self.name} has {type(self.options).__name__}, not {kind.__name__}.")
-        return kind()
+        return self.options if isinstance(self.options, kind) else kind()
 
 
 def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:

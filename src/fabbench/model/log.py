@@ -6,7 +6,6 @@ fabbench writes marker lines around each step, and a tag before each line of a p
 ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in `fabbench.counters.execution_counters`.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -226,7 +225,7 @@ class Log:
 
 
 MARKER_SIGN = "#@fabbench "
-_MARKER = lazy(r"#@fabbench (begin|end|nics) (\S+)(?: (.*))?")
+_MARKER = lazy(r"#@fabbench (?:end (\S+) (\?|-?\d{1,6})|(begin|nics) (\S+)(?: (.*))?)")
 
 
 class Marker(NamedTuple):
@@ -293,14 +292,11 @@ def read_marker(text: str) -> Marker | None:
     match = _MARKER.fullmatch(text)
     if match is None:
         return None
-    kind, step, rest = match.groups()
-    if kind == "end":
-        if rest is None or not re.fullmatch(r"\?|-?\d{1,6}", rest):
-            return None
-        return Marker(kind, step, {}, None if rest == "?" else int(rest))
+    ended, status, kind, step, words = match.groups()
+    if ended:
+        return Marker("end", ended, {}, None if status == "?" else int(status))
     try:
-        words = shlex.split(rest or "")
+        facts = dict(word.split("=", 1) for word in shlex.split(words or "") if "=" in word)
     except ValueError:
         return None
-    facts = dict(word.split("=", 1) for word in words if "=" in word)
     return Marker(kind, step, facts, None)

@@ -160,7 +160,6 @@ class LauncherOptions:
     """
 
     without: ClassVar[Collection[str]] = ()  # Options of targets or benchmarks without effect here, as `hosts`
-    logins: ClassVar[bool] = False  # Whether a host can be named with a user: `ubuntu@node1`
     requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
     divides: ClassVar[bool] = False  # Whether some machines can run an execution while others run another, as sweeps do
     order: ClassVar[int] = 0  # In which order `surroundings` are checked, where no target is given; 0: never

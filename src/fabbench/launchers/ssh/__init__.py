@@ -10,7 +10,6 @@ class SshLauncherOptions(SshOptions):
     """Options of the launcher ``ssh``."""
 
     requires = ("hosts",)
-    logins = True
     divides = True
 
 
