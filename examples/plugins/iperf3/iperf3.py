@@ -10,8 +10,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.log import Line
-from fabbench.model.option_types import Size, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Size, Whole, option
 from fabbench.model.plan import Command, Step
 
 _TEST = re.compile(r"Starting Test: protocol: TCP, 1 streams, (\d+) byte blocks, .*")

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fabbench.model.option_types import DEVICE, Choice, Seconds, Size, Text, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import DEVICE, Choice, Seconds, Size, Text, Whole, option, unique
 
 MEMORY = Choice(("host", "cuda"))
 

@@ -10,13 +10,13 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.commands import MEANT, complete_value, items, meant
+from fabbench.config.sections import options_of
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import Target, options_of
+from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean
-from fabbench.model.option_types import Flag, Type
-from fabbench.model.options import LauncherOptions, Option, declared, flattened
+from fabbench.model.options import Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -118,7 +118,7 @@ _HOSTFILE = Option(
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
     "per GPU; see --gpus.",
     flags=("--hostfile",),
-    many=flattened,
+    many=flat,
 )
 
 

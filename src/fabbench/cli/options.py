@@ -20,8 +20,7 @@ from fabbench.cli.click_options import CommandT, OptionType, click_options, with
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Proof
-from fabbench.model.option_types import FABRIC, Choice, Environment, File, Flag, Seconds, Text, Type, Whole
-from fabbench.model.options import declared, option
+from fabbench.model.options import FABRIC, Choice, Environment, File, Flag, Seconds, Text, Type, Whole, declared, option
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_sizes
 

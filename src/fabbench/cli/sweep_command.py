@@ -27,8 +27,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
-from fabbench.model.option_types import Choice, Flag, Seconds, Text, Type, Whole
-from fabbench.model.options import Option, declared, option
+from fabbench.model.options import Choice, Flag, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import Text, Type
-from fabbench.model.options import RARE, LauncherOptions, option
+from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 
 if TYPE_CHECKING:
     import yaml

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import INSTANCE_TYPE, Seconds
-from fabbench.model.options import LauncherOptions, option
+from fabbench.model.options import INSTANCE_TYPE, LauncherOptions, Seconds, option
 from fabbench.model.plugins import Plugins
 
 

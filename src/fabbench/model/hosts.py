@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.option_types import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, Whole
-from fabbench.model.options import LauncherOptions, Option, declared, flattened, option
+from fabbench.model.options import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, LauncherOptions, Whole, flat, option
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -165,7 +164,7 @@ class Target:
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),
-        many=flattened,
+        many=flat,
     )
     nodes: int | None = option(
         Whole(1, 65536),
@@ -192,9 +191,3 @@ class Target:
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the options of a launcher; its defaults where the target has none at all."""
         return self.options if isinstance(self.options, kind) else kind()
-
-
-def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
-    """Return all options of the targets of a launcher, by the names of their fields."""
-    common = {name: each for name, each in declared(Target).items() if name not in kind.without}
-    return {**common, **declared(kind)}

@@ -1,20 +1,204 @@
-"""Options, declared once: fields of frozen dataclasses.
+"""Options, declared once: fields of frozen dataclasses, and the types of their values.
 
 The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field made by
-`option` is one; its default applies where nothing sets it.
+`option` is one; its default applies where nothing sets it. Every value is read by its type, wherever it comes
+from, so that nothing lets through what a shell, a batch script or a manifest could misread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
-from fabbench.model.option_types import Environment, Flag, Type
+from fabbench.model.patterns import lazy
+from fabbench.model.units import format_size, parse_size
 
 T = TypeVar("T")
+_DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+_CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def text_schema(pattern: str = r"\S") -> dict[str, Any]:
+    """Return JSON Schema of a text, which YAML may take for a number."""
+    return {"type": ["string", "number"], "pattern": pattern}
+
+
+@dataclass(frozen=True, eq=False)
+class Type:
+    """The type of an option's value."""
+
+    expected: str  # What is expected, in words: `a whole number from 1 to 65535`
+    metavar: str  # The placeholder of the value in `--help`
+    read: Callable[[str], Any]  # The value of a text; None for an invalid one, or ValueError with the reason
+    schema: Mapping[str, Any] = field(default_factory=text_schema)
+    names: Sequence[str] = ()  # Values to complete and to suggest
+    lists: bool = False  # Whether one value already stands for several, so that a file may have it without a list
+    any_lines: bool = False  # Whether it may have several lines
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
+        value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
+        if value is None:
+            raise ValueError
+        return value
+
+    def write(self, value: Any) -> Any:
+        """Return a value as records store it."""
+        return value
+
+
+class Text(Type):
+    """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
+
+    def __init__(self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S") -> None:
+        super().__init__(expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern))
+
+
+AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
+
+
+class Whole(Type):
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`: it may be ``auto``."""
+
+    def __init__(self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False) -> None:
+        def read(text: str) -> int | None:
+            if auto and text == "auto":
+                return AUTO
+            return int(text) if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text)) else None
+
+        limits = f"from {low} to {high}" if high else f"of {low} or more"
+        number = {"type": "integer", "minimum": low, **({"maximum": high} if high else {})}
+        schema = {"anyOf": [number, {"const": "auto"}]} if auto else number
+        super().__init__(f"{'auto, or ' * auto}a whole number {limits}", metavar, read, schema)
+
+
+class Seconds(Type):
+    """A time in seconds, at least `low`; without it, more than 0."""
+
+    def __init__(self, low: int = 0) -> None:
+        def read(text: str) -> float | None:
+            return float(text) if _NUMBER.fullmatch(text) and float(text) and float(text) >= low else None
+
+        limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
+        expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
+        super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
+
+
+class Size(Type):
+    """A size in bytes, 1024-based."""
+
+    def __init__(self) -> None:
+        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
+
+    @override
+    def write(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return ",".join(self.write(each) for each in value)
+        return format_size(value).replace(" ", "").removesuffix("B") if value else value
+
+
+class Choice(Type):
+    """One of a few words. `short` replaces them in ``--help``, where there are many."""
+
+    def __init__(self, names: Sequence[str], short: str = "") -> None:
+        read = {name: name for name in names}.get
+        shown = short or f"[{'|'.join(names)}]"
+        super().__init__(f"one of {', '.join(names)}", shown, read, {"enum": list(names)}, names)
+
+
+class Truth(Type):
+    """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
+
+    def __init__(self) -> None:
+        values = {"true": True, "false": False}
+        super().__init__("true or false", "[true|false]", lambda text: values.get(text.lower()), {"type": "boolean"})
+
+
+class Flag(Truth):
+    """True if it is given on the command line."""
+
+
+class File(Type):
+    """A path on this machine. ``~`` is the home directory; in a file, paths are relative to its directory.
+
+    `directory`: whether a file of that name is refused.
+    """
+
+    def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
+        def read(text: str) -> Path | None:
+            try:
+                path = Path(text).expanduser()
+            except RuntimeError:
+                raise ValueError(f"{text!r} is in a home directory that does not exist") from None
+            if directory and ("://" in text or (path.exists() and not path.is_dir())):
+                raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
+            return path if text.strip() else None
+
+        super().__init__(expected, metavar, read)
+
+
+class Hosts(Type):
+    """Hosts by name, with ranges as Slurm writes them."""
+
+    def __init__(self) -> None:
+        several = {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]}
+        expected = 'a list of hosts, or ranges such as "node[01-16]"'
+        super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
+
+
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class Environment(Type):
+    """Environment variables: a mapping in files. `passed`: None stands for the current value of one without value."""
+
+    def __init__(self, *, passed: bool = False) -> None:
+        def read(text: str) -> tuple[str, str | None]:
+            name, equals, value = text.partition("=")
+            if not (equals or passed) or not re.search(_VARIABLE, name):
+                raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
+            return name, value if equals else None
+
+        texts = {"type": ["string", "number", "boolean"]}
+        mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
+        metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
+        super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
+
+
+def _fabric(text: str) -> str | None:
+    known = text.partition(";")[0] in {*FABRICS, *PROVIDERS, AB, "auto"}
+    return text if known and re.fullmatch(r"[\w;.-]+", text) else None
+
+
+# ---------------------------------------------------------------- types that several options have
+
+INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
+"""As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
+HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
+USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
+FABRIC = Type(
+    "the name of a fabric (efa, ib, roce, tcp, p2p, shm) or of a libfabric provider",
+    "NAME",
+    _fabric,
+    names=(*sorted(FABRICS), AB),
+)
+FOLDER = Text("a directory", "DIRECTORY")
+MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
+IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
+INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$")
+
+
+# ---------------------------------------------------------------- declarations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +288,7 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def flattened(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
     return tuple(value for each in values for value in each)
 

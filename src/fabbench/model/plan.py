@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
-from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Truth, Type, text_schema
-from fabbench.model.options import flattened, option
+from fabbench.model.options import IMAGE, INTERFACE, MPIRUN, Environment, Truth, Type, flat, option, text_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ class Variant:
     paths: tuple[str, ...] = option(
         Type("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, text_schema("^/")),
         "Directories on the hosts, searched first for programs and libraries.",
-        many=flattened,
+        many=flat,
     )
     env: Mapping[str, str] = option(Environment(), "Environment variables of the variant's configurations.", many=dict)
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabbench.model.option_types import USER, Choice, File, Flag, Seconds, Whole
-from fabbench.model.options import RARE, LauncherOptions, option
+from fabbench.model.options import RARE, USER, Choice, File, Flag, LauncherOptions, Seconds, Whole, option
 
 
 @dataclass(frozen=True, kw_only=True)

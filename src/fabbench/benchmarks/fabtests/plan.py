@@ -11,8 +11,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
-from fabbench.model.option_types import Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Flag, Whole, option
 
 PROGRAMS = (
     *("fi_rma_bw", "fi_rma_pingpong", "fi_rdm_tagged_bw", "fi_rdm_tagged_pingpong", "fi_rdm_pingpong"),

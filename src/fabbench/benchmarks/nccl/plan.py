@@ -11,8 +11,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.messages import listed
-from fabbench.model.option_types import Choice, Size, Type, Whole
-from fabbench.model.options import RARE, option, unique
+from fabbench.model.options import RARE, Choice, Size, Type, Whole, option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 

@@ -10,8 +10,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Text, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import Text, Whole, option, unique
 from fabbench.model.plan import Step
 from fabbench.model.units import Sweep
 

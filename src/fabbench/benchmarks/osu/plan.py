@@ -9,8 +9,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Flag, Text, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import Flag, Text, Whole, option, unique
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 

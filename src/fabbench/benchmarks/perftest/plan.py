@@ -9,8 +9,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.option_types import Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Flag, Whole, option
 from fabbench.model.plan import Command, Step
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")

@@ -10,8 +10,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
-from fabbench.model.option_types import DEVICE, Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
 

@@ -10,8 +10,7 @@ from fabbench.benchmarks.standard import StandardWork
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.option_types import Choice, Text, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Text, Whole, option
 from fabbench.model.plan import Proof, Step
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host

@@ -11,8 +11,7 @@ from fabbench.launchers.pod_options import PodOptions
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
-from fabbench.model.options import RARE, option
+from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
 
 if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
-from fabbench.model.option_types import HOST, IMAGE, Choice, Flag, Seconds, Text, Type
-from fabbench.model.options import RARE, option
+from fabbench.model.options import HOST, IMAGE, RARE, Choice, Flag, Seconds, Text, Type, option
 from fabbench.remote.options import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
