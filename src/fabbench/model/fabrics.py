@@ -24,15 +24,12 @@ _PROVIDERS = {
     "shm": {"shm"},
 }
 
-INTRA_HOST = frozenset({"shm", "p2p"})
-"""Fabrics that exist inside one host only."""
+INTRA_HOST = frozenset({"shm", "p2p"})  # Fabrics that exist inside one host only
 NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
 """Fabrics that need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack."""
 
-AB = "ab"
-"""Stands for two configurations: the best RDMA fabric that every host has, then tcp."""
-AUTO = "auto"
-"""Stands for the best fabric that every host has."""
+AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
+AUTO = "auto"  # Stands for the best fabric that every host has
 
 RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""

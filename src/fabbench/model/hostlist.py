@@ -10,8 +10,7 @@ from itertools import islice, product
 
 from fabbench.model.patterns import lazy
 
-MAX_HOSTS = 1 << 16
-"""Maximum names in one list. More is a typo."""
+MAX_HOSTS = 1 << 16  # Maximum names in one list. More is a typo
 
 _COMMA = lazy(r",(?![^\[\]]*\])")  # Outside brackets
 _BRACKETS = lazy(r"\[([^\[\]]*)\]")

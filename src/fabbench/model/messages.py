@@ -12,13 +12,18 @@ fabbench takes from its own environment (`--env NAME`) needs none of this: its v
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    import logging
 
 RARE = "--set "
 """Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
+_LONGEST_ACTION = 2000
 
 _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
@@ -186,3 +191,34 @@ def redacted(value: Any) -> Any:
 def _inner(name: object, value: Any) -> Any:
     environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
     return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
+
+
+# ---------------------------------------------------------------- what fabbench does outside its process
+
+
+@cache
+def action_logger() -> "logging.Logger":
+    """Return the logger for ``--verbose`` and ``--debug``. `logging` is imported here: few commands need it."""
+    import logging
+
+    logger = logging.getLogger("fabbench.actions")
+    logger.propagate = False
+    return logger
+
+
+def action(where: str, what: str | Sequence[str]) -> None:
+    """Log that a program is started, a host is reached, or a request is made: a sentence, or a command's words."""
+    logger = action_logger()
+    if not logger.handlers:
+        return
+    import shlex
+
+    text = word(what) if isinstance(what, str) else shlex.join(map(_first_line, what))
+    line = " ".join(text.split())
+    logger.debug("%s: %s", where, line if len(line) <= _LONGEST_ACTION else f"{line[:_LONGEST_ACTION]} …")
+
+
+def _first_line(text: str) -> str:
+    """Return an argument of a command without secrets; of a script only the first line."""
+    first, *rest = word(text).strip().split("\n", 1)
+    return f"{first} …" if rest else word(text)

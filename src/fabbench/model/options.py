@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -316,7 +316,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
-    known = declared(kind)
+    known = declared(cast("type", kind))
     return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
 
@@ -331,7 +331,7 @@ def read_option(known: Option, given: Any) -> Any:
         raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
 
 
-def written(options: object) -> dict[str, Any]:
+def written(options: Any) -> dict[str, Any]:
     """Return the values of declared options as records store them, by name."""
     return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
 

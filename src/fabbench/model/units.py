@@ -177,10 +177,8 @@ class Sweep:
     first: int = 8
     last: int = 2 << 30
     factor: int = 2
-    step: int = 0
-    """Instead of `factor`, if not 0."""
-    program: str = ""
-    """The program that steps through the sizes by itself; empty: each size is a program of its own."""
+    step: int = 0  # Instead of `factor`, if not 0
+    program: str = ""  # The program that steps through the sizes by itself; empty: each size is a program of its own
 
     def __post_init__(self) -> None:
         """Raise RequestError for an invalid or endless sweep, and for a last size that a program skips."""

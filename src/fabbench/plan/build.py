@@ -13,10 +13,8 @@ from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan,
 from fabbench.plan.gates import require_comparable, require_measurable
 from fabbench.plan.request import RunRequest, Work, applied, named
 
-_INSIDE = ("p2p", "shm")
-"""Fabrics inside one host, the best first."""
-REPEATS = 3
-"""Repeats of each configuration, where there are several configurations."""
+_INSIDE = ("p2p", "shm")  # Fabrics inside one host, the best first
+REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
 
 def plan(request: RunRequest, inventory: Inventory) -> Plan:

@@ -47,8 +47,7 @@ class Work(Protocol):
         """Return what a log must show to have been measured on `fabric`."""
 
 
-MAX_REPEATS = 20
-"""Repeats at which `Adaptive` gives up by default."""
+MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +85,8 @@ class RunRequest:
         return self.target.variants
 
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
-"""Names that are valid in labels and in file names."""
-TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
-"""Names that would be mistaken for something else."""
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names
+TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NETWORK = "host-network"
 _KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")

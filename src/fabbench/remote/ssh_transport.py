@@ -9,9 +9,9 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.messages import action
 from fabbench.remote.options import SshOptions
 from fabbench.remote.transport import Transport
 

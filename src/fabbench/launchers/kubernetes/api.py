@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes.explain import explain
-from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.messages import action
 
 T = TypeVar("T")
 Query: TypeAlias = Iterable[tuple[str, str]]  # Query parameters of a request; a name may occur several times
