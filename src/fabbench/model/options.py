@@ -13,13 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
-from fabbench.model.units import format_size, parse_size
+from fabbench.model.units import parse_size
 
 T = TypeVar("T")
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
@@ -49,10 +48,6 @@ class Type:
         value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
         if value is None:
             raise ValueError
-        return value
-
-    def write(self, value: Any) -> Any:
-        """Return a value as records store it."""
         return value
 
 
@@ -98,12 +93,6 @@ class Size(Type):
 
     def __init__(self) -> None:
         super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
-
-    @override
-    def write(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return ",".join(self.write(each) for each in value)
-        return format_size(value).replace(" ", "").removesuffix("B") if value else value
 
 
 class Choice(Type):
@@ -248,39 +237,26 @@ class Option:
         return {"description": self.help, **each}
 
 
-def option(  # noqa: PLR0913 - everything that describes an option
+def option(
     type_: Type,
     help_: str,
     *flags: str,
     default: Any = None,
     unset: Any = None,
     many: Callable[[Iterable[Any]], Any] | None = None,
-    only: Literal["", "run", "render"] = "",
-    reaches: bool = False,
-    variable: str = "",
+    **more: Any,
 ) -> Any:
-    """Declare the field of an option.
+    """Declare the field of an option; `more` are other fields of `Option`.
 
     `flags` are those of the command line; without any, one is made from the field's name. `RARE` is that of an
     option that few people need. `default` is written as users would (``2G``, a tuple of texts where there may be
     several); None: the value is `unset`, or False for a `Flag`, or an empty collection.
     """
-    shown: str | tuple[str, ...] = "" if default is None else default
-    if isinstance(type_, Flag):
-        value: Any = False
-    elif many:
-        value = many(type_.parse(text) for text in shown)
-    else:
-        value = unset if default is None else type_.parse(default)
     flags = flags or (() if isinstance(type_, Environment) else ("",))
-    metadata = {
-        "option": Option(
-            type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
-        )
-    }
-    # dataclasses refuse a mutable mapping as the default itself.
-    made: Any = field(default_factory=lambda: value, metadata=metadata)
-    return made if many else field(default=value, metadata=metadata)
+    known = Option(type=type_, help=help_, flags=flags, many=many, default="" if default is None else default, **more)
+    empty = default is None and many is None and not isinstance(type_, Flag)
+    value = unset if empty else parsed(known, known.default)
+    return field(default_factory=lambda: value, metadata={"option": known})  # A mapping cannot be the default itself
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -329,11 +305,6 @@ def read_option(known: Option, given: Any) -> Any:
         reason = str(error) or f"{shown} is not {known.type.expected}"
         hint = f"{known.long} {known.type.metavar}: {known.help}"
         raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
-
-
-def written(options: Any) -> dict[str, Any]:
-    """Return the values of declared options as records store them, by name."""
-    return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
