@@ -15,7 +15,7 @@ from fabbench.config.sections import options_of
 from fabbench.launchers import options_of_formats, options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.options import Flag, LauncherOptions, Option
+from fabbench.model.options import RARE, Flag, LauncherOptions, Option
 from tests.support.command_line import runner
 from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of
@@ -39,7 +39,7 @@ def every(places: Mapping[str, type[LauncherOptions]], unwanted: str) -> dict[st
 
 
 def words(option: Option) -> tuple[str, ...]:
-    value = ("true",) * option.rare if isinstance(option.type, Flag) else (VALUES.get(option.name, "word"),)
+    value = ("true",) * option.long.startswith(RARE) if isinstance(option.type, Flag) else (VALUES.get(option.name, "word"),)
     return (option.long, *value)
 
 

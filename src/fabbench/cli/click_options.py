@@ -16,7 +16,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
 from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean
-from fabbench.model.options import Flag, LauncherOptions, Option, Type, declared, flat
+from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -76,7 +76,7 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
             metavar="[-- OPTIONS]",
             callback=_after_dashes,
         )
-    if isinstance(option.type, Flag) and not option.rare:
+    if isinstance(option.type, Flag) and not option.long.startswith(RARE):
         return click.Option([*option.flags, option.name], is_flag=True, help=help_)
     many = option.many
     return click.Option(

@@ -25,23 +25,11 @@ RARE = "--set "
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 _LONGEST_ACTION = 2000
 
-_NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
-
 
 def quoted(text: str) -> str:
     """Return `text` as one line of at most LONGEST_QUOTE characters."""
     words = " ".join(text.split())
     return words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
-
-
-def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Merge (text, count) pairs whose texts differ in numbers only: the first text of each, and the sum."""
-    groups: dict[str, tuple[str, int]] = {}
-    for text, count in counts:
-        kind = _NUMBER.sub("0", text)
-        first, before = groups.get(kind, (text, 0))
-        groups[kind] = first, before + count
-    return list(groups.values())
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
@@ -65,11 +53,6 @@ def did_you_mean(name: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number of things: ``1 host``, ``2 hosts``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def times(count: int) -> str:
-    """Return `` 3 times``, to follow a verb; empty for once."""
-    return "" if count == 1 else f" {count} times"
 
 
 _COLOR = lazy(r"\x1b\[[\d;:]*m")

@@ -220,11 +220,6 @@ class Option:
         return next((flag for flag in self.flags if flag.startswith("--")), self.key)
 
     @property
-    def rare(self) -> bool:
-        """Whether ``--set`` sets it."""
-        return self.long.startswith(RARE)
-
-    @property
     def word(self) -> str:
         """Its long flag without dashes, or its key: its name in ``defaults.run`` of `fabbench.yaml`."""
         return self.long.removeprefix(RARE).removeprefix("--")
