@@ -39,8 +39,9 @@ def every(places: Mapping[str, type[LauncherOptions]], unwanted: str) -> dict[st
 
 
 def words(option: Option) -> tuple[str, ...]:
-    value = ("true",) * option.long.startswith(RARE) if isinstance(option.type, Flag) else (VALUES.get(option.name, "word"),)
-    return (option.long, *value)
+    if isinstance(option.type, Flag):
+        return (option.long, "true") if option.long.startswith(RARE) else (option.long,)
+    return (option.long, VALUES.get(option.name, "word"))
 
 
 def render(form: str, *more: str) -> Result:

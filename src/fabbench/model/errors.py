@@ -51,8 +51,6 @@ class RequestError(FabbenchError):
 class MachineError(FabbenchError):
     """A machine, a program or a file failed, or refused a request."""
 
-    exit = Exit.REFUSED
-
 
 def lacks_memory(error: BaseException) -> bool:
     """Return whether an error comes from too little memory, including the loader's messages for it."""

@@ -134,10 +134,6 @@ class Inventory:
             lambda hosts: tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
         )
 
-    def with_settings(self, settings: Mapping[str, Mapping[str, str]]) -> "Inventory":
-        """Return the inventory with the variables that the hosts' platform sets for fabrics."""
-        return self.changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
-
     def part(self, hosts: Sequence[int]) -> "Inventory":
         """Return the inventory of some of the hosts, in this order."""
         return self.changed(lambda every: tuple(every[index] for index in hosts))

@@ -13,7 +13,6 @@ from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan,
 from fabbench.plan.gates import require_comparable, require_measurable
 from fabbench.plan.request import RunRequest, Work, applied, named
 
-_INSIDE = ("p2p", "shm")  # Fabrics inside one host, the best first
 REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
 
@@ -62,11 +61,11 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     inside, alone = _inside(inventory, work), len(inventory.hosts) == 1
     if inside and token == AB:
         raise _no_network("An RDMA fabric and tcp", inventory.hosts[0])
-    among = _INSIDE if inside else (*RDMA, *_INSIDE) if alone and token == AUTO else RDMA
+    among = INTRA_HOST if inside else (*RDMA, *INTRA_HOST) if alone and token == AUTO else RDMA
     views = [host for _, host in inventory.views()]
     best = next((name for name in among if not any(_why_not(name, host, work) for host in views)), None)
     if token == AUTO:
-        return (best or (_INSIDE[0] if inside else "tcp"),)
+        return (best or (INTRA_HOST[0] if inside else "tcp"),)
     if best is None:
         names = ", ".join(host.name for host in inventory.hosts)
         raise MachineError(

@@ -9,7 +9,6 @@ of what mpirun, ssh or an image sets there.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,13 +108,12 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
     What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
     that is both inherited and set.
     """
-    sources = {"--env (or the target's env)": request.env, f"The variant {variant.name}": variant.env}
-    given = [(source, name, value) for source, variables in sources.items() for name, value in variables.items()]
     env, inherited = {**request.env, **variant.env}, request.target.inherited
     commands = []
     for command in step.commands:
-        for source, name, value in given:
+        for name, value in env.items():
             if command.env.get(name, value) != value:
+                source = f"The variant {variant.name}" if name in variant.env else "--env (or the target's env)"
                 raise RequestError(
                     f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
                     f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
@@ -214,4 +212,4 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
 
 def named(variants: Sequence[Variant], name: str) -> Variant:
     """Return a variant by name; `DEFAULT_VARIANT` for no name."""
-    return next(chain((each for each in variants if each.name == name), (DEFAULT_VARIANT,)))
+    return next((each for each in variants if each.name == name), DEFAULT_VARIANT)
