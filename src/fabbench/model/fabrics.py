@@ -47,10 +47,7 @@ def may_use_rdma(fabrics: Iterable[str]) -> bool:
 
 
 def networks(fabric: str) -> frozenset[str]:
-    """Return the values of `transport` for a fabric that NCCL or NVSHMEM uses.
-
-    One that they use through libfabric is named after libfabric and the provider.
-    """
+    """Return the values of `transport` for a fabric of NCCL or NVSHMEM; others are libfabric's providers."""
     known, _ = _NAMES.get(fabric, ("", ""))
     return frozenset(known.split() or (fabric.lower(), f"libfabric-{fabric.lower()}"))
 
@@ -70,10 +67,7 @@ def provider(fabric: str) -> str:
 
 
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
-    """Return whether a transport that a log shows rules out those that would prove the fabric.
-
-    `libfabric` alone, with no line that names the provider, rules out only what does not go through it.
-    """
+    """Return whether a transport rules out the accepted ones; `libfabric` alone does so only for what is without it."""
     through = transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted)
     return transport not in {"unknown", *accepted} and not through
 
@@ -88,10 +82,7 @@ class Rail:
     count: int = 1
 
     def nearest_gpu(self, gpus: int) -> int:
-        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host.
-
-        32 rails and 8 GPUs: four rails share a GPU. 8 rails and 8 GPUs: each has its own.
-        """
+        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host."""
         return self.index * gpus // self.count
 
 

@@ -148,10 +148,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which hosts to use, and how to reach them.
-
-    Its options are those of every launcher, except those that the launcher's own (`options`) are `without`.
-    """
+    """Which hosts to use, and how to reach them. Launchers have all its options but those they are `without`."""
 
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str

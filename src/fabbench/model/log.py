@@ -67,10 +67,7 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one printed row reports for one size: several metrics measured together, in base units.
-
-    A NamedTuple and not a dataclass because a log may hold millions.
-    """
+    """What one printed row reports for one size, in base units. A NamedTuple: a log may hold millions."""
 
     size: int
     labels: Labels
@@ -160,10 +157,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a log must show, for its numbers to count as measured on the requested fabric.
-
-    Also what is known about its nodes, where the log does not state it.
-    """
+    """What a log must show to count as measured on a fabric, and what is known of its nodes besides."""
 
     fabric: str = ""  # Empty: any
     nics: int | None = None  # NICs a rank must have used; 0: any. None: not known what was requested
@@ -247,10 +241,7 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def other(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something other than the marker states, else an empty string.
-
-        What the server is to use is in ``server_FACT`` where it differs.
-        """
+        """Return a sentence if a side used something other than stated (for a server: ``server_FACT``), else ""."""
         requested = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
         if not requested or used == requested:
             return ""

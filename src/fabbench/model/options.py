@@ -117,10 +117,7 @@ class Flag(Truth):
 
 
 class File(Type):
-    """A path on this machine. ``~`` is the home directory; in a file, paths are relative to its directory.
-
-    `directory`: whether a file of that name is refused.
-    """
+    """A path on this machine; in a file, from its directory. `directory`: no file may have that name."""
 
     def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
         def read(text: str) -> Path | None:
@@ -304,10 +301,7 @@ def read_option(known: Option, given: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """Options of one launcher, or of one format of ``fabbench render``: the base class of each one's own.
-
-    Besides these, all of them have the options that are fields of `fabbench.model.hosts.Target`.
-    """
+    """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 
     without: ClassVar[Collection[str]] = ()  # Options of targets or benchmarks without effect here, as `hosts`
     requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
@@ -315,10 +309,7 @@ class LauncherOptions:
     order: ClassVar[int] = 0  # In which order `surroundings` are checked, where no target is given; 0: never
 
     def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
-        """Return whether the environment of the program implies this launcher. Raise MachineError.
-
-        And why it does, or what is missing, to follow a colon.
-        """
+        """Return whether the environment implies this launcher, and why, or what is missing. Raise MachineError."""
         del environment
         return False, ""
 

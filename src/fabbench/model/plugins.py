@@ -37,10 +37,7 @@ class Plugins(Mapping[str, T], Generic[T]):
     """
 
     def __init__(self, package: str, attribute: str, *, group: str, protocol: type, home: str = "") -> None:
-        """Search the packages below a package for the module `home` of each.
-
-        Without `home`, every module or package in it may define one: only importing it shows that.
-        """
+        """Search `package`: modules `home` of the packages below it, or all modules: importing them tells."""
         self._attribute, self._protocol, self._home = attribute, protocol, home
         self._builtin = _modules(package, home)
         self._entries = {name: entry for name, entry in _offered(group).items() if name not in self._builtin}

@@ -29,10 +29,7 @@ _NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 def parse_size(text: str) -> int:
-    """Read a message size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"2G"``, ``"1.5 MB"``, ``"4e9"``.
-
-    Raise ValueError for anything else, and for a fraction of a byte.
-    """
+    """Read a size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"1.5 MB"``, ``"4e9"``. Raise ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
@@ -77,10 +74,7 @@ def format_sizes(sizes: Iterable[int]) -> str:
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
-    """Read a number with one of `units` (`RATE_UNITS`, `TIME_UNITS`), into the base unit.
-
-    Raise ValueError that names the units, for a missing or unknown unit.
-    """
+    """Read a number with one of `units`, into the base unit. Raise ValueError."""
     text = text.strip()
     for unit in sorted(units, key=len, reverse=True):
         number = text.removesuffix(unit).strip()

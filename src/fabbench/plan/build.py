@@ -120,10 +120,7 @@ def _search_notes(inventory: Inventory) -> str:
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
-    """Yield the configurations, named after their fabrics; the second of the same name is ``tcp-2``.
-
-    With variants they are named after those, and after both if there are several fabrics: ``efa+patched``.
-    """
+    """Yield the configurations: ``efa``, ``tcp``, ``tcp-2``; with variants ``patched``, or ``efa+patched``."""
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
         label = f"{fabric}-{earlier + 1}" if earlier else fabric

@@ -120,10 +120,7 @@ def limit_example(metric: str) -> str:
 
 
 def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
-    """Return the gates of a request. Raise RequestError for one, or a metric, that it will not measure.
-
-    Only what is certain is refused. Without hosts, sizes that depend on them are not known.
-    """
+    """Return a request's gates. Raise RequestError for one, or a metric, that it certainly will not measure."""
     gates = parse_gates(request.gates, strict=request.strict)
     benchmark, wanted = benchmark_named(request.benchmark), {f"The gate {gate.text}": gate for gate in gates}
     metrics = {what: gate.metric.name for what, gate in wanted.items() if gate.metric is not RATIO}

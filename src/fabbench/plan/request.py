@@ -136,10 +136,7 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the command line that starts a program with the libraries of a variant's directories (`paths`).
-
-    `folders` come before `bin` in the PATH in which it is searched for, and which it gets.
-    """
+    """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
     if not paths:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
