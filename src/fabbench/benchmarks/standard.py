@@ -1,6 +1,7 @@
-"""Where the parts of a benchmark are: found by their names, and loaded when they are used."""
+"""Where the parts of a benchmark are: found by their names, and loaded when they are used; and what it measures."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.resources import files
@@ -8,8 +9,8 @@ from typing import Any
 
 from fabbench.benchmarks import Benchmark, Reader
 from fabbench.model.compat import override
-from fabbench.model.hosts import Host
-from fabbench.model.plan import Proof
+from fabbench.model.hosts import Host, Needs
+from fabbench.model.plan import Proof, Step
 
 
 class ReadBenchmark(Benchmark):
@@ -40,17 +41,34 @@ class RunBenchmark(ReadBenchmark):
         return work
 
 
-class StandardWork:
-    """What most works have alike. See `fabbench.plan.request.Work`."""
+class Work(ABC):
+    """What a benchmark measures, with its options: plans get their steps from it."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def needs(self) -> Needs:
+        """What hosts must have."""
 
     @property
     def together(self) -> bool:
         """Whether the steps of an execution run concurrently."""
         return False
 
+    @abstractmethod
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, in bytes, that each log of a complete execution has."""
+
+    @abstractmethod
+    def why_unsupported(self, fabric: str, host: Host) -> str:
+        """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
+
+    @abstractmethod
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
+
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: what carried the data. Markers name the device of a step."""
+        """Return what a log must show: what carried the data. Markers name the device of a step."""
         del hosts
         return Proof(fabric=fabric)

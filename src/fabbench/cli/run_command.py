@@ -38,9 +38,10 @@ from fabbench.model.options import AUTO, Option, declared, parsed
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
+    from fabbench.benchmarks.standard import Work
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
-    from fabbench.plan.request import Adaptive, RunRequest, Work
+    from fabbench.plan.request import Adaptive, RunRequest
     from fabbench.runs.run import RunResult
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun

@@ -312,6 +312,3 @@ class LauncherOptions:
         """Return whether the environment implies this launcher, and why, or what is missing. Raise MachineError."""
         del environment
         return False, ""
-
-    def __post_init__(self) -> None:
-        """Raise RequestError for options that conflict."""

@@ -25,7 +25,7 @@ TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
 _LARGEST = 1 << 40
-_NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_QUANTITY = lazy(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(.*)")
 
 
 def parse_size(text: str) -> int:
@@ -75,12 +75,10 @@ def format_sizes(sizes: Iterable[int]) -> str:
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
     """Read a number with one of `units`, into the base unit. Raise ValueError."""
-    text = text.strip()
-    for unit in sorted(units, key=len, reverse=True):
-        number = text.removesuffix(unit).strip()
-        if text.endswith(unit) and _NUMBER.fullmatch(number) and math.isfinite(float(number)):
-            return float(number) * units[unit]
-    raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[2] not in units or math.isinf(float(match[1])):
+        raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+    return float(match[1]) * units[match[2]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import require_fit
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.plan.gates import require_comparable, require_measurable
-from fabbench.plan.request import RunRequest, Work, applied, named
+from fabbench.plan.request import RunRequest, applied, named
 
 REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
@@ -23,14 +24,19 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     that cannot hold.
     """
     work = request.work
-    _require_seen(request, inventory)
-    for name, image in ((each.name, each.image or inventory.image) for each in request.variants or (DEFAULT_VARIANT,)):
+    for variant in request.target.variants or (DEFAULT_VARIANT,):
+        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
+            raise RequestError(
+                f"The target {inventory.target} does not support what the variant {variant.name} sets ({variant}).",
+                hint="Variants can only set environment variables there, such as --variant ring=NCCL_ALGO=Ring.",
+            )
+        image = variant.image or inventory.image
         benchmark_named(request.benchmark).require_image(image)
-        require_fit(image, inventory.hosts_for_variant(name))
+        require_fit(image, inventory.hosts_for_variant(variant.name))
     fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
-    configurations = tuple(_configurations(fabrics, request.variants))
+    configurations = tuple(_configurations(fabrics, request.target.variants))
     gates = require_measurable(request, inventory.hosts)
     require_comparable(request, gates, configurations, len(inventory.hosts))
     usual = REPEATS if len(configurations) > 1 else 1
@@ -42,16 +48,6 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
         executions=tuple(_executions(configurations, repeats, request, inventory)),
         hosts=len(inventory.hosts),
     )
-
-
-def _require_seen(request: RunRequest, inventory: Inventory) -> None:
-    """Raise RequestError for variants that set more than variables, if the launcher did not look them up."""
-    for variant in request.variants:
-        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
-            raise RequestError(
-                f"The target {inventory.target} does not support what the variant {variant.name} sets ({variant}).",
-                hint="Variants can only set environment variables there, such as --variant ring=NCCL_ALGO=Ring.",
-            )
 
 
 def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
@@ -140,7 +136,7 @@ def _executions(
             name = f"{number:03}-{configuration.label}-r{repeat}"
             number += 1
             hosts = inventory.hosts_for_variant(configuration.variant)
-            variant = named(request.variants, configuration.variant)
+            variant = named(request.target.variants, configuration.variant)
             steps = work.steps(name, configuration.fabric, hosts)
             yield Execution(
                 id=name,

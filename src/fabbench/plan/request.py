@@ -10,41 +10,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import below, library_folders
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
-from fabbench.model.hosts import Host, Needs, Target
+from fabbench.model.hosts import Host, Target
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import DEFAULT_VARIANT, Proof, Step, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Step, Variant
 from fabbench.plan import STORE
-
-
-class Work(Protocol):
-    """What a benchmark measures, with its options: plans get their steps from it."""
-
-    @property
-    def needs(self) -> Needs:
-        """Return what hosts must have."""
-
-    @property
-    def together(self) -> bool:
-        """Return whether the steps of an execution run concurrently."""
-
-    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, in bytes, that each log of a complete execution has."""
-
-    def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
-
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what a log must show to have been measured on `fabric`."""
-
 
 MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
 
@@ -77,11 +53,6 @@ class RunRequest:
     store: Path = STORE
     name: str = ""  # The user's name for the run, to find it by
     command: tuple[str, ...] = ()  # The command line that requested it
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        """Differences other than the fabric."""
-        return self.target.variants
 
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names

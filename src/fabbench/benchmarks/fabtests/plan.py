@@ -27,7 +27,7 @@ _LISTENING = frozenset({"tcp", "sockets", "net"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabtestsWork(LibfabricWork):
-    """One program over the domains of a fabric. See `fabbench.plan.request.Work`."""
+    """One program over the domains of a fabric."""
 
     program: str = option(Choice(PROGRAMS), "The program to run.", default=PROGRAMS[0])
     operation: str = option(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
@@ -31,8 +31,8 @@ _SPEED: Mapping[str, tuple[float, float]] = {
 }
 
 
-class LibfabricWork(StandardWork):
-    """What the works of libfabric's programs share. See `fabbench.plan.request.Work`."""
+class LibfabricWork(Work):
+    """What the works of libfabric's programs share."""
 
     __slots__ = ()
     benchmark: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env, shared_options
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.nccl.table import COLLECTIVES
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
@@ -43,8 +43,8 @@ def _collective(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclWork(StandardWork):
-    """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
+class NcclWork(Work):
+    """Collectives over a sweep of sizes."""
 
     collectives: tuple[str, ...] = option(
         Type("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),

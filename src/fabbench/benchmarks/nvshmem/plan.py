@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
@@ -50,8 +50,8 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvshmemWork(StandardWork):
-    """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
+class NvshmemWork(Work):
+    """Perftests over a sweep of sizes."""
 
     tests: tuple[str, ...] = option(
         Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),

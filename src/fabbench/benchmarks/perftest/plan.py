@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
 from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
@@ -26,8 +26,8 @@ _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestWork(StandardWork):
-    """One test over the devices of a fabric. See `fabbench.plan.request.Work`."""
+class PerftestWork(Work):
+    """One test over the devices of a fabric."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
     sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency.")

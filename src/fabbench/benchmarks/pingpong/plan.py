@@ -19,7 +19,7 @@ INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingpongWork(LibfabricWork):
-    """A ping-pong over a range of sizes. See `fabbench.plan.request.Work`."""
+    """A ping-pong over a range of sizes."""
 
     min_bytes: int = min_bytes("64")
     max_bytes: int = max_bytes("4M", "It is always measured.")

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.shared_options import iterations, nics, silence, sizes, timeout, warmup
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
@@ -20,8 +20,8 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchWork(StandardWork):
-    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`."""
+class TorchWork(Work):
+    """All_reduce of one matrix, or of several sizes."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")

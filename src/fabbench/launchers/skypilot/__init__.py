@@ -79,7 +79,6 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         """The image of the nodes; empty for the infrastructure's default."""
         return self.image or (DEFAULT if self.node_kind is NodeKind.PODS else "")
 
-    @override
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
         if self.node_kind is not NodeKind.PODS:
