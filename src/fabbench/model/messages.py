@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 RARE = "--set "
 """Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
-_LONGEST_ACTION = 2000
 
 
-def quoted(text: str) -> str:
-    """Return `text` as one line of at most LONGEST_QUOTE characters."""
+def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
+    """Return `text` as one line of at most so many characters."""
     words = " ".join(text.split())
-    return words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
+    return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
@@ -197,8 +196,7 @@ def action(where: str, what: str | Sequence[str]) -> None:
     import shlex
 
     text = word(what) if isinstance(what, str) else shlex.join(map(_first_line, what))
-    line = " ".join(text.split())
-    logger.debug("%s: %s", where, line if len(line) <= _LONGEST_ACTION else f"{line[:_LONGEST_ACTION]} …")
+    logger.debug("%s: %s", where, quoted(text, 2000))
 
 
 def _first_line(text: str) -> str:

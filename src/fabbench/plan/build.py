@@ -55,8 +55,6 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     if token not in {AB, AUTO}:
         return (token,)
     inside, alone = _inside(inventory, work), len(inventory.hosts) == 1
-    if inside and token == AB:
-        raise _no_network("An RDMA fabric and tcp", inventory.hosts[0])
     among = INTRA_HOST if inside else (*RDMA, *INTRA_HOST) if alone and token == AUTO else RDMA
     views = [host for _, host in inventory.views()]
     best = next((name for name in among if not any(_why_not(name, host, work) for host in views)), None)
@@ -80,17 +78,13 @@ def _why_not(fabric: str, host: Host, work: Work) -> str:
     return work.why_unsupported(fabric, host)
 
 
-def _no_network(what: str, host: Host) -> RequestError:
-    return RequestError(
-        f"{what} cannot be measured on {host.name} alone: ranks on one host do not use the network.",
-        hint="Specify more hosts, or --fabric p2p or shm inside one. On local, --virtual-nodes 2 splits its GPUs.",
-    )
-
-
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
     benchmark_named(benchmark).transports(fabric)
     if fabric not in INTRA_HOST and _inside(inventory, work):
-        raise _no_network(fabric, inventory.hosts[0])
+        raise RequestError(
+            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not use the network.",
+            hint="Specify more hosts, or --fabric p2p or shm inside one. On local, --virtual-nodes 2 splits its GPUs.",
+        )
     several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(
