@@ -18,7 +18,7 @@ from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
-from fabbench.model.units import parse_size
+from fabbench.model.units import format_size, parse_size
 
 T = TypeVar("T")
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
@@ -297,6 +297,16 @@ def read_option(known: Option, given: Any) -> Any:
         reason = str(error) or f"{shown} is not {known.type.expected}"
         hint = f"{known.long} {known.type.metavar}: {known.help}"
         raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
+
+
+def written(options: Any) -> dict[str, Any]:
+    """Return the values of declared options as records store them, by name: sizes as users write them."""
+    values = {name: getattr(options, name) for name in declared(type(options))}
+    for name, known in declared(type(options)).items():
+        if isinstance(known.type, Size) and values[name] not in {0, None}:
+            sizes = values[name] if known.many else (values[name],)
+            values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

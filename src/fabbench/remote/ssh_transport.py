@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import action
-from fabbench.remote.options import SshOptions
+from fabbench.remote import SshOptions
 from fabbench.remote.transport import Transport
 
 CONNECT_S = 10  # For a machine to accept a connection, and for sshd's first line

@@ -22,8 +22,7 @@ from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
-from fabbench.evidence.fatal import NO_PROGRAM
-from fabbench.evidence.known_errors import causes
+from fabbench.evidence.known_errors import NO_PROGRAM, causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
 from fabbench.launchers import (
     AllocationLostError,

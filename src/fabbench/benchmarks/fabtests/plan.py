@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
-from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
+from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider

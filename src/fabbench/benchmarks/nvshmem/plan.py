@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
-from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks.standard import Work, extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import MEMORY, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks.standard import MEMORY, Work, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.pingpong.reader import PROGRAM, SETUP_SHARE, setup_s
-from fabbench.benchmarks.shared_options import factor, max_bytes, min_bytes, sizes, timeout
+from fabbench.benchmarks.standard import factor, max_bytes, min_bytes, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider

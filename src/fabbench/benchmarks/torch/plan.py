@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import iterations, nics, silence, sizes, timeout, warmup
-from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs

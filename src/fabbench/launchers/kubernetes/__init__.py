@@ -14,13 +14,13 @@ from fabbench.model.errors import MachineError
 from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
 
 if TYPE_CHECKING:
-    from fabbench.catalog.cluster_profiles import Profile
+    from fabbench.catalog.kubernetes_resources import Profile
 
 LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
 PORT = 2222  # Port of sshd in pods that run without fabbench
 
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
-"""Names of `fabbench.catalog.cluster_profiles.DECLARED`, which --help need not import."""
+"""Names of `fabbench.catalog.kubernetes_resources.DECLARED`, which --help need not import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     @property
     def profile(self) -> "Profile | None":
         """The declared profile."""
-        from fabbench.catalog.cluster_profiles import declared_profile
+        from fabbench.catalog.kubernetes_resources import declared_profile
 
         return declared_profile(self.cluster_profile)
 

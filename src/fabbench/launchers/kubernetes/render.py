@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from fabbench.catalog.cluster_profiles import Profile
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
+    Profile,
     arch_of_type,
     override_resources,
     resources_of_profile,

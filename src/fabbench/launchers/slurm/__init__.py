@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.options import HOST, IMAGE, RARE, Choice, Flag, Seconds, Text, Type, option
-from fabbench.remote.options import SshOptions
+from fabbench.remote import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
 """A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fabbench.remote.options import SshOptions
+from fabbench.remote import SshOptions
 
 
 @dataclass(frozen=True, kw_only=True)

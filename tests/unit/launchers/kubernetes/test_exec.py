@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status, lost
+from fabbench.launchers.kubernetes.api import PodConnection, PodPipe, exit_status, lost
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host, Inventory
