@@ -6,7 +6,7 @@ fabbench writes marker lines around each step, and a tag before each line of a p
 ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in `fabbench.counters.execution_counters`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -73,16 +73,6 @@ class Point(NamedTuple):
     labels: Labels
     metrics: tuple[str, ...]
     values: tuple[float, ...]
-
-
-class Sample(NamedTuple):
-    """One measured number, as the public contract lists it."""
-
-    case: str | None
-    size: int
-    labels: Labels
-    metric: str
-    value: float
 
 
 class Severity(StrEnum):
@@ -210,12 +200,6 @@ class Log:
     def instance_type(self) -> str:
         """The type of the nodes, as stated by the log, else by the user; empty: not known."""
         return str(self.facts.get("instance_type", "")) or (self.proof.instance_type if self.proof else "")
-
-    def samples(self) -> Iterator[Sample]:
-        """Yield every measured number, in the order it was printed."""
-        for point in self.points:
-            for metric, value in zip(point.metrics, point.values, strict=True):
-                yield Sample(self.case, point.size, point.labels, metric, value)
 
 
 MARKER_SIGN = "#@fabbench "
