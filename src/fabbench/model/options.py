@@ -301,10 +301,11 @@ def read_option(known: Option, given: Any) -> Any:
 
 def written(options: Any) -> dict[str, Any]:
     """Return the values of declared options as records store them, by name: sizes as users write them."""
-    values = {name: getattr(options, name) for name in declared(type(options))}
-    for name, known in declared(type(options)).items():
-        if isinstance(known.type, Size) and values[name] not in {0, None}:
-            sizes = values[name] if known.many else (values[name],)
+    known = declared(cast("type", type(options)))
+    values = {name: getattr(options, name) for name in known}
+    for name, each in known.items():
+        if isinstance(each.type, Size) and values[name] not in {0, None}:
+            sizes = values[name] if each.many else (values[name],)
             values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
     return values
 
