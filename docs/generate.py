@@ -15,10 +15,9 @@ import click
 from fabbench.analysis.setting import Setting
 from fabbench.catalog.expectations import Published, Role, System, published, require_system, systems
 from fabbench.cli import cli
-from fabbench.config.sections import ABOUT, Config, Defaults
+from fabbench.config.sections import ABOUT, Config, Defaults, options_of
 from fabbench.evidence.known_errors import BY_CODE, KnownError
 from fabbench.launchers import options_of_launchers
-from fabbench.model.hosts import options_of
 from fabbench.model.log import METRICS
 from fabbench.model.options import RARE, Option, declared
 from fabbench.model.plan import Variant

@@ -79,7 +79,6 @@ def test_thresholds_that_are_not_there(tmp_path: Path) -> None:
         (("--on", "local", "--soak", "9"), "--soak has no effect without --level soak"),
         (("--on", "skypilot"), "skypilot"),
         (("--on", "local", "--host", "node1"), "--host"),
-        (("--on", "slurm", "--host", "me@node1"), "names a user"),
         (("--on", "local", "--max-time", "0"), "--max-time"),
         (("--on", "local", "--fabric", "etherweave"), "etherweave"),
     ],

@@ -11,11 +11,11 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from fabbench.cli.click_options import GivenOptions, with_launcher_options
+from fabbench.config.sections import options_of
 from fabbench.launchers import options_of_formats, options_of_launchers
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Target, options_of
-from fabbench.model.option_types import Flag
-from fabbench.model.options import LauncherOptions, Option
+from fabbench.model.hosts import Target
+from fabbench.model.options import RARE, Flag, LauncherOptions, Option
 from tests.support.command_line import runner
 from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of
@@ -39,8 +39,9 @@ def every(places: Mapping[str, type[LauncherOptions]], unwanted: str) -> dict[st
 
 
 def words(option: Option) -> tuple[str, ...]:
-    value = ("true",) * option.rare if isinstance(option.type, Flag) else (VALUES.get(option.name, "word"),)
-    return (option.long, *value)
+    if isinstance(option.type, Flag):
+        return (option.long, "true") if option.long.startswith(RARE) else (option.long,)
+    return (option.long, VALUES.get(option.name, "word"))
 
 
 def render(form: str, *more: str) -> Result:

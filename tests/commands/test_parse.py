@@ -76,13 +76,14 @@ def as_plain_data(logs: Sequence[Log]) -> list[dict[str, Any]]:
             "samples": [
                 {
                     "case": judged.case,
-                    "size": sample.size,
-                    "labels": dict(sample.labels),
-                    "metric": sample.metric,
-                    "value": sample.value,
-                    "unit": METRICS[sample.metric].unit,
+                    "size": point.size,
+                    "labels": dict(point.labels),
+                    "metric": metric,
+                    "value": value,
+                    "unit": METRICS[metric].unit,
                 }
-                for sample in judged.samples()
+                for point in judged.points
+                for metric, value in zip(point.metrics, point.values, strict=True)
             ],
         }
         for judged in logs

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from fabbench.cli import cli
-from fabbench.model.actions import action
+from fabbench.model.messages import action
 from tests.support.command_line import runner
 
 CHECK = ("check", "--host", "nosuch.invalid", "--ssh-config", "/dev/null", "--format", "csv")

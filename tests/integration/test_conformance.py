@@ -17,7 +17,7 @@ from fabbench.launchers.local.launcher import allocation_here
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, read_marker
-from fabbench.model.plan import Command, Configuration, Plan, Shape, Step
+from fabbench.model.plan import Command, Configuration, Plan, Step
 from fabbench.runs.execute import CounterSampler
 from tests.support.executors import INVENTORY, Executed, Sessions
 from tests.support.local_runs import alive, eventually
@@ -68,14 +68,7 @@ def pair(
     server: Sequence[str] = SERVER, client: Sequence[str] = CLIENT, name: str = "pair", *, timeout_s: float = LONG_S
 ) -> Step:
     commands = (Command(argv=tuple(server), role="server"), Command(argv=tuple(client), role="client"))
-    return Step(
-        id=name,
-        label=name,
-        shape=Shape.PAIR,
-        commands=commands,
-        timeout_s=timeout_s,
-        facts={"benchmark": "none", "note": "a b"},
-    )
+    return Step(id=name, label=name, commands=commands, timeout_s=timeout_s, facts={"benchmark": "none", "note": "a b"})
 
 
 def ranks(
@@ -84,7 +77,6 @@ def ranks(
     return Step(
         id=name,
         label=name,
-        shape=Shape.MPI,
         commands=(Command(argv=argv, ranks=number),),
         timeout_s=timeout_s,
         silence_s=silence_s,

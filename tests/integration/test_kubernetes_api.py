@@ -18,11 +18,11 @@ from fabbench.launchers.kubernetes.api import (
     AlreadyExistsError,
     ForbiddenError,
     KubernetesApi,
+    PodConnection,
     UnansweredError,
     open_api,
 )
 from fabbench.launchers.kubernetes.discover import list_nodes
-from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.launcher import LAUNCHER as MPIJOBS
 from fabbench.launchers.kubernetes.objects import PodWatch

@@ -1,11 +1,11 @@
 """Trials over rails for tests: planned, their words, and run on this machine with stand-in programs."""
 
+from fabbench.benchmarks.standard import Work
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Log
 from fabbench.model.plan import Execution, Step
 from fabbench.plan.build import plan
-from fabbench.plan.request import Work
 from tests.support.here import lines_of
 from tests.support.requests import request
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from fabbench.benchmarks.standard import Work
 from fabbench.model.hosts import Target
 from fabbench.model.plan import Configuration, Execution, Proof
-from fabbench.plan.request import RunRequest, Work
+from fabbench.plan.request import RunRequest
 
 
 def request(benchmark: str, work: Work, *fabrics: str, target: str = "local", **more: Any) -> RunRequest:

@@ -10,7 +10,7 @@ from fabbench.execution.script import script
 from fabbench.execution.script.target import READ_NAMED, ScriptTarget
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Log, read_marker
-from fabbench.model.plan import Command, Configuration, Plan, Shape, Step
+from fabbench.model.plan import Command, Configuration, Plan, Step
 from fabbench.plan.build import plan
 from tests.support.host_fixtures import STANDIN
 from tests.support.hosts import HOME, Lab
@@ -60,7 +60,7 @@ def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:
 
 def pair(server: tuple[str, ...], client: tuple[str, ...], name: str = "a", timeout_s: float = 20) -> Step:
     commands = (Command(argv=server, role="server"), Command(argv=client, role="client", host=1))
-    return Step(id=f"000-tcp-r1/{name}", label=name, shape=Shape.PAIR, commands=commands, timeout_s=timeout_s)
+    return Step(id=f"000-tcp-r1/{name}", label=name, commands=commands, timeout_s=timeout_s)
 
 
 def put(site: Lab, of: Plan, way: ScriptTarget = WAY) -> list[str]:

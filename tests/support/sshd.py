@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabbench.remote.options import SshOptions
+from fabbench.remote import SshOptions
 from fabbench.remote.ssh_transport import SshHost
 from tests.support.local_runs import eventually
 from tests.support.needed import refuse, strict

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import Benchmark, Reading, Signature, engine
 from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.log import Line
-from fabbench.model.option_types import Size, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Size, Whole, option
 from fabbench.model.plan import Command, Step
 
 _TEST = re.compile(r"Starting Test: protocol: TCP, 1 streams, (\d+) byte blocks, .*")
@@ -53,8 +52,8 @@ class Iperf3Reader(engine.TableReader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iperf3Work(StandardWork):
-    """One pair of processes; see `fabbench.plan.request.Work`."""
+class Iperf3Work(Work):
+    """One pair of processes."""
 
     size: int = option(Size(), "Size of blocks.", "--size", default="128K")
     seconds: int = option(Whole(1, 3600), "Seconds per size.", default="10")

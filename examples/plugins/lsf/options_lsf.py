@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from fabbench.launchers.shared_options import InstanceOptions
-from fabbench.model.option_types import Text
-from fabbench.model.options import option
+from fabbench.model.options import Text, option
 
 
 @dataclass(frozen=True, kw_only=True)

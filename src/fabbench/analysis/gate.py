@@ -25,7 +25,7 @@ from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, compar
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
-from fabbench.plan.gates import RATIO, Gate, GateKind
+from fabbench.plan.gates import AT_LEAST, RATIO, Gate
 
 
 class _Remark(NamedTuple):
@@ -258,7 +258,7 @@ class _Check:
                 )
             share = f", {format_decimal(100 * bound, 2)} % of the ceiling"
             bound *= ceiling
-        least = self._gate.kind is GateKind.AT_LEAST
+        least = self._gate.kind == AT_LEAST
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
             return _Remark(compared=True)

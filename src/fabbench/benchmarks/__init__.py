@@ -72,34 +72,25 @@ class Benchmark(ABC):
     what differs.
     """
 
-    joins_groups: bool = False
-    """Whether one execution may print in several stream groups (client, server)."""
-    joins_steps: bool = False
-    """Whether the steps of one execution are one record, such as a pair of programs for each size."""
-    between_two: bool = False
-    """Whether it runs one program at each end, so that ranks and GPUs do not apply."""
-    one_scale: bool = False
-    """Whether comparisons always show its rates in GB/s with two decimals, as its own tables do."""
-    versions: Sequence[str] = ("nccl", "libfabric", "plugin", "cuda")
-    """Facts that are versions, in output order."""
+    joins_groups: bool = False  # Whether one execution may print in several stream groups (client, server)
+    joins_steps: bool = False  # Whether the steps of one execution are one record, as a pair of programs per size
+    between_two: bool = False  # Whether it runs one program at each end, so that ranks and GPUs do not apply
+    one_scale: bool = False  # Whether comparisons always show its rates in GB/s with two decimals, as its own tables do
+    versions: Sequence[str] = ("nccl", "libfabric", "plugin", "cuda")  # Facts that are versions, in output order
     python_packages: Sequence[str] = ()
     """What its program needs from PyPI, as pip requirements: Modal apps install it into the default image."""
-    signatures: Sequence[Signature] = ()
-    """Lines that identify its output anywhere."""
+    signatures: Sequence[Signature] = ()  # Lines that identify its output anywhere
     first_words: Sequence[str] = ()
     """Every line that starts its reader, or that the reader needs before that, contains one of them: the
     reader is created for the first such line. Empty: it is created for any line."""
-    program_names: str = ""
-    """A regular expression for its programs' names; a file with one of them and no result is reported."""
+    program_names: str = ""  # A regular expression for its programs' names; a file with one and no result is reported
     default_metrics: Sequence[str] = tuple(dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS)))
     """Every metric that it may print, the best to compare by first: names of `fabbench.model.log.METRICS`.
 
     A gate on any other metric is refused before a run.
     """
-    cases_field: str = ""
-    """The field of the work that names the cases to run: one, or several. Empty: it has one case."""
-    network_shown: str = ""
-    """What makes its programs print what carries the data, as the end of ``With …``; empty: nothing is known."""
+    cases_field: str = ""  # The field of the work that names the cases to run: one, or several. Empty: it has one case
+    network_shown: str = ""  # What makes its programs print what carries the data, to end `With …`; empty: not known
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
     """Metric → the steps in which it may be printed, coarsest first, in base units. Absent: not rounded."""
 
@@ -124,10 +115,8 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
-    sweep_metric: str = ""
-    """The metric by which a sweep compares nodes; empty: the first of the case."""
-    summary: str = ""
-    """Its description in the list of `fabbench run`: one sentence."""
+    sweep_metric: str = ""  # The metric by which a sweep compares nodes; empty: the first of the case
+    summary: str = ""  # Its description in the list of `fabbench run`: one sentence
 
     @property
     def help(self) -> str:
@@ -135,7 +124,7 @@ class Benchmark(ABC):
         return ""
 
     def work_type(self) -> type[Any] | None:
-        """Return the dataclass of what it measures (`fabbench.plan.request.Work`); None: it is not run.
+        """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`); None: it is not run.
 
         Its fields declare the options of ``fabbench run NAME`` (`fabbench.model.options.option`).
         """

@@ -37,8 +37,7 @@ class Column(NamedTuple):
     decimals: int | None = None  # how many decimals the program rounds to, where it omits trailing zeros
     joined: bool = False  # whether the blank before it may be missing: the patterns of both cells show where one ends
     exponent: int = 0  # base units per printed unit as a power of ten, which is exact
-    units: tuple[tuple[str, float], ...] = ()
-    """Units that a cell may end in, and the base units of each, instead of `factor`."""
+    units: tuple[tuple[str, float], ...] = ()  # Units that a cell may end in, and their base units, not `factor`
 
     @property
     def pattern(self) -> str:
@@ -157,8 +156,7 @@ class Statement(NamedTuple):
     title: str | None = None  # the title of the rows below it
     notes: Sequence[Note] = ()
     size: int | None = None  # the size of rows that do not print theirs
-    end: int | None = None
-    """The last size, or number of iterations, that a whole table reaches; 0: not known to a command line."""
+    end: int | None = None  # The last size, or number of iterations, of a whole table; 0: not known to a command line
     finished: bool | None = False
     """True: it is the closing line. None: a closing line that does not prove that nothing is missing."""
     wrong: int = 0

@@ -13,7 +13,7 @@ from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.hosts import Host
-from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.plan import Command, Proof, Step
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -188,7 +188,6 @@ def rank_steps(
         Step(
             id=f"{execution}/{name}",
             label=name,
-            shape=Shape.MPI,
             commands=each,
             facts={"benchmark": kinds[0], **dict.fromkeys(kinds[1:], name), "ranks": sum(one.ranks for one in each)},
             timeout_s=limits[0],

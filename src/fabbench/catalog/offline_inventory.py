@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from fabbench.catalog.cluster_profiles import EFA, Profile
 from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
 from fabbench.catalog.instances import Instance, instance, similar_types
-from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
+from fabbench.catalog.kubernetes_resources import EFA, PodResources, Profile, override_resources, resources_of_profile
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.messages import counted

@@ -10,13 +10,13 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.commands import MEANT, complete_value, items, meant
+from fabbench.config.sections import options_of
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import Target, options_of
+from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean
-from fabbench.model.option_types import Flag, Parsed, Type
-from fabbench.model.options import LauncherOptions, Option, declared, flattened
+from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -76,7 +76,7 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
             metavar="[-- OPTIONS]",
             callback=_after_dashes,
         )
-    if isinstance(option.type, Flag) and not option.rare:
+    if isinstance(option.type, Flag) and not option.long.startswith(RARE):
         return click.Option([*option.flags, option.name], is_flag=True, help=help_)
     many = option.many
     return click.Option(
@@ -114,11 +114,11 @@ def _hosts_in(file: str) -> tuple[str, ...]:
 
 _HOSTFILE = Option(
     name="hostfile",
-    type=Parsed("a file", "FILE", _hosts_in),
+    type=Type("a file", "FILE", _hosts_in),
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
     "per GPU; see --gpus.",
     flags=("--hostfile",),
-    many=flattened,
+    many=flat,
 )
 
 

@@ -18,11 +18,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from fabbench.cli import terminal
-from fabbench.model.actions import action_logger
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.fabrics import FABRICS
-from fabbench.model.messages import RARE, did_you_mean, nearest, printable, unbroken
+from fabbench.model.messages import RARE, action_logger, did_you_mean, nearest, printable, unbroken
 from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import click
 from fabbench.cli import terminal
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted, listed, redacted
-from fabbench.model.plan import Shape
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
     hosts = inventory.hosts_for_variant(execution.configuration.variant)
     step, *others = execution.steps
     yield f"Environment: {_environment(step) or 'unchanged'}"
-    if step.shape is Shape.MPI:
+    if not step.pair:
         shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
         launcher = launcher_named(request.target.launcher)
         yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"

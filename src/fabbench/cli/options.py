@@ -20,8 +20,7 @@ from fabbench.cli.click_options import CommandT, OptionType, click_options, with
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Proof
-from fabbench.model.option_types import FABRIC, Choice, Environment, File, Flag, Parsed, Seconds, Text, Whole
-from fabbench.model.options import declared, latest, option
+from fabbench.model.options import FABRIC, Choice, Environment, File, Flag, Seconds, Text, Type, Whole, declared, option
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_sizes
 
@@ -238,7 +237,7 @@ class RunOptions:
         "Environment variable of every configuration. NAME alone takes its value from the current environment, "
         "and keeps it out of command lines and stored files. Can be given several times.",
         "--env",
-        many=latest,
+        many=dict,
     )
     dry_run: bool = option(
         Flag(), "Only show what would run. Nodes, commands, environment, executions, time; nothing is started."
@@ -275,7 +274,7 @@ class PastOptions:
     """Options of commands that read logs and past runs."""
 
     sizes: range | None = option(
-        Parsed("sizes", "SIZE[..SIZE]", parse_sizes), "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.", "--size"
+        Type("sizes", "SIZE[..SIZE]", parse_sizes), "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.", "--size"
     )
     fabric: str | None = option(
         Text("a fabric", "NAME"),
@@ -297,7 +296,7 @@ class PastOptions:
         many=tuple,
     )
     labels: tuple[str, ...] = option(
-        Parsed("a name", "TEXT", str, any_lines=True),
+        Type("a name", "TEXT", str, any_lines=True),
         "Name of a column; once per column, in order.",
         "--label",
         many=tuple,
@@ -328,8 +327,8 @@ class PastOptions:
     target: str | None = option(Text("a target", "TARGET"), "Only runs on this target.", "--on")
     name: str | None = option(Text("a name", "NAME"), "Only runs with this name (run --name).")
     wide: bool = option(Flag(), "Show all columns, however wide the table is.")
-    since: timedelta | None = option(Parsed("an age", "AGE", _age), "Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-    older_than: timedelta | None = option(Parsed("an age", "AGE", _age), "Remove runs older than AGE: 12h, 30d, 8w.")
+    since: timedelta | None = option(Type("an age", "AGE", _age), "Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+    older_than: timedelta | None = option(Type("an age", "AGE", _age), "Remove runs older than AGE: 12h, 30d, 8w.")
     yes: bool = option(Flag(), "Do not ask for confirmation.")
 
 

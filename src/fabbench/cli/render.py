@@ -8,13 +8,13 @@ import click
 from fabbench.cli.click_options import Launchers, OptionType, given_options, with_launcher_options
 from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
-from fabbench.config.choose_target import Resolved
+from fabbench.config import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
-from fabbench.model.option_types import AUTO, Choice
+from fabbench.model.options import AUTO, Choice
 
 if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest

@@ -34,14 +34,14 @@ from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED
-from fabbench.model.option_types import AUTO
-from fabbench.model.options import Option, declared, parsed
+from fabbench.model.options import AUTO, Option, declared, parsed
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
-    from fabbench.config.choose_target import Resolved
+    from fabbench.benchmarks.standard import Work
+    from fabbench.config import Resolved
     from fabbench.config.sections import Config
-    from fabbench.plan.request import Adaptive, RunRequest, Work
+    from fabbench.plan.request import Adaptive, RunRequest
     from fabbench.runs.run import RunResult
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun
@@ -256,7 +256,7 @@ def chosen_target(ctx: click.Context) -> "Resolved":
 
     Raise RequestError for an option that has no effect there.
     """
-    from fabbench.config.choose_target import resolve
+    from fabbench.config import resolve
     from fabbench.config.foreign_commands import foreign_commands
 
     launchers = options_of_launchers()

@@ -27,8 +27,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
-from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
-from fabbench.model.options import Option, declared, option
+from fabbench.model.options import Choice, Flag, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
@@ -57,12 +56,12 @@ class AnswerOptions:
     """How an answer is found and written."""
 
     confidence: float = option(
-        Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
+        Type("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
         "Minimum confidence for a node, NIC or link to count as bad.",
         default="99%",
     )
     tolerance: float = option(
-        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        Type("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
         "How much slower than typical a healthy node may be.",
         default="10%",
     )

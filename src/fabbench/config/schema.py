@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fabbench.config.sections import ABOUT, LAUNCHER, OPTIONS, TARGET_NAME, Config, Defaults
-from fabbench.model.hosts import options_of
-from fabbench.model.option_types import Flag, Text
-from fabbench.model.options import LauncherOptions, Option, declared
+from fabbench.config.sections import ABOUT, LAUNCHER, OPTIONS, TARGET_NAME, Config, Defaults, options_of
+from fabbench.model.options import Flag, LauncherOptions, Option, Text, declared
 from fabbench.model.plan import Variant
 from fabbench.plan.request import NAME, TAKEN
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Target, options_of
+from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.option_types import FABRIC, Environment, File, Flag, Text, Type, Whole
-from fabbench.model.options import LauncherOptions, Option, declared, option
+from fabbench.model.options import FABRIC, Environment, File, LauncherOptions, Option, Text, Whole, declared, option
 from fabbench.model.plan import Variant
 from fabbench.plan.request import check_name
 
@@ -138,6 +137,12 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
 """Keys that are not options: what is expected, and what they mean."""
 
 
+def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
+    """Return all options of the targets of a launcher, by the names of their fields."""
+    common = {name: each for name, each in declared(Target).items() if name not in kind.without}
+    return {**common, **declared(kind)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """Reads a file, and collects the mistakes in it."""
@@ -213,31 +218,31 @@ class Reader:
         elif isinstance(option.type, Environment) or (option.many and not (option.type.lists and tree)):
             self._wrong(path, tree, option.expected)
             return None
-        values = [self._scalar(option.type, value, at) for at, value in places.items()]
+        values = [self._scalar(option, value, at) for at, value in places.items()]
         if any(value is None for value in values):
             return None
         return option.many(values) if option.many else values[0]
 
-    def _scalar(self, type_: Type, tree: Tree, path: str) -> Any:
+    def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         if isinstance(tree, str):
             try:
-                value = type_.parse(tree)
+                value = option.type.parse(tree)
             except ValueError as error:
                 if str(error):
                     self.mistakes.append(f"{path}: {error}.")
                     return None
             else:
-                return self.folder / value if isinstance(type_, File) else value
-        self._wrong(path, tree, "a text" if isinstance(type_, Environment) else type_.expected)
+                return self.folder / value if isinstance(option.type, File) else value
+        self._wrong(path, tree, "a text" if isinstance(option.type, Environment) else option.type.expected)
         return None
 
     def _typed(self, option: Option, tree: Tree, path: str) -> Any:
         """Return a value, or several, as checked texts, or whether a flag is set: the command line reads them."""
         items = tree if option.many and isinstance(tree, list) else [tree]
-        values = [self._scalar(option.type, each, path) for each in items]
+        values = [self._scalar(option, each, path) for each in items]
         if any(value is None for value in values):
             return None
-        return values[0] if isinstance(option.type, Flag) else tuple(items) if option.many else items[0]
+        return values[0] if isinstance(values[0], bool) else tuple(items) if option.many else items[0]
 
     # ------------------------------------------------------------ sections
 

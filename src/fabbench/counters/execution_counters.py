@@ -22,7 +22,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
 from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
-from fabbench.model.plan import Execution, Shape
+from fabbench.model.plan import Execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
         chosen = (execution.proof.domain,)
     elif not chosen and fabric == "tcp" and all(interfaces):
         chosen = tuple(dict.fromkeys(interfaces))
-    pairs = [step for step in execution.steps if step.shape is Shape.PAIR]
+    pairs = [step for step in execution.steps if step.pair]
     nics = _nics_per_host(execution, hosts)
     among = tuple(host.name for host in hosts)
     if pairs:

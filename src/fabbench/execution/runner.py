@@ -28,7 +28,7 @@ from fabbench.execution.session import (
 )
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
-from fabbench.model.plan import Execution, Shape, Step
+from fabbench.model.plan import Execution, Step
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]  # Opens the session of a step
 
@@ -255,13 +255,11 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
 
 
 def _run(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
-    shapes = {step.shape for step in steps}
-    if shapes == {Shape.PAIR}:
+    if all(step.pair for step in steps):
         return Pairs(steps, limit)
-    if shapes == {Shape.MPI} and len(steps) == 1:
-        return _Mpi(steps[0], limit)
-    several = " concurrently" if len(steps) > 1 else ""
-    raise RequestError(f"Steps of shape {' and '.join(sorted(shapes))} cannot run here{several}.")
+    if len(steps) > 1:
+        raise RequestError("Only pairs can run concurrently here.")
+    return _Mpi(steps[0], limit)
 
 
 class _Mpi:

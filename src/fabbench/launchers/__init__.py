@@ -85,13 +85,13 @@ class RenderInput:
         from fabbench.plan.request import refuse_images
 
         if inside is None:
-            refuse_images(self.request.variants, "one job")
-        elif not self.request.variants:
+            refuse_images(self.request.target.variants, "one job")
+        elif not self.request.target.variants:
             fields["inside"] = inside("")
         first = self.inventory.hosts[0]
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
-        variants = {each.name: self._overrides(each, inside) for each in self.request.variants}
+        variants = {each.name: self._overrides(each, inside) for each in self.request.target.variants}
         defaults: dict[str, Any] = {"programs": programs, "interface": first.interface, "variants": variants}
         if first.mpi is not None:
             defaults["mpirun"] = first.mpi.program

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from fabbench.catalog.images import DEFAULT, default_image
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import Parsed, Text
-from fabbench.model.options import RARE, LauncherOptions, option
+from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 
 if TYPE_CHECKING:
     import yaml
@@ -96,13 +95,13 @@ class PodOptions(LauncherOptions):
     """What users add to pods."""
 
     tolerations: tuple[Toleration, ...] = option(
-        Parsed("KEY[=VALUE][:EFFECT]", "KEY[=VALUE][:EFFECT]", Toleration.parse),
+        Type("KEY[=VALUE][:EFFECT]", "KEY[=VALUE][:EFFECT]", Toleration.parse),
         "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several times.",
         "--toleration",
         many=tuple,
     )
     node_selector: Mapping[str, str] = option(
-        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE)),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE)),
         "Use only nodes with this label (also the pods' nodeSelector). Can be given several times.",
         many=dict,
     )
@@ -116,20 +115,20 @@ class PodOptions(LauncherOptions):
         Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", RARE, unset=""
     )
     labels: Mapping[str, str] = option(
-        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
         "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given several times.",
         "--pod-label",
         many=dict,
     )
     pod_requests: tuple[str, ...] = option(
-        Parsed("NAME=AMOUNT", "NAME=AMOUNT", _request),
+        Type("NAME=AMOUNT", "NAME=AMOUNT", _request),
         "Override a resource request of each pod, such as cpu=8, memory=64Gi, shm=8Gi (/dev/shm), "
         "nvidia.com/gpu=4. Can be given several times.",
         "--pod-request",
         many=tuple,
     )
     annotations: Mapping[str, str] = option(
-        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, reserved=_RESERVED), any_lines=True),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, reserved=_RESERVED), any_lines=True),
         "Annotation for the pods and their Job. Can be given several times.",
         RARE,
         many=dict,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import INSTANCE_TYPE, Seconds
-from fabbench.model.options import LauncherOptions, option
+from fabbench.model.options import INSTANCE_TYPE, LauncherOptions, Seconds, option
 from fabbench.model.plugins import Plugins
 
 
@@ -32,7 +31,7 @@ def start_timeout(what: str, default: str | None = None) -> Any:
     return option(Seconds(1), f"Give up on {what} after SECONDS.", default=default, only="run")
 
 
-def declared_options(plugins: Mapping[str, Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
+def declared_options(plugins: Plugins[Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
     """Return the options of launchers or formats, by name, without importing built-in ones.
 
     A built-in one declares them in its package, as the first of `names` that exists, or ``OPTIONS``; others
@@ -40,7 +39,7 @@ def declared_options(plugins: Mapping[str, Any], *names: str) -> Mapping[str, ty
     """
     options: dict[str, type[LauncherOptions]] = {}
     for name in plugins:
-        builtin = plugins.in_package(name, *names, "OPTIONS") if isinstance(plugins, Plugins) else None
+        builtin = plugins.in_package(name, *names, "OPTIONS")
         try:
             options[name] = builtin or plugins[name].options
         except RequestError:

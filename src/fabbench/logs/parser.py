@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
-from fabbench.evidence.fatal import Kind, Message, by_cause, fatal_message, with_cause
 from fabbench.evidence.judge import judge
+from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
 from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, ChannelLines, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, strip_colors

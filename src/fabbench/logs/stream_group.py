@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader
 from fabbench.evidence import transport
-from fabbench.evidence.fatal import Kind, Message
+from fabbench.evidence.known_errors import Kind, Message
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Marker, Record
 

@@ -9,15 +9,11 @@ class Exit(IntEnum):
     """Exit statuses of the command line; when several apply, the one that `worst` returns."""
 
     FINE = 0
-    BAD_ANSWER = 1
-    """The measurement is good and its result is bad: a gate was breached."""
+    BAD_ANSWER = 1  # The measurement is good and its result is bad: a gate was breached
     BAD_REQUEST = 2
-    REFUSED = 3
-    """Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable."""
-    UNTRUSTED = 4
-    """The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain."""
-    INTERNAL = 70
-    """fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)."""
+    REFUSED = 3  # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
+    UNTRUSTED = 4  # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
+    INTERNAL = 70  # fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)
     INTERRUPTED = 130
 
 
@@ -54,8 +50,6 @@ class RequestError(FabbenchError):
 
 class MachineError(FabbenchError):
     """A machine, a program or a file failed, or refused a request."""
-
-    exit = Exit.REFUSED
 
 
 def lacks_memory(error: BaseException) -> bool:

@@ -6,39 +6,33 @@ from dataclasses import dataclass
 
 from fabbench.model.errors import RequestError
 
-# How NCCL's network lines are named in `transport` (see evidence/transport.py).
-_NETWORKS = {
-    "efa": {"efa"},
-    "tcp": {"socket"},
-    "ofi-tcp": {"libfabric-tcp"},
-    "roce": {"ib", "gib"},
-    "tcpxo": {"fastrak"},
-    **{name: {name} for name in ("ib", "gib", "shm", "p2p")},
-    "nvlink": {"mnnvl"},
-}
-# libfabric's own tools report a provider; these fabrics are not named after theirs.
-_PROVIDERS = {
-    "efa": {"efa", "efa-direct"},
-    **{name: {"tcp", "tcp;ofi_rxm"} for name in ("tcp", "ofi-tcp")},
-    **{name: {"verbs", "verbs;ofi_rxm"} for name in ("ib", "roce")},
-    "shm": {"shm"},
+# Fabric → how NCCL's network lines are named in `transport` (see evidence/transport.py), and the providers that
+# libfabric's own tools report, where these are not named after it.
+_NAMES = {
+    "efa": ("efa", "efa efa-direct"),
+    "tcp": ("socket", "tcp tcp;ofi_rxm"),
+    "ofi-tcp": ("libfabric-tcp", "tcp tcp;ofi_rxm"),
+    "ib": ("ib", "verbs verbs;ofi_rxm"),
+    "roce": ("ib gib", "verbs verbs;ofi_rxm"),
+    "gib": ("gib", ""),
+    "tcpxo": ("fastrak", ""),
+    "shm": ("shm", "shm"),
+    "p2p": ("p2p", ""),
+    "nvlink": ("mnnvl", ""),
 }
 
-INTRA_HOST = frozenset({"shm", "p2p"})
-"""Fabrics that exist inside one host only."""
+INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
 NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
 """Fabrics that need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack."""
 
-AB = "ab"
-"""Stands for two configurations: the best RDMA fabric that every host has, then tcp."""
-AUTO = "auto"
-"""Stands for the best fabric that every host has."""
+AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
+AUTO = "auto"  # Stands for the best fabric that every host has
 
 RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
 _NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})  # No page has to be locked for these
-FABRICS = frozenset({*_NETWORKS, *RDMA})
+FABRICS = frozenset({*_NAMES, *RDMA})
 PROVIDERS = frozenset({
     *("cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2", "psm3", "shm", "sm2"),
     *("sockets", "tcp", "ucx", "udp", "usnic", "verbs"),
@@ -53,11 +47,9 @@ def may_use_rdma(fabrics: Iterable[str]) -> bool:
 
 
 def networks(fabric: str) -> frozenset[str]:
-    """Return the values of `transport` for a fabric that NCCL or NVSHMEM uses.
-
-    One that they use through libfabric is named after libfabric and the provider.
-    """
-    return frozenset(_NETWORKS.get(fabric, {fabric.lower(), f"libfabric-{fabric.lower()}"}))
+    """Return the values of `transport` for a fabric of NCCL or NVSHMEM; others are libfabric's providers."""
+    known, _ = _NAMES.get(fabric, ("", ""))
+    return frozenset(known.split() or (fabric.lower(), f"libfabric-{fabric.lower()}"))
 
 
 def providers(fabric: str) -> frozenset[str]:
@@ -65,7 +57,8 @@ def providers(fabric: str) -> frozenset[str]:
 
     A name that is not in the table is itself a provider, with or without libfabric's utility layers on top.
     """
-    return frozenset(_PROVIDERS.get(fabric, {fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"}))
+    _, known = _NAMES.get(fabric, ("", ""))
+    return frozenset(known.split() or (fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"))
 
 
 def provider(fabric: str) -> str:
@@ -74,10 +67,7 @@ def provider(fabric: str) -> str:
 
 
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
-    """Return whether a transport that a log shows rules out those that would prove the fabric.
-
-    `libfabric` alone, with no line that names the provider, rules out only what does not go through it.
-    """
+    """Return whether a transport rules out the accepted ones; `libfabric` alone does so only for what is without it."""
     through = transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted)
     return transport not in {"unknown", *accepted} and not through
 
@@ -92,10 +82,7 @@ class Rail:
     count: int = 1
 
     def nearest_gpu(self, gpus: int) -> int:
-        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host.
-
-        32 rails and 8 GPUs: four rails share a GPU. 8 rails and 8 GPUs: each has its own.
-        """
+        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host."""
         return self.index * gpus // self.count
 
 

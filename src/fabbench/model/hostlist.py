@@ -5,23 +5,19 @@ names, and in brackets numbers and ranges. A name may have several brackets, and
 before it (``ubuntu@node1``).
 """
 
-import itertools
 from collections.abc import Iterable, Iterator
+from itertools import islice, product
 
 from fabbench.model.patterns import lazy
 
-MAX_HOSTS = 1 << 16
-"""Maximum names in one list. More is a typo."""
+MAX_HOSTS = 1 << 16  # Maximum names in one list. More is a typo
 
 _COMMA = lazy(r",(?![^\[\]]*\])")  # Outside brackets
-_ITEM = lazy(r"(?:[^\[\]]|\[[^\[\]]*\])*")
-_PIECES = lazy(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_BRACKETS = lazy(r"\[([^\[\]]*)\]")
 _RANGE = lazy(r"(\d{1,18})(?:-(\d{1,18}))?")
-_NAME = lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
-_NUMBERED = lazy(r"(.*?)(\d{1,9})")
-_WITH_PORT = lazy(r"[^:]+:\d+")
-_IN_FILE = lazy(r"(?:\[[^\]]*\]|[^\s:\[\]])+")
-_RANKS = lazy(r"(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*|:\d+")
+_NAME = lazy(r"(?![^:]+:\d+$)(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
+_NUMBERED = lazy(r"(.*?)(\d{0,9})")
+_SLOTS = lazy(r"\s+(?:slots|max[-_]slots)\s*=\s*\d+")
 
 
 def expand_hostlist(text: str) -> tuple[str, ...]:
@@ -32,37 +28,51 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     for item in map(str.strip, _COMMA.split(text)):
+        texts = _BRACKETS.split(item)  # Every second one is what brackets hold
         if not item:
             raise ValueError(f"{text!r} has an empty item")
-        if not _ITEM.fullmatch(item):
+        if any(sign in each for each in texts[::2] for sign in "[]"):
             raise ValueError(f"{item!r} in {text!r} has a [ without a ], or a ] without a [")
-        for name in _names(item):
-            names.append(_checked(name))
-            if len(names) > MAX_HOSTS:
-                raise ValueError(f"{text!r} expands to more than {MAX_HOSTS} hosts")
+        pieces = ([*_numbers(each, item)] if index % 2 else [each] for index, each in enumerate(texts))
+        names += islice(map("".join, product(*pieces)), MAX_HOSTS + 1)
+        if len(names) > MAX_HOSTS:
+            raise ValueError(f"{text!r} expands to more than {MAX_HOSTS} hosts")
+    if wrong := next((name for name in names if not _NAME.fullmatch(name)), ""):
+        raise ValueError(f"{wrong!r} is not a valid host name (without a port) or list such as node[01-16]")
     return tuple(names)
+
+
+def _numbers(text: str, item: str) -> Iterator[str]:
+    """Yield the numbers of one bracket, with their leading zeros; of too many, one more than hosts may be."""
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"[{text}] in {item!r} is not a list of numbers and ranges such as [1-4,7]")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first) or (last.startswith("0") and len(last) != len(first)):
+            raise ValueError(f"{first}-{last} in {item!r} is not a range that goes up, such as 1-16 or 01-16")
+        # A first number without leading zeros is never longer than those after it.
+        numbers = range(int(first), min(int(last), int(first) + MAX_HOSTS) + 1)
+        yield from (f"{number:0{len(first)}}" for number in numbers)
 
 
 def compress_hostlist(names: Iterable[str]) -> str:
     """Return names as one list, ``node[01-03,07],gpu1``: numbers at the end of names become ranges."""
-    numbers: dict[tuple[str, int], list[int]] = {}
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        prefix, digits = (match[1], match[2]) if match else (name, "")
-        # Without leading zeros, numbers of any length are one range.
-        numbers.setdefault((prefix, len(digits) if digits.startswith("0") else 0), []).append(int(digits or -1))
-    for prefix, width in [key for key in numbers if key[1]]:
-        numbers[prefix, width] += [each for each in numbers.get((prefix, 0), ()) if len(str(each)) == width]
-        numbers[prefix, 0] = [each for each in numbers.get((prefix, 0), ()) if len(str(each)) != width]
-    return ",".join(_compressed(prefix, width, sorted(some)) for (prefix, width), some in numbers.items() if some)
-
-
-def _compressed(prefix: str, width: int, numbers: list[int]) -> str:
-    starts = [index for index, number in enumerate(numbers) if not index or number != numbers[index - 1] + 1]
-    ends = [*(start - 1 for start in starts[1:]), len(numbers) - 1]
-    texts = [f"{number:0{width}}" if number >= 0 else "" for number in numbers]
-    ranges = [texts[a] if a == b else f"{texts[a]}-{texts[b]}" for a, b in zip(starts, ends, strict=True)]
-    return f"{prefix}{texts[0]}" if len(numbers) == 1 else f"{prefix}[{','.join(ranges)}]"
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for prefix, digits in (match.groups() for match in map(_NUMBERED.fullmatch, names) if match):
+        groups.setdefault((prefix, not digits), []).append(digits)
+    texts = []
+    for (prefix, _), digits in groups.items():
+        ranges: list[list[str]] = []
+        for number in sorted(digits, key=lambda each: (int(each or 0), each)):
+            last = ranges[-1][-1] if ranges else ""
+            if last and number == f"{int(last) + 1:0{len(last)}}":
+                ranges[-1][1:] = [number]
+            else:
+                ranges.append([number])
+        joined = ",".join(map("-".join, ranges))
+        texts.append(f"{prefix}[{joined}]" if len(digits) > 1 else f"{prefix}{joined}")
+    return ",".join(texts)
 
 
 def read_hostfile(text: str) -> tuple[str, ...]:
@@ -73,44 +83,13 @@ def read_hostfile(text: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].strip()
-        match = _IN_FILE.match(words)
-        if match is None or _RANKS.fullmatch(words, match.end()) is None:
-            if words:
-                raise ValueError(f"line {number}: {words!r} is not a host, such as node1 or node1 slots=8")
-            continue
-        names += expand_hostlist(match[0])
+        hosts = _SLOTS.sub("", line.partition("#")[0]).strip()
+        if hosts.count(":") == 1:
+            hosts = hosts.partition(":")[0]
+        try:
+            names += expand_hostlist(hosts) if hosts else ()
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
     if not names:
         raise ValueError("it names no host")
     return tuple(names)
-
-
-def _names(item: str) -> Iterator[str]:
-    """Yield the names of one item: every combination of what its brackets hold, the last one fastest."""
-    pieces = [tuple(_numbers(match[1], item)) if match[2] is None else (match[2],) for match in _PIECES.finditer(item)]
-    return map("".join, itertools.product(*pieces))
-
-
-def _numbers(text: str, item: str) -> Iterator[str]:
-    """Yield the numbers of one bracket, with their leading zeros."""
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise ValueError(f"[{text}] in {item!r} is not a list of numbers and ranges such as [1-4,7]")
-        first, last = match[1], match[2] or match[1]
-        if int(last) < int(first):
-            raise ValueError(f"{first}-{last} in {item!r} ends before it begins")
-        if last.startswith("0") and len(last) != len(first):
-            raise ValueError(f"{first}-{last} in {item!r} begins and ends with different numbers of digits")
-        if int(last) - int(first) >= MAX_HOSTS:
-            raise ValueError(f"{first}-{last} in {item!r} expands to more than {MAX_HOSTS} hosts")
-        # A first number without leading zeros is never longer than those after it.
-        yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
-
-
-def _checked(name: str) -> str:
-    if _WITH_PORT.fullmatch(name):
-        raise ValueError(f"{name!r} includes a port, which is not part of a host name")
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is not a valid host name or list such as node[01-16]")
-    return name

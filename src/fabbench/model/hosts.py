@@ -5,9 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.errors import RequestError
-from fabbench.model.option_types import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, Whole
-from fabbench.model.options import LauncherOptions, Option, declared, flattened, latest, option
+from fabbench.model.options import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, LauncherOptions, Whole, flat, option
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -16,12 +14,9 @@ OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
 class MpiKind(StrEnum):
     """MPI launchers that take different command lines."""
 
-    OPEN_MPI_4 = "Open MPI 4"
-    """Open MPI's own runtime (ORTE): release 4 and older."""
-    OPEN_MPI_5 = "Open MPI 5"
-    """Open MPI on PRRTE: release 5 and later."""
-    HYDRA = "hydra"
-    """MPICH, Intel MPI and MVAPICH."""
+    OPEN_MPI_4 = "Open MPI 4"  # Open MPI's own runtime (ORTE): release 4 and older
+    OPEN_MPI_5 = "Open MPI 5"  # Open MPI on PRRTE: release 5 and later
+    HYDRA = "hydra"  # MPICH, Intel MPI and MVAPICH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +33,18 @@ class Needs:
     """What hosts must have for a benchmark."""
 
     programs: tuple[str, ...]
-    install: str
-    """The command that installs them."""
-    optional: bool = False
-    """Whether hosts may lack some of them: what was found is known afterwards."""
+    install: str  # The command that installs them
+    optional: bool = False  # Whether hosts may lack some of them: what was found is known afterwards
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else
-    folders: Mapping[str, str] = field(default_factory=dict)
-    """Program → the directory in which AWS's images have it."""
-    subfolders: tuple[str, ...] = ("bin", "")
-    """Where the programs are below the directory that they were installed into."""
-    devices: tuple[str, ...] = ()
-    """RDMA devices that the user names, for hosts that are not probed."""
+    folders: Mapping[str, str] = field(default_factory=dict)  # Program → the directory in which AWS's images have it
+    subfolders: tuple[str, ...] = ("bin", "")  # Where programs are below the directory that they were installed into
+    devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
-    divided: bool = False
-    """Whether subsets of hosts run executions, as in a sweep: mpirun on any of them; default: all free nodes."""
+    divided: bool = False  # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
     held_s: float | None = None  # For how long hosts are needed; None: not known
-    fabrics: tuple[str, ...] = ()
-    """The requested fabrics, as in `RunRequest`; empty: any that hosts have."""
-    check: "Callable[[Inventory], object]" = lambda _: None
-    """Raise FabbenchError for unsuitable hosts, before a launcher queues for them. Default: any are suitable."""
+    fabrics: tuple[str, ...] = ()  # The requested fabrics, as in `RunRequest`; empty: any that hosts have
+    check: "Callable[[Inventory], object]" = lambda _: None  # Raises FabbenchError for unsuitable hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,27 +73,21 @@ class Host:
     """One machine, as found."""
 
     name: str
-    address: str = ""
-    """Where the other hosts reach it."""
-    interface: str = ""
-    """The network interface that has the address, or the requested one; empty: not known."""
+    address: str = ""  # Where the other hosts reach it
+    interface: str = ""  # The network interface that has the address, or the requested one; empty: not known
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """libfabric provider → its distinct domains, such as ``rdmap0s31-rdm``."""
-    devices: Mapping[str, str] = field(default_factory=dict)
-    """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # libfabric provider → its distinct domains
+    devices: Mapping[str, str] = field(default_factory=dict)  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Fabric → the variables that its platform sets for NCCL on it."""
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""  # As nvidia-smi names it; empty: not known
-    virtual: bool = False
-    """Whether it is a part of a machine that stands for a host, with a part of its GPUs."""
+    virtual: bool = False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
     instance_type: str = ""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Program → path."""
+    programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Program whose path is not known → directories to search for it when it is started."""
     variant_files: tuple[str, ...] | None = None
@@ -115,8 +96,7 @@ class Host:
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     serials: Mapping[str, str] = field(default_factory=dict)  # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
-    search_notes: tuple[str, ...] = ()
-    """Where fabrics were looked for, and what was found: one sentence each."""
+    search_notes: tuple[str, ...] = ()  # Where fabrics were looked for, and what was found: one sentence each
 
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
@@ -129,10 +109,8 @@ class Inventory:
 
     target: str
     hosts: tuple[Host, ...]
-    image: str = ""
-    """Of the containers or machines, unless a variant has its own; empty: none is known."""
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
-    """Variant → the hosts as it sees them: its programs, providers, interface, mpirun."""
+    image: str = ""  # Of the containers or machines, unless a variant has its own; empty: none is known
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Requested hosts that did not answer, and are left out if hosts are tested in parts → why."""
 
@@ -156,10 +134,6 @@ class Inventory:
             lambda hosts: tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
         )
 
-    def with_settings(self, settings: Mapping[str, Mapping[str, str]]) -> "Inventory":
-        """Return the inventory with the variables that the hosts' platform sets for fabrics."""
-        return self.changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
-
     def part(self, hosts: Sequence[int]) -> "Inventory":
         """Return the inventory of some of the hosts, in this order."""
         return self.changed(lambda every: tuple(every[index] for index in hosts))
@@ -174,20 +148,16 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which hosts to use, and how to reach them.
+    """Which hosts to use, and how to reach them. Launchers have all its options but those they are `without`."""
 
-    Its options are those of every launcher, except those that the launcher's own (`options`) are `without`.
-    """
-
-    name: str
-    """As the user calls it: a target of the configuration, or a launcher's name."""
+    name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
     hosts: tuple[str, ...] = option(
         Hosts(),
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),
-        many=flattened,
+        many=flat,
     )
     nodes: int | None = option(
         Whole(1, 65536),
@@ -205,36 +175,12 @@ class Target:
         many=tuple,
     )
     mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
-    env: Mapping[str, str] = option(
-        Environment(), "Environment variables of every benchmark on this target.", many=latest
-    )
-    inherited: tuple[str, ...] = ()
-    """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""
+    env: Mapping[str, str] = option(Environment(), "Environment variables of all benchmarks on this target.", many=dict)
+    inherited: tuple[str, ...] = ()  # Variables that every benchmark inherits from fabbench; see `plan.Command`
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    typed: tuple[str, ...] = ()
-    """Names of the options that were given on the command line."""
-    variants: tuple[Variant, ...] = ()
-    """How configurations differ, besides their fabric."""
-
-    def __post_init__(self) -> None:
-        """Raise RequestError for a host with a user, if the launcher does not log in over ssh."""
-        login = next((name for name in self.hosts if "@" in name), "")
-        if login and not self.options.logins:
-            raise RequestError(
-                f"{login!r} names a user, which has no effect with the launcher {self.launcher}.",
-                hint=f"Write {login.rpartition('@')[2]}. Users work with --on ssh.",
-            )
+    typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
+    variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the options of a launcher; its defaults where the target has none at all."""
-        if isinstance(self.options, kind):
-            return self.options
-        if type(self.options) is not LauncherOptions:
-            raise TypeError(f"{self.name} has {type(self.options).__name__}, not {kind.__name__}.")
-        return kind()
-
-
-def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
-    """Return all options of the targets of a launcher, by the names of their fields."""
-    common = {name: each for name, each in declared(Target).items() if name not in kind.without}
-    return {**common, **declared(kind)}
+        return self.options if isinstance(self.options, kind) else kind()

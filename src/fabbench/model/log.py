@@ -6,8 +6,7 @@ fabbench writes marker lines around each step, and a tag before each line of a p
 ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in `fabbench.counters.execution_counters`.
 """
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -24,26 +23,24 @@ Facts: TypeAlias = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number measures. `unit` is its base unit; `lower_is_better` is its direction."""
+    """What a number measures. `unit` is its base unit."""
 
     name: str
     unit: str
-    lower_is_better: bool = False
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether it is a time, or counts errors."""
+        return self.unit in {"s", "count"}
 
 
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("time", "s", lower_is_better=True),
-        Metric("cpu_time", "s", lower_is_better=True),
-        Metric("latency", "s", lower_is_better=True),
-        Metric("algbw", "B/s"),
-        Metric("busbw", "B/s"),
-        Metric("bandwidth", "B/s"),
-        Metric("message_rate", "1/s"),
-        Metric("wrong", "count", lower_is_better=True),
-    )
+_UNITS = {
+    "s": ("time", "cpu_time", "latency"),
+    "B/s": ("algbw", "busbw", "bandwidth"),
+    "1/s": ("message_rate",),
+    "count": ("wrong",),
 }
+METRICS: Mapping[str, Metric] = {name: Metric(name, unit) for unit, names in _UNITS.items() for name in names}
 """Every metric; part of the public contract (docs/formats.md)."""
 
 
@@ -53,12 +50,9 @@ METRICS: Mapping[str, Metric] = {
 class Stream(NamedTuple):
     """What printed a line, according to its launcher's prefix."""
 
-    group: str = ""
-    """The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known."""
-    rank: str = ""
-    """The MPI or srun task within that execution. Empty: not known."""
-    side: str = ""
-    """`server` or `client`, where fabbench itself started both. Empty: not known."""
+    group: str = ""  # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
+    rank: str = ""  # The MPI or srun task within that execution. Empty: not known
+    side: str = ""  # `server` or `client`, where fabbench itself started both. Empty: not known
 
 
 NO_STREAM = Stream()
@@ -73,25 +67,12 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one printed row reports for one size: several metrics measured together, in base units.
-
-    A NamedTuple and not a dataclass because a log may hold millions.
-    """
+    """What one printed row reports for one size, in base units. A NamedTuple: a log may hold millions."""
 
     size: int
     labels: Labels
     metrics: tuple[str, ...]
     values: tuple[float, ...]
-
-
-class Sample(NamedTuple):
-    """One measured number, as the public contract lists it."""
-
-    case: str | None
-    size: int
-    labels: Labels
-    metric: str
-    value: float
 
 
 class Severity(StrEnum):
@@ -109,8 +90,7 @@ class Finding:
     code: str
     severity: Severity
     meaning: str
-    line: str = ""
-    """The line that shows it, as printed (cut after 300 characters)."""
+    line: str = ""  # The line that shows it, as printed (cut after 300 characters)
     advice: str = ""
 
 
@@ -131,28 +111,17 @@ class Record:
     facts: dict[str, str | int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """Error texts of the benchmark or its launcher, as sentences, the reason first."""
-    lost: bool = False
-    """Whether one of them says that a host or the job was lost."""
-    timed_out: str = ""
-    """A sentence, when the benchmark's or the launcher's own time limit ended it."""
-    wrong: int = 0
-    """Failed data checks; any at all is `corrupt`."""
-    off_fabric: str = ""
-    """A sentence, when a step used another device or domain than its begin marker states."""
-    lost_fabric: str = ""
-    """A sentence, when the log itself shows a requested fabric, and data on another one."""
-    incomplete: str = ""
-    """A sentence, when the log itself shows that something is missing from it."""
-    evidence: dict[str, str] = field(default_factory=dict)
-    """Fact → the line that stated it, for some facts."""
-    hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log states them."""
-    execution: str = ""
-    """The execution, as fabbench's own markers name it; empty: there are none."""
-    finished: bool | None = False
-    """Whether the benchmark's final line was read; None: this benchmark has none."""
+    failures: list[str] = field(default_factory=list)  # Errors of the benchmark or its launcher, the reason first
+    lost: bool = False  # Whether one of them says that a host or the job was lost
+    timed_out: str = ""  # A sentence, when the benchmark's or the launcher's own time limit ended it
+    wrong: int = 0  # Failed data checks; any at all is `corrupt`
+    off_fabric: str = ""  # A sentence, when a step used another device or domain than its begin marker states
+    lost_fabric: str = ""  # A sentence, when the log itself shows a requested fabric, and data on another one
+    incomplete: str = ""  # A sentence, when the log itself shows that something is missing from it
+    evidence: dict[str, str] = field(default_factory=dict)  # Fact → the line that stated it, for some facts
+    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as the log states them
+    execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
+    finished: bool | None = False  # Whether the benchmark's final line was read; None: this benchmark has none
 
 
 # ---------------------------------------------------------------- judged
@@ -172,53 +141,37 @@ class Outcome(StrEnum):
     OFF_FABRIC = "off-fabric"
     UNPROVEN = "unproven"
     SKIPPED = "skipped"
-    OBSERVED = "observed"
-    """NCCL's or MPI's debug lines and no benchmark: the network is known, and nothing was measured."""
+    OBSERVED = "observed"  # Debug lines of NCCL or MPI and no benchmark: the network is known, nothing was measured
     OK = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a log must show, for its numbers to count as measured on the requested fabric.
+    """What a log must show to count as measured on a fabric, and what is known of its nodes besides."""
 
-    Also what is known about its nodes, where the log does not state it.
-    """
-
-    fabric: str = ""
-    """Empty: any."""
-    nics: int | None = None
-    """NICs a rank must have used; 0: any. None: not known what was requested."""
-    domain: str | None = None
-    """The requested libfabric domain (interface); None: any."""
-    devices: tuple[str, ...] = ()
-    """The only NICs that ranks may have used; empty: any."""
-    instance_type: str = ""
-    """Of the nodes: an EC2 type or a system of the catalog; empty: not known."""
-    nodes: int | None = None
-    """None: not known."""
+    fabric: str = ""  # Empty: any
+    nics: int | None = None  # NICs a rank must have used; 0: any. None: not known what was requested
+    domain: str | None = None  # The requested libfabric domain (interface); None: any
+    devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
+    instance_type: str = ""  # Of the nodes: an EC2 type or a system of the catalog; empty: not known
+    nodes: int | None = None  # None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How an execution that fabbench itself started ended."""
 
-    status: int | None = None
-    """Exit status; None: it was not seen."""
-    timed_out: str = ""
-    """A sentence, when the watchdog ended it."""
-    refused: str = ""
-    """A sentence, when fabbench ended it because it was not on the requested fabric."""
-    stopped: str = ""
-    """A sentence, when fabbench or the user ended it early."""
-    lost: bool = False
-    """Whether it was stopped because a host or the job was lost, or a disk was full."""
-    planned_sizes: Collection[int] = ()
-    """Sizes that a complete run would have printed."""
+    status: int | None = None  # Exit status; None: it was not seen
+    timed_out: str = ""  # A sentence, when the watchdog ended it
+    refused: str = ""  # A sentence, when fabbench ended it because it was not on the requested fabric
+    stopped: str = ""  # A sentence, when fabbench or the user ended it early
+    lost: bool = False  # Whether it was stopped because a host or the job was lost, or a disk was full
+    planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One benchmark execution, read and judged: an element of `logs` in the public contract."""
+    """One benchmark execution, read and judged: an element of `logs` in the public contract, up to `points`."""
 
     source: str
     benchmark: str | None
@@ -229,18 +182,12 @@ class Log:
     findings: Sequence[Finding] = ()
     damaged: Sequence[Damaged] = ()
     points: Sequence[Point] = ()
-    evidence: Mapping[str, str] = field(default_factory=dict)
-    """Fact → the line that stated it; not part of the contract."""
-    also: frozenset[Outcome] = frozenset()
-    """Other outcomes that apply: a truncated log may also be off-fabric. Not part of the contract."""
-    hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log states them. Not part of the contract."""
-    execution: str = ""
-    """The execution, as fabbench's own markers name it; empty: there are none. Not part of the contract."""
-    proof: Proof | None = field(default=None, compare=False)
-    """What it was judged against. Not part of the contract."""
-    lost: bool = field(default=False, compare=False)
-    """Whether it failed with its environment: a host, the job or a disk. Not part of the contract."""
+    evidence: Mapping[str, str] = field(default_factory=dict)  # Fact → the line that stated it
+    also: frozenset[Outcome] = frozenset()  # Other outcomes that apply: a truncated log may be off-fabric, too
+    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as it states them
+    execution: str = ""  # As fabbench's own markers name it; empty: there are none
+    proof: Proof | None = field(default=None, compare=False)  # What it was judged against
+    lost: bool = field(default=False, compare=False)  # Whether its environment failed: host, job or disk
 
     @property
     def status(self) -> Exit:
@@ -254,28 +201,18 @@ class Log:
         """The type of the nodes, as stated by the log, else by the user; empty: not known."""
         return str(self.facts.get("instance_type", "")) or (self.proof.instance_type if self.proof else "")
 
-    def samples(self) -> Iterator[Sample]:
-        """Yield every measured number, in the order it was printed."""
-        for point in self.points:
-            for metric, value in zip(point.metrics, point.values, strict=True):
-                yield Sample(self.case, point.size, point.labels, metric, value)
-
 
 MARKER_SIGN = "#@fabbench "
-_MARKER = lazy(r"#@fabbench (begin|end|nics) (\S+)(?: (.*))?")
+_MARKER = lazy(r"#@fabbench (?:end (\S+) (\?|-?\d{1,6})|(begin|nics) (\S+)(?: (.*))?)")
 
 
 class Marker(NamedTuple):
     """One marker line. `execution` is the step's id up to the slash."""
 
-    kind: str
-    """`begin`, `end` or `nics`."""
-    step: str
-    """Its id; in a `nics` marker that of the execution."""
-    facts: Mapping[str, str]
-    """What the marker states (`benchmark`, `size`, …); empty in an end marker."""
-    status: int | None
-    """Exit status in an end marker; None: it was not seen."""
+    kind: str  # `begin`, `end` or `nics`
+    step: str  # Its id; in a `nics` marker that of the execution
+    facts: Mapping[str, str]  # What the marker states (`benchmark`, `size`, …); empty in an end marker
+    status: int | None  # Exit status in an end marker; None: it was not seen
 
     @property
     def execution(self) -> str:
@@ -288,10 +225,7 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def other(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something other than the marker states, else an empty string.
-
-        What the server is to use is in ``server_FACT`` where it differs.
-        """
+        """Return a sentence if a side used something other than stated (for a server: ``server_FACT``), else ""."""
         requested = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
         if not requested or used == requested:
             return ""
@@ -333,14 +267,11 @@ def read_marker(text: str) -> Marker | None:
     match = _MARKER.fullmatch(text)
     if match is None:
         return None
-    kind, step, rest = match.groups()
-    if kind == "end":
-        if rest is None or not re.fullmatch(r"\?|-?\d{1,6}", rest):
-            return None
-        return Marker(kind, step, {}, None if rest == "?" else int(rest))
+    ended, status, kind, step, words = match.groups()
+    if ended:
+        return Marker("end", ended, {}, None if status == "?" else int(status))
     try:
-        words = shlex.split(rest or "")
+        facts = dict(word.split("=", 1) for word in shlex.split(words or "") if "=" in word)
     except ValueError:
         return None
-    facts = dict(word.split("=", 1) for word in words if "=" in word)
     return Marker(kind, step, facts, None)

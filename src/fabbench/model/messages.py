@@ -12,31 +12,23 @@ fabbench takes from its own environment (`--env NAME`) needs none of this: its v
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    import logging
 
 RARE = "--set "
 """Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 
-_NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
-
-def quoted(text: str) -> str:
-    """Return `text` as one line of at most LONGEST_QUOTE characters."""
+def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
+    """Return `text` as one line of at most so many characters."""
     words = " ".join(text.split())
-    return words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
-
-
-def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Merge (text, count) pairs whose texts differ in numbers only: the first text of each, and the sum."""
-    groups: dict[str, tuple[str, int]] = {}
-    for text, count in counts:
-        kind = _NUMBER.sub("0", text)
-        first, before = groups.get(kind, (text, 0))
-        groups[kind] = first, before + count
-    return list(groups.values())
+    return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
@@ -60,11 +52,6 @@ def did_you_mean(name: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number of things: ``1 host``, ``2 hosts``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def times(count: int) -> str:
-    """Return `` 3 times``, to follow a verb; empty for once."""
-    return "" if count == 1 else f" {count} times"
 
 
 _COLOR = lazy(r"\x1b\[[\d;:]*m")
@@ -186,3 +173,33 @@ def redacted(value: Any) -> Any:
 def _inner(name: object, value: Any) -> Any:
     environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
     return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
+
+
+# ---------------------------------------------------------------- what fabbench does outside its process
+
+
+@cache
+def action_logger() -> "logging.Logger":
+    """Return the logger for ``--verbose`` and ``--debug``. `logging` is imported here: few commands need it."""
+    import logging
+
+    logger = logging.getLogger("fabbench.actions")
+    logger.propagate = False
+    return logger
+
+
+def action(where: str, what: str | Sequence[str]) -> None:
+    """Log that a program is started, a host is reached, or a request is made: a sentence, or a command's words."""
+    logger = action_logger()
+    if not logger.handlers:
+        return
+    import shlex
+
+    text = word(what) if isinstance(what, str) else shlex.join(map(_first_line, what))
+    logger.debug("%s: %s", where, quoted(text, 2000))
+
+
+def _first_line(text: str) -> str:
+    """Return an argument of a command without secrets; of a script only the first line."""
+    first, *rest = word(text).strip().split("\n", 1)
+    return f"{first} …" if rest else word(text)

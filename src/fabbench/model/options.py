@@ -1,19 +1,190 @@
-"""Options, declared once: fields of frozen dataclasses.
+"""Options, declared once: fields of frozen dataclasses, and the types of their values.
 
 The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field made by
-`option` is one; its default applies where nothing sets it.
+`option` is one; its default applies where nothing sets it. Every value is read by its type, wherever it comes
+from, so that nothing lets through what a shell, a batch script or a manifest could misread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
-from fabbench.model.option_types import Environment, Flag, Type
+from fabbench.model.patterns import lazy
+from fabbench.model.units import format_size, parse_size
 
 T = TypeVar("T")
+_DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+_CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def text_schema(pattern: str = r"\S") -> dict[str, Any]:
+    """Return JSON Schema of a text, which YAML may take for a number."""
+    return {"type": ["string", "number"], "pattern": pattern}
+
+
+@dataclass(frozen=True, eq=False)
+class Type:
+    """The type of an option's value."""
+
+    expected: str  # What is expected, in words: `a whole number from 1 to 65535`
+    metavar: str  # The placeholder of the value in `--help`
+    read: Callable[[str], Any]  # The value of a text; None for an invalid one, or ValueError with the reason
+    schema: Mapping[str, Any] = field(default_factory=text_schema)
+    names: Sequence[str] = ()  # Values to complete and to suggest
+    lists: bool = False  # Whether one value already stands for several, so that a file may have it without a list
+    any_lines: bool = False  # Whether it may have several lines
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
+        value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
+        if value is None:
+            raise ValueError
+        return value
+
+
+class Text(Type):
+    """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
+
+    def __init__(self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S") -> None:
+        super().__init__(expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern))
+
+
+AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
+
+
+class Whole(Type):
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`: it may be ``auto``."""
+
+    def __init__(self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False) -> None:
+        def read(text: str) -> int | None:
+            if auto and text == "auto":
+                return AUTO
+            return int(text) if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text)) else None
+
+        limits = f"from {low} to {high}" if high else f"of {low} or more"
+        number = {"type": "integer", "minimum": low, **({"maximum": high} if high else {})}
+        schema = {"anyOf": [number, {"const": "auto"}]} if auto else number
+        super().__init__(f"{'auto, or ' * auto}a whole number {limits}", metavar, read, schema)
+
+
+class Seconds(Type):
+    """A time in seconds, at least `low`; without it, more than 0."""
+
+    def __init__(self, low: int = 0) -> None:
+        def read(text: str) -> float | None:
+            return float(text) if _NUMBER.fullmatch(text) and float(text) and float(text) >= low else None
+
+        limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
+        expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
+        super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
+
+
+class Size(Type):
+    """A size in bytes, 1024-based."""
+
+    def __init__(self) -> None:
+        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
+
+
+class Choice(Type):
+    """One of a few words. `short` replaces them in ``--help``, where there are many."""
+
+    def __init__(self, names: Sequence[str], short: str = "") -> None:
+        read = {name: name for name in names}.get
+        shown = short or f"[{'|'.join(names)}]"
+        super().__init__(f"one of {', '.join(names)}", shown, read, {"enum": list(names)}, names)
+
+
+class Truth(Type):
+    """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
+
+    def __init__(self) -> None:
+        values = {"true": True, "false": False}
+        super().__init__("true or false", "[true|false]", lambda text: values.get(text.lower()), {"type": "boolean"})
+
+
+class Flag(Truth):
+    """True if it is given on the command line."""
+
+
+class File(Type):
+    """A path on this machine; in a file, from its directory. `directory`: no file may have that name."""
+
+    def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
+        def read(text: str) -> Path | None:
+            try:
+                path = Path(text).expanduser()
+            except RuntimeError:
+                raise ValueError(f"{text!r} is in a home directory that does not exist") from None
+            if directory and ("://" in text or (path.exists() and not path.is_dir())):
+                raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
+            return path if text.strip() else None
+
+        super().__init__(expected, metavar, read)
+
+
+class Hosts(Type):
+    """Hosts by name, with ranges as Slurm writes them."""
+
+    def __init__(self) -> None:
+        several = {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]}
+        expected = 'a list of hosts, or ranges such as "node[01-16]"'
+        super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
+
+
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class Environment(Type):
+    """Environment variables: a mapping in files. `passed`: None stands for the current value of one without value."""
+
+    def __init__(self, *, passed: bool = False) -> None:
+        def read(text: str) -> tuple[str, str | None]:
+            name, equals, value = text.partition("=")
+            if not (equals or passed) or not re.search(_VARIABLE, name):
+                raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
+            return name, value if equals else None
+
+        texts = {"type": ["string", "number", "boolean"]}
+        mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
+        metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
+        super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
+
+
+def _fabric(text: str) -> str | None:
+    known = text.partition(";")[0] in {*FABRICS, *PROVIDERS, AB, "auto"}
+    return text if known and re.fullmatch(r"[\w;.-]+", text) else None
+
+
+# ---------------------------------------------------------------- types that several options have
+
+INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
+"""As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
+HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
+USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
+FABRIC = Type(
+    "the name of a fabric (efa, ib, roce, tcp, p2p, shm) or of a libfabric provider",
+    "NAME",
+    _fabric,
+    names=(*sorted(FABRICS), AB),
+)
+FOLDER = Text("a directory", "DIRECTORY")
+MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
+IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
+INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$")
+
+
+# ---------------------------------------------------------------- declarations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +194,12 @@ class Option:
     name: str = ""
     type: Type
     help: str
-    flags: tuple[str, ...] = ()
-    """On the command line; none: only `fabbench.yaml` has it. ``--set KEY`` is the flag of a rare option."""
-    many: Callable[[Iterable[Any]], Any] | None = None
-    """Combines the values where there may be several: `tuple`, `dict`; None: there is one."""
-    default: str | tuple[str, ...] = ""
-    """As users write it; empty: there is none, or `help` states it."""
-    only: Literal["", "run", "render"] = ""
-    """The only command in which it has an effect; empty: both."""
-    variable: str = ""
-    """The environment variable that also sets it, if there is one."""
-    reaches: bool = False
-    """Whether it says how to reach the machines: `fabbench clean` has it, too."""
+    flags: tuple[str, ...] = ()  # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
+    many: Callable[[Iterable[Any]], Any] | None = None  # Combines several values: `tuple`, `dict`; None: there is one
+    default: str | tuple[str, ...] = ""  # As users write it; empty: there is none, or `help` states it
+    only: Literal["", "run", "render"] = ""  # The only command in which it has an effect; empty: both
+    variable: str = ""  # The environment variable that also sets it, if there is one
+    reaches: bool = False  # Whether it says how to reach the machines: `fabbench clean` has it, too
 
     @property
     def key(self) -> str:
@@ -52,11 +217,6 @@ class Option:
         return next((flag for flag in self.flags if flag.startswith("--")), self.key)
 
     @property
-    def rare(self) -> bool:
-        """Whether ``--set`` sets it."""
-        return self.long.startswith(RARE)
-
-    @property
     def word(self) -> str:
         """Its long flag without dashes, or its key: its name in ``defaults.run`` of `fabbench.yaml`."""
         return self.long.removeprefix(RARE).removeprefix("--")
@@ -69,38 +229,26 @@ class Option:
         return {"description": self.help, **each}
 
 
-def option(  # noqa: PLR0913 - everything that describes an option
+def option(
     type_: Type,
     help_: str,
     *flags: str,
     default: Any = None,
     unset: Any = None,
     many: Callable[[Iterable[Any]], Any] | None = None,
-    only: Literal["", "run", "render"] = "",
-    reaches: bool = False,
-    variable: str = "",
+    **more: Any,
 ) -> Any:
-    """Declare the field of an option.
+    """Declare the field of an option; `more` are other fields of `Option`.
 
     `flags` are those of the command line; without any, one is made from the field's name. `RARE` is that of an
     option that few people need. `default` is written as users would (``2G``, a tuple of texts where there may be
     several); None: the value is `unset`, or False for a `Flag`, or an empty collection.
     """
-    shown: str | tuple[str, ...] = "" if default is None else default
-    if isinstance(type_, Flag):
-        value: Any = False
-    elif many:
-        value = many(type_.parse(text) for text in shown)
-    else:
-        value = unset if default is None else type_.parse(default)
     flags = flags or (() if isinstance(type_, Environment) else ("",))
-    declared = Option(
-        type=type_, help=help_, flags=flags, many=many, default=shown, only=only, reaches=reaches, variable=variable
-    )
-    metadata = {"option": declared}
-    # dataclasses refuse a mutable mapping as the default itself.
-    made: Any = field(default_factory=lambda: value, metadata=metadata)
-    return made if many else field(default=value, metadata=metadata)
+    known = Option(type=type_, help=help_, flags=flags, many=many, default="" if default is None else default, **more)
+    empty = default is None and many is None and not isinstance(type_, Flag)
+    value = unset if empty else parsed(known, known.default)
+    return field(default_factory=lambda: value, metadata={"option": known})  # A mapping cannot be the default itself
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -108,30 +256,21 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def latest(values: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the entries of several mappings."""
-    return {name: value for each in values for name, value in each.items()}
-
-
-def flattened(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return the values of several lists."""
     return tuple(value for each in values for value in each)
 
 
-_DECLARED: dict[type, Mapping[str, Option]] = {}
-
-
+@cache
 def declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
-    if kind not in _DECLARED:
-        options = {}
-        for each in fields(kind):
-            if isinstance(known := each.metadata.get("option"), Option):
-                key = each.name.replace("_", "-")
-                flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
-                options[each.name] = replace(known, name=each.name, flags=flags)
-        _DECLARED[kind] = MappingProxyType(options)
-    return _DECLARED[kind]
+    options = {}
+    for each in fields(kind):
+        if isinstance(known := each.metadata.get("option"), Option):
+            key = each.name.replace("_", "-")
+            flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
+            options[each.name] = replace(known, name=each.name, flags=flags)
+    return MappingProxyType(options)
 
 
 def parsed(known: Option, given: Any) -> Any:
@@ -145,7 +284,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
-    known = declared(kind)
+    known = declared(cast("type", kind))
     return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
 
@@ -160,41 +299,27 @@ def read_option(known: Option, given: Any) -> Any:
         raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
 
 
-def written(options: object) -> dict[str, Any]:
-    """Return the values of declared options as records store them, by name."""
-    return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
-
-
-class Surroundings(NamedTuple):
-    """Whether the environment of the program implies a launcher."""
-
-    found: bool
-    sentence: str
-    """Why it does, or what is missing; to follow a colon."""
+def written(options: Any) -> dict[str, Any]:
+    """Return the values of declared options as records store them, by name: sizes as users write them."""
+    known = declared(cast("type", type(options)))
+    values = {name: getattr(options, name) for name in known}
+    for name, each in known.items():
+        if isinstance(each.type, Size) and values[name] not in {0, None}:
+            sizes = values[name] if each.many else (values[name],)
+            values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
+    return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """Options of one launcher, or of one format of ``fabbench render``: the base class of each one's own.
+    """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 
-    Besides these, all of them have the options that are fields of `fabbench.model.hosts.Target`.
-    """
+    without: ClassVar[Collection[str]] = ()  # Options of targets or benchmarks without effect here, as `hosts`
+    requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
+    divides: ClassVar[bool] = False  # Whether some machines can run an execution while others run another, as sweeps do
+    order: ClassVar[int] = 0  # In which order `surroundings` are checked, where no target is given; 0: never
 
-    without: ClassVar[Collection[str]] = ()
-    """Options of every target, or of benchmarks, that have no effect with this one, such as ``hosts``."""
-    logins: ClassVar[bool] = False
-    """Whether a host can be named with a user: ``ubuntu@node1``."""
-    requires: ClassVar[Collection[str]] = ()
-    """Options that a target of `fabbench.yaml` must have."""
-    divides: ClassVar[bool] = False
-    """Whether some of its machines can run an execution while others run another one, as sweeps do."""
-    order: ClassVar[int] = 0
-    """In which order `surroundings` are checked, where no target is given; 0: never."""
-
-    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
-        """Return whether the environment of the program implies this launcher. Raise MachineError."""
+    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
+        """Return whether the environment implies this launcher, and why, or what is missing. Raise MachineError."""
         del environment
-        return Surroundings(found=False, sentence="")
-
-    def __post_init__(self) -> None:
-        """Raise RequestError for options that conflict."""
+        return False, ""

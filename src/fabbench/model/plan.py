@@ -2,21 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
-from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed, Truth
-from fabbench.model.options import flattened, latest, option
-
-
-class Shape(StrEnum):
-    """How the commands of a step belong together."""
-
-    MPI = "mpi"
-    """One command line that is spread over ranks."""
-    PAIR = "pair"
-    """A server, and a client that starts once the server is ready."""
+from fabbench.model.options import IMAGE, INTERFACE, MPIRUN, Environment, Truth, Type, flat, option, text_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +13,14 @@ class Command:
     """One program to start. `env` is added to the machine's environment; `unset` is removed from it."""
 
     argv: tuple[str, ...]
-    role: str = ""
-    """`server` or `client` in a pair."""
-    host: int = 0
-    """Index into the allocation's hosts: names are bound when it runs."""
+    role: str = ""  # `server` or `client` in a pair
+    host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
     """Variables that it inherits from fabbench. Their values are in no plan, no document and no command
     line: the code that starts it passes them on."""
-    ranks: int = 1
-    """Of a step of shape `MPI`: how many ranks run it. Several commands share the ranks in their order."""
+    ranks: int = 1  # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
         """Return it with its placeholders filled in: ``{folder}``, in argv also the keys of `values`."""
@@ -58,14 +44,16 @@ class Step:
 
     id: str
     label: str
-    shape: Shape
     commands: tuple[Command, ...]
     timeout_s: float
-    silence_s: float | None = None
-    """After how many seconds without output it counts as stuck; None: only `timeout_s` ends it."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Name → text of the files that must be in ``{folder}`` on every host."""
+    silence_s: float | None = None  # After how many seconds without output it is stuck; None: only `timeout_s` ends it
+    files: Mapping[str, str] = field(default_factory=dict)  # Name → text of what `{folder}` must hold on every host
     facts: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def pair(self) -> bool:
+        """Whether it is a server, and a client that starts once the server is ready; else ranks of MPI."""
+        return bool(self.commands[0].role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +73,13 @@ class Configuration:
 class Execution:
     """One repeat of one configuration: one `exec/` directory and one judged log."""
 
-    id: str
-    """`NNN-CONFIGURATION-rR`: order, configuration, repeat."""
+    id: str  # `NNN-CONFIGURATION-rR`: order, configuration, repeat
     configuration: Configuration
     repeat: int
     steps: tuple[Step, ...]
     proof: Proof
     planned_sizes: tuple[int, ...]
-    together: bool = False
-    """Whether all steps run concurrently; the log holds them one after another anyway."""
+    together: bool = False  # Whether all steps run concurrently; the log holds them one after another anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +107,11 @@ class Variant:
 
     name: str
     paths: tuple[str, ...] = option(
-        Parsed("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, pattern="^/"),
+        Type("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, text_schema("^/")),
         "Directories on the hosts, searched first for programs and libraries.",
-        many=flattened,
+        many=flat,
     )
-    env: Mapping[str, str] = option(
-        Environment(), "Environment variables of the variant's configurations.", many=latest
-    )
+    env: Mapping[str, str] = option(Environment(), "Environment variables of the variant's configurations.", many=dict)
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
     image: str = option(IMAGE, "Container image.", unset="")

@@ -11,7 +11,6 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -30,43 +29,6 @@ class PluginWarning(UserWarning):
     """Something that another distribution offers cannot be used."""
 
 
-def entry_points(group: str) -> Mapping[str, "EntryPoint"]:
-    """Return what installed distributions offer in a group, by name. Nothing of it is loaded."""
-    if not _offered():
-        return {}
-    from importlib import metadata
-
-    return {entry.name: entry for entry in metadata.entry_points(group=group)}
-
-
-@cache
-def _offered() -> bool:
-    """Return whether a distribution offers anything: importlib.metadata takes 40 ms of a start to tell."""
-    found = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
-    return any(b"[fabbench." in file.read_bytes() for file in found)
-
-
-def load(entry: "EntryPoint", protocol: type) -> Any:
-    """Load one entry point, and check that it has everything that `protocol` has.
-
-    Raise RequestError that names it if anything is wrong with it.
-    """
-    source = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
-    what = f"{entry.group}: {entry.name} of {source} ({entry.value})"
-    hint = f"Update {entry.dist.name if entry.dist else 'it'}, or uninstall it."
-    try:
-        loaded = entry.load()
-    except Exception as error:  # foreign code may raise anything
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
-    missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)]
-    if missing:
-        raise RequestError(f"{what} has no {' and no '.join(missing[:3])}.", hint=hint)
-    if getattr(loaded, "name", entry.name) != entry.name:
-        raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
-    return loaded
-
-
 class Plugins(Mapping[str, T], Generic[T]):
     """Objects of one kind by name: fabbench's own, and those of other distributions.
 
@@ -75,32 +37,22 @@ class Plugins(Mapping[str, T], Generic[T]):
     """
 
     def __init__(self, package: str, attribute: str, *, group: str, protocol: type, home: str = "") -> None:
-        """Search the packages below a package for the module `home` of each.
-
-        Without `home`, every module or package below it may define one: only importing it shows that.
-        """
-        self._attribute = attribute
-        self._has_home = bool(home)
+        """Search `package`: modules `home` of the packages below it, or all modules: importing them tells."""
+        self._attribute, self._protocol, self._home = attribute, protocol, home
         self._builtin = _modules(package, home)
-        self._entries = {name: entry for name, entry in entry_points(group).items() if name not in self._builtin}
-        self._protocol = protocol
+        self._entries = {name: entry for name, entry in _offered(group).items() if name not in self._builtin}
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            plugin = self._import(name) if name in self._builtin else load(self._entries[name], self._protocol)
+            plugin = self._import(name) if name in self._builtin else _load(self._entries[name], self._protocol)
             if plugin is None:
                 raise KeyError(name)
             self._loaded[name] = plugin
         return self._loaded[name]
 
-    def __contains__(self, name: object) -> bool:
-        if name not in self._builtin or self._has_home:
-            return name in self._builtin or name in self._entries
-        return self._import(str(name)) is not None
-
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self._builtin if name in self)
+        yield from (name for name in self._builtin if self._home or self._import(name) is not None)
         yield from self._entries
 
     def __len__(self) -> int:
@@ -118,7 +70,7 @@ class Plugins(Mapping[str, T], Generic[T]):
 
     def in_package(self, name: str, *attributes: str) -> Any | None:
         """Return the first of `attributes` in the package of a built-in one, without importing its home."""
-        if name not in self._builtin or not self._has_home:
+        if name not in self._builtin:
             return None
         namespace = vars(importlib.import_module(self._builtin[name].rpartition(".")[0]))
         return next((namespace[attribute] for attribute in attributes if attribute in namespace), None)
@@ -128,17 +80,38 @@ class Plugins(Mapping[str, T], Generic[T]):
 
 
 def _modules(package: str, home: str) -> dict[str, str]:
-    """Return the modules that may define one, by the name of their package, or by their own without `home`.
+    """Return the modules that may define one, by the name of their package, or by their own without `home`."""
+    path = importlib.import_module(package).__path__
+    if not home:
+        return {module.name: f"{package}.{module.name}" for module in pkgutil.iter_modules(path)}
+    names = (module.name for module in pkgutil.walk_packages(path, f"{package}."))
+    return {name.split(".")[-2]: name for name in names if name.endswith(f".{home}")}
 
-    Nested packages are searched as well.
-    """
-    modules: dict[str, str] = {}
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        name = f"{package}.{module.name}"
-        if module.ispkg and home:
-            modules |= _modules(name, home)
-        elif module.name == home:
-            modules[package.rpartition(".")[2]] = name
-        elif not home and not module.name.startswith("_"):
-            modules[module.name] = name
-    return modules
+
+def _offered(group: str) -> Mapping[str, "EntryPoint"]:
+    """Return what installed distributions offer in a group, by name. Nothing of it is loaded."""
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    # importlib.metadata would take 40 ms of a start to tell.
+    if not any(f"[{group}]".encode() in file.read_bytes() for file in files):
+        return {}
+    from importlib import metadata
+
+    return {entry.name: entry for entry in metadata.entry_points(group=group)}
+
+
+def _load(entry: "EntryPoint", protocol: type) -> Any:
+    """Load one entry point. Raise RequestError, naming it, unless it has everything that `protocol` has."""
+    name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("an unknown distribution", "")
+    what = f"{entry.group}: {entry.name} of {name} {version} ({entry.value})"
+    hint = f"Update {name}, or uninstall it."
+    try:
+        loaded = entry.load()
+    except Exception as error:  # foreign code may raise anything
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
+    missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)]
+    if missing:
+        raise RequestError(f"{what} has no {' and no '.join(missing[:3])}.", hint=hint)
+    if getattr(loaded, "name", entry.name) != entry.name:
+        raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
+    return loaded

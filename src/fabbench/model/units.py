@@ -25,14 +25,11 @@ TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
 _LARGEST = 1 << 40
-_NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_QUANTITY = lazy(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(.*)")
 
 
 def parse_size(text: str) -> int:
-    """Read a message size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"2G"``, ``"1.5 MB"``, ``"4e9"``.
-
-    Raise ValueError for anything else, and for a fraction of a byte.
-    """
+    """Read a size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"1.5 MB"``, ``"4e9"``. Raise ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
@@ -77,47 +74,37 @@ def format_sizes(sizes: Iterable[int]) -> str:
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
-    """Read a number with one of `units` (`RATE_UNITS`, `TIME_UNITS`), into the base unit.
-
-    Raise ValueError that names the units, for a missing or unknown unit.
-    """
-    text = text.strip()
-    for unit in sorted(units, key=len, reverse=True):
-        number = text.removesuffix(unit).strip()
-        if text.endswith(unit) and _NUMBER.fullmatch(number) and math.isfinite(float(number)):
-            return float(number) * units[unit]
-    raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+    """Read a number with one of `units`, into the base unit. Raise ValueError."""
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[2] not in units or math.isinf(float(match[1])):
+        raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+    return float(match[1]) * units[match[2]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How numbers of one metric are written: divided by `factor`, rounded, and trimmed.
+    """How numbers of one metric are written: divided by `factor`, rounded to nccl-tests' two decimals, and trimmed.
 
-    `decimals` are nccl-tests' own two; `significant` keeps that many digits of numbers below 1 where a
-    benchmark prints finer than that (0: it does not).
+    `fine` keeps three significant digits of numbers below 1, where a benchmark prints finer than that.
     """
 
     unit: str
     factor: float
-    decimals: int = 2
-    significant: int = 0
+    fine: bool = False
 
     def text(self, value: float) -> str:
         """Write a value in base units as a number, without the unit: 6.5e9 B/s in GB/s is ``"6.5"``."""
         if not math.isfinite(value):
             return str(value)
         number = value / self.factor
-        decimals = self.decimals
-        if self.significant and 0 < abs(number) < 1:
-            finer = self.significant - 1 - math.floor(math.log10(abs(number)))
-            decimals = max(decimals, min(finer, 9))
-        return format_decimal(number, decimals)
+        finer = 2 - math.floor(math.log10(abs(number))) if self.fine and 0 < abs(number) < 1 else 2
+        return format_decimal(number, min(finer, 9))
 
     def fixed(self, value: float) -> str:
         """Write it with every decimal, for numbers in a column: 6.5e9 B/s in GB/s is ``"6.50"``."""
         text = self.text(value)
         whole, _, fraction = text.partition(".")
-        return f"{whole}.{fraction:0<{self.decimals}}" if whole.lstrip("-").isdigit() else text
+        return f"{whole}.{fraction:0<2}" if whole.lstrip("-").isdigit() else text
 
     def quantity(self, value: float) -> str:
         """Write a value in base units with the unit: ``"6.5 GB/s"``."""
@@ -132,12 +119,12 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
     """
     if unit == "B/s":
         if coarse or largest >= RATE_UNITS["GB/s"]:
-            return Scale("GB/s", RATE_UNITS["GB/s"], significant=0 if coarse else 3)
-        return Scale("MB/s", RATE_UNITS["MB/s"], significant=3)
+            return Scale("GB/s", RATE_UNITS["GB/s"], fine=not coarse)
+        return Scale("MB/s", RATE_UNITS["MB/s"], fine=True)
     if unit == "s":
         return Scale("us", TIME_UNITS["us"])
     if unit == "1/s":
-        return Scale("M/s", 1e6, significant=3)
+        return Scale("M/s", 1e6, fine=True)
     return Scale(unit, 1.0)
 
 
@@ -182,25 +169,22 @@ class Sweep:
     first: int = 8
     last: int = 2 << 30
     factor: int = 2
-    step: int = 0
-    """Instead of `factor`, if not 0."""
-    program: str = ""
-    """The program that steps through the sizes by itself; empty: each size is a program of its own."""
+    step: int = 0  # Instead of `factor`, if not 0
+    program: str = ""  # The program that steps through the sizes by itself; empty: each size is a program of its own
 
     def __post_init__(self) -> None:
         """Raise RequestError for an invalid or endless sweep, and for a last size that a program skips."""
         grows = self.step > 0 or (self.factor > 1 and self.first > 0)
         ends = f"from {format_size(self.first)} to {format_size(self.last)}"
         how = f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
-        if not 0 <= self.first <= self.last or not grows:
-            raise RequestError(f"Invalid range of sizes: {ends} {how}.", hint="Set both -b and -e: each has a default.")
-        if self.step and (self.last - self.first) // self.step >= _MAX_SIZES:
+        steps = (self.last - self.first) // self.step if self.step else 0
+        if not 0 <= self.first <= self.last or not grows or steps >= _MAX_SIZES:
             raise RequestError(
-                f"Steps of {self.step} bytes give more than {_MAX_SIZES} sizes.",
-                hint="Use larger steps, or a factor (-f 2).",
+                f"Invalid range of sizes: {ends} {how}.",
+                hint=f"Set both -b and -e: each has a default. At most {_MAX_SIZES} steps.",
             )
-        *_, reached = self._steps()
-        if self.program and reached != self.last:
+        reached = [*self.sizes()][-2:][0]
+        if self.program and self.last not in {reached, self._next(reached)}:
             raise RequestError(
                 f"{format_size(self.last)} would not be measured: {ends} {how}, {self.program} stops at "
                 f"{format_size(reached)}.",
@@ -214,11 +198,11 @@ class Sweep:
 
     def sizes(self) -> Iterator[int]:
         """Yield the sizes. The last one is always among them."""
-        yield from (size for size in self._steps() if size != self.last)
+        size = self.first
+        while size < self.last:
+            yield size
+            size = self._next(size)
         yield self.last
 
-    def _steps(self) -> Iterator[int]:
-        size = self.first
-        while size <= self.last:
-            yield size
-            size = size + self.step if self.step else size * self.factor
+    def _next(self, size: int) -> int:
+        return size + self.step if self.step else size * self.factor

@@ -2,5 +2,4 @@
 
 from pathlib import Path
 
-STORE = Path("fabbench-runs")
-"""Default directory of stored runs."""
+STORE = Path("fabbench-runs")  # Default directory of stored runs

@@ -5,18 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import require_fit
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.plan.gates import require_comparable, require_measurable
-from fabbench.plan.request import RunRequest, Work, applied, named
+from fabbench.plan.request import RunRequest, applied, named
 
-_INSIDE = ("p2p", "shm")
-"""Fabrics inside one host, the best first."""
-REPEATS = 3
-"""Repeats of each configuration, where there are several configurations."""
+REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
 
 def plan(request: RunRequest, inventory: Inventory) -> Plan:
@@ -26,14 +24,19 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     that cannot hold.
     """
     work = request.work
-    _require_seen(request, inventory)
-    for name, image in ((each.name, each.image or inventory.image) for each in request.variants or (DEFAULT_VARIANT,)):
+    for variant in request.target.variants or (DEFAULT_VARIANT,):
+        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
+            raise RequestError(
+                f"The target {inventory.target} does not support what the variant {variant.name} sets ({variant}).",
+                hint="Variants can only set environment variables there, such as --variant ring=NCCL_ALGO=Ring.",
+            )
+        image = variant.image or inventory.image
         benchmark_named(request.benchmark).require_image(image)
-        require_fit(image, inventory.hosts_for_variant(name))
+        require_fit(image, inventory.hosts_for_variant(variant.name))
     fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
-    configurations = tuple(_configurations(fabrics, request.variants))
+    configurations = tuple(_configurations(fabrics, request.target.variants))
     gates = require_measurable(request, inventory.hosts)
     require_comparable(request, gates, configurations, len(inventory.hosts))
     usual = REPEATS if len(configurations) > 1 else 1
@@ -47,28 +50,16 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     )
 
 
-def _require_seen(request: RunRequest, inventory: Inventory) -> None:
-    """Raise RequestError for variants that set more than variables, if the launcher did not look them up."""
-    for variant in request.variants:
-        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
-            raise RequestError(
-                f"The target {inventory.target} does not support what the variant {variant.name} sets ({variant}).",
-                hint="Variants can only set environment variables there, such as --variant ring=NCCL_ALGO=Ring.",
-            )
-
-
 def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
     inside, alone = _inside(inventory, work), len(inventory.hosts) == 1
-    if inside and token == AB:
-        raise _no_network("An RDMA fabric and tcp", inventory.hosts[0])
-    among = _INSIDE if inside else (*RDMA, *_INSIDE) if alone and token == AUTO else RDMA
+    among = INTRA_HOST if inside else (*RDMA, *INTRA_HOST) if alone and token == AUTO else RDMA
     views = [host for _, host in inventory.views()]
     best = next((name for name in among if not any(_why_not(name, host, work) for host in views)), None)
     if token == AUTO:
-        return (best or (_INSIDE[0] if inside else "tcp"),)
+        return (best or (INTRA_HOST[0] if inside else "tcp"),)
     if best is None:
         names = ", ".join(host.name for host in inventory.hosts)
         raise MachineError(
@@ -87,17 +78,13 @@ def _why_not(fabric: str, host: Host, work: Work) -> str:
     return work.why_unsupported(fabric, host)
 
 
-def _no_network(what: str, host: Host) -> RequestError:
-    return RequestError(
-        f"{what} cannot be measured on {host.name} alone: ranks on one host do not use the network.",
-        hint="Specify more hosts, or --fabric p2p or shm inside one. On local, --virtual-nodes 2 splits its GPUs.",
-    )
-
-
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
     benchmark_named(benchmark).transports(fabric)
     if fabric not in INTRA_HOST and _inside(inventory, work):
-        raise _no_network(fabric, inventory.hosts[0])
+        raise RequestError(
+            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not use the network.",
+            hint="Specify more hosts, or --fabric p2p or shm inside one. On local, --virtual-nodes 2 splits its GPUs.",
+        )
     several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(
@@ -123,10 +110,7 @@ def _search_notes(inventory: Inventory) -> str:
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
-    """Yield the configurations, named after their fabrics; the second of the same name is ``tcp-2``.
-
-    With variants they are named after those, and after both if there are several fabrics: ``efa+patched``.
-    """
+    """Yield the configurations: ``efa``, ``tcp``, ``tcp-2``; with variants ``patched``, or ``efa+patched``."""
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
         label = f"{fabric}-{earlier + 1}" if earlier else fabric
@@ -146,7 +130,7 @@ def _executions(
             name = f"{number:03}-{configuration.label}-r{repeat}"
             number += 1
             hosts = inventory.hosts_for_variant(configuration.variant)
-            variant = named(request.variants, configuration.variant)
+            variant = named(request.target.variants, configuration.variant)
             steps = work.steps(name, configuration.fabric, hosts)
             yield Execution(
                 id=name,

@@ -9,7 +9,7 @@ Gb/s. `fabbench.analysis.gate` checks them against what was measured.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import cast
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
@@ -21,26 +21,18 @@ from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_siz
 from fabbench.plan.request import RunRequest
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
-RATIO = Metric("ratio", "times")
-"""The metric of a gate on how many times better than the baseline a column is."""
+RATIO = Metric("ratio", "times")  # The metric of a gate on how many times better than the baseline a column is
 CEILING = "%ceiling"
-_EXAMPLES: Mapping[str, str] = {"B/s": ">=10GB/s", "s": "<=20us", "1/s": ">=1M/s", "count": "<=0"}
-_UNITS: Mapping[str, dict[str, float]] = {
-    "B/s": RATE_UNITS,
-    "s": TIME_UNITS,
-    "1/s": {"1/s": 1.0, "K/s": 1e3, "M/s": 1e6},
-    "count": {"": 1.0},
-    "times": {"": 1.0, "x": 1.0},
+AT_LEAST = ">="
+_UNITS: Mapping[str, tuple[dict[str, float], str]] = {
+    "B/s": (RATE_UNITS, ">=10GB/s"),
+    "s": (TIME_UNITS, "<=20us"),
+    "1/s": ({"1/s": 1.0, "K/s": 1e3, "M/s": 1e6}, ">=1M/s"),
+    "count": ({"": 1.0}, "<=0"),
+    "times": ({"": 1.0, "x": 1.0}, ">=10"),
 }
-_GATE = lazy(r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?(?P<bound>.*)", re.DOTALL)
-
-
-class GateKind(StrEnum):
-    """How a gate decides."""
-
-    TOLERANCE = ":"
-    AT_LEAST = ">="
-    AT_MOST = "<="
+"""Unit of a metric → the units of a bound, and an example."""
+_GATE = lazy(r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*(?P<bound>.*?)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +41,20 @@ class Gate:
 
     text: str
     metric: Metric
-    kind: GateKind
+    kind: str  # `:` (a tolerance), `>=` or `<=`
     bound: float
     relative: bool = False
-    sizes: range | None = None
-    """In bytes; None: any."""
+    sizes: range | None = None  # In bytes; None: any
 
     @property
     def needs_baseline(self) -> bool:
         """Whether it compares with the baseline."""
-        return self.kind is GateKind.TOLERANCE or self.metric is RATIO
+        return self.kind == ":" or self.metric is RATIO
 
     @property
     def needs_ceiling(self) -> bool:
         """Whether its limit is a fraction of the ceiling."""
-        return self.relative and self.kind is not GateKind.TOLERANCE
+        return self.relative and self.kind != ":"
 
     def covers(self, size: int) -> bool:
         """Return whether a size is in the gate's range."""
@@ -81,21 +72,36 @@ class Gate:
 
 def parse_gate(text: str) -> Gate:
     """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
-    parts = next(_GATE.finditer(text))
+    parts = cast("re.Match[str]", _GATE.fullmatch(text))  # It matches any text
+
+    def misread(part: str, expected: str) -> RequestError:
+        return RequestError(
+            f"Invalid gate {text!r} at column {parts.start(part) + 1}: {expected}.",
+            hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
+        )
+
     metric = {**METRICS, RATIO.name: RATIO}.get(parts["metric"])
     if metric is None:
-        raise _misread(text, 0, f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
+        raise misread("metric", f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
     try:
         sizes = None if parts["sizes"] is None else parse_sizes(parts["sizes"])
     except ValueError as error:
-        raise _misread(text, parts.start("sizes"), str(error)) from None
-    if not parts["kind"]:
-        raise _misread(text, parts.start("bound"), "expected :TOLERANCE, >=LIMIT or <=LIMIT")
-    kind = GateKind(parts["kind"])
-    if metric is RATIO and kind is not GateKind.AT_LEAST:
-        raise _misread(text, parts.start("kind"), "ratio takes >= and how many times better, such as ratio@1G>=10")
-    bound, relative = _read_bound(text, parts.start("bound"), metric, kind)
-    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)
+        raise misread("sizes", str(error)) from None
+    kind, bound = parts["kind"], parts["bound"]
+    if not kind:
+        raise misread("bound", "expected :TOLERANCE, >=LIMIT or <=LIMIT")
+    if metric is RATIO and kind != AT_LEAST:
+        raise misread("kind", "ratio takes >= and how many times better, such as ratio@1G>=10")
+    share, example = ("%", "percentage such as 5%") if kind == ":" else (CEILING, f"share such as 80{CEILING}")
+    relative = bound.endswith(share) and metric is not RATIO
+    units = {share: 0.01} if relative else _UNITS[metric.unit][0]
+    try:
+        limit = parse_quantity(bound, units)
+    except ValueError:
+        number = f"a number with one of {', '.join(units)}" if all(units) else "a number"
+        either = f"{'a percentage or ' if kind == ':' else ''}{number} is expected for {metric.name}"
+        raise misread("bound", f"{bound!r} is not a {example}" if relative else either) from None
+    return Gate(text=text, metric=metric, kind=kind, bound=limit, relative=relative, sizes=sizes)
 
 
 def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
@@ -105,42 +111,16 @@ def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ..
     return tuple(map(parse_gate, texts))
 
 
-def _misread(text: str, position: int, expected: str) -> RequestError:
-    return RequestError(
-        f"Invalid gate {text!r} at column {position + 1}: {expected}.",
-        hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
-    )
-
-
-def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tuple[float, bool]:
-    """Return the bound, and whether it is a fraction of the baseline, or of the ceiling."""
-    bound, tolerance = text[position:].strip(), kind is GateKind.TOLERANCE
-    share = "%" if tolerance else CEILING
-    relative = bound.endswith(share) and metric is not RATIO
-    units = {share: 0.01} if relative else _UNITS[metric.unit]
-    try:
-        return parse_quantity(bound, units), relative
-    except ValueError:
-        named = ", ".join(filter(None, units))
-        either = f"{'a percentage or ' if tolerance else ''}a number{' with one of ' if named else ''}{named}"
-        example = "percentage such as 5%" if tolerance else f"share such as 80{CEILING}"
-        expected = f"{bound!r} is not a {example}" if relative else f"{either} is expected for {metric.name}"
-        raise _misread(text, position, expected) from None
-
-
 # ---------------------------------------------------------------- against a request
 
 
 def limit_example(metric: str) -> str:
     """Return a gate with a limit on a metric, as an example."""
-    return f"{metric}{_EXAMPLES[METRICS[metric].unit]}"
+    return f"{metric}{_UNITS[METRICS[metric].unit][1]}"
 
 
 def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
-    """Return the gates of a request. Raise RequestError for one, or a metric, that it will not measure.
-
-    Only what is certain is refused. Without hosts, sizes that depend on them are not known.
-    """
+    """Return a request's gates. Raise RequestError for one, or a metric, that it certainly will not measure."""
     gates = parse_gates(request.gates, strict=request.strict)
     benchmark, wanted = benchmark_named(request.benchmark), {f"The gate {gate.text}": gate for gate in gates}
     metrics = {what: gate.metric.name for what, gate in wanted.items() if gate.metric is not RATIO}
@@ -162,21 +142,16 @@ def require_comparable(
     request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
 ) -> None:
     """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
+    alone = len(configurations) == 1 and request.baseline is None
+    nothing, add = "and there is nothing to compare with.", "Add --baseline or a second configuration, or give"
+    if alone and request.adaptive is not None:
+        raise RequestError(f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats.")
     for gate in gates:
         if gate.needs_ceiling and hosts == 1:
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known within one node.",
                 hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
             )
-    if len(configurations) > 1 or request.baseline is not None:
-        return
-    nothing = "and there is nothing to compare with."
-    add = "Add --baseline or a second configuration, or give"
-    if request.adaptive is not None:
-        raise RequestError(f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats.")
-    for gate in gates:
-        if gate.needs_baseline:
+        if gate.needs_baseline and alone:
             limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
-            raise RequestError(
-                f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit such as {limit}."
-            )
+            raise RequestError(f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit, as {limit}.")

@@ -9,46 +9,20 @@ of what mpirun, ssh or an image sets there.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import below, library_folders
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
-from fabbench.model.hosts import Host, Needs, Target
+from fabbench.model.hosts import Host, Target
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import DEFAULT_VARIANT, Proof, Step, Variant
+from fabbench.model.plan import DEFAULT_VARIANT, Step, Variant
 from fabbench.plan import STORE
 
-
-class Work(Protocol):
-    """What a benchmark measures, with its options: plans get their steps from it."""
-
-    @property
-    def needs(self) -> Needs:
-        """Return what hosts must have."""
-
-    @property
-    def together(self) -> bool:
-        """Return whether the steps of an execution run concurrently."""
-
-    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, in bytes, that each log of a complete execution has."""
-
-    def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
-
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
-
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what a log must show to have been measured on `fabric`."""
-
-
-MAX_REPEATS = 20
-"""Repeats at which `Adaptive` gives up by default."""
+MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +30,7 @@ class Adaptive:
     """Repeats until everything that was requested is decided."""
 
     max_repeats: int
-    seconds: float | None = None
-    """No repeat starts after this time; None: no limit."""
+    seconds: float | None = None  # No repeat starts after this time; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,41 +40,23 @@ class RunRequest:
     benchmark: str
     work: Work
     target: Target
-    target_reason: str = ""
-    """Why there, to follow a colon: ``set with --on``."""
+    target_reason: str = ""  # Why there, to follow a colon: `set with --on`
     fabrics: tuple[str, ...] = ()
-    repeats: int | None = None
-    """Of each configuration; None: 3 with several configurations, else 1."""
-    adaptive: Adaptive | None = None
-    """Instead of `repeats`: as many as it takes to decide."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the benchmark's processes in every configuration, besides what the fabric needs."""
-    gates: tuple[str, ...] = ()
-    """Fail (exit 1) unless this holds for the first configuration, such as ``busbw:5%``."""
-    strict: bool = False
-    """Whether a gate fails whose loss can be neither shown nor excluded."""
-    baseline: str | None = None
-    """What gates compare with: a run, RUN:CONFIG or a log file."""
-    metric: str | None = None
-    """What is compared; None: the benchmark's usual metric."""
-    keep_going: bool = False
-    """Whether an execution on the wrong network may continue."""
+    repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
+    adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
+    env: Mapping[str, str] = field(default_factory=dict)  # Of every configuration, besides what the fabric needs
+    gates: tuple[str, ...] = ()  # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
+    strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
+    baseline: str | None = None  # What gates compare with: a run, RUN:CONFIG or a log file
+    metric: str | None = None  # What is compared; None: the benchmark's usual metric
+    keep_going: bool = False  # Whether an execution on the wrong network may continue
     store: Path = STORE
-    name: str = ""
-    """The user's name for the run, to find it by."""
-    command: tuple[str, ...] = ()
-    """The command line that requested it."""
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        """Differences other than the fabric."""
-        return self.target.variants
+    name: str = ""  # The user's name for the run, to find it by
+    command: tuple[str, ...] = ()  # The command line that requested it
 
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
-"""Names that are valid in labels and in file names."""
-TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
-"""Names that would be mistaken for something else."""
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names
+TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NETWORK = "host-network"
 _KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
@@ -124,13 +79,12 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
     What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
     that is both inherited and set.
     """
-    sources = {"--env (or the target's env)": request.env, f"The variant {variant.name}": variant.env}
-    given = [(source, name, value) for source, variables in sources.items() for name, value in variables.items()]
     env, inherited = {**request.env, **variant.env}, request.target.inherited
     commands = []
     for command in step.commands:
-        for source, name, value in given:
+        for name, value in env.items():
             if command.env.get(name, value) != value:
+                source = f"The variant {variant.name}" if name in variant.env else "--env (or the target's env)"
                 raise RequestError(
                     f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
                     f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
@@ -153,10 +107,7 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the command line that starts a program with the libraries of a variant's directories (`paths`).
-
-    `folders` come before `bin` in the PATH in which it is searched for, and which it gets.
-    """
+    """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
     if not paths:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
@@ -229,4 +180,4 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
 
 def named(variants: Sequence[Variant], name: str) -> Variant:
     """Return a variant by name; `DEFAULT_VARIANT` for no name."""
-    return next(chain((each for each in variants if each.name == name), (DEFAULT_VARIANT,)))
+    return next((each for each in variants if each.name == name), DEFAULT_VARIANT)

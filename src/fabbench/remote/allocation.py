@@ -13,8 +13,8 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.plan.request import with_libraries
+from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.options import SshOptions
 from fabbench.remote.relay import relay
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshHost, SshTransport

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fabbench.execution.process import PipedProcess, kept, private_folder
 from fabbench.execution.script.words import login_command
-from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.messages import action
 from fabbench.remote.ssh_transport import CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
 from fabbench.remote.transport import PipedProgram, ProcessStream
 

@@ -32,7 +32,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending
-from fabbench.model.plan import Command, Execution, Shape, Step
+from fabbench.model.plan import Command, Execution, Step
 from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream
 
@@ -243,7 +243,7 @@ class RemoteSession(Session):
         self.folder = f"{held.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
-        if self._step.shape is Shape.MPI or self._step.files:
+        if not self._step.pair or self._step.files:
             self._watched = [WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines]
             require_all(map_hosts({watched.host.name: watched for watched in self._watched}, self._prepare))
             self._queue.follow(self._tick)
@@ -421,7 +421,7 @@ class RemoteSession(Session):
     def _end_programs(self) -> None:
         """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
         started = {program.host for program in self._programs}
-        others = set(self._held.machines) - started if self._step.shape is Shape.MPI else set()
+        others = set() if self._step.pair else set(self._held.machines) - started
         for remotes in (started, others):
             there = {each.name: each for each in remotes if each.lost is None}
             map_hosts(there, lambda each: each.run("stop", timeout_s=_STOP_S))

@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.options import SshOptions
+from fabbench.model.messages import action
+from fabbench.remote import SshOptions
 from fabbench.remote.transport import Transport
 
 CONNECT_S = 10  # For a machine to accept a connection, and for sshd's first line

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.execution.process import LineDecoder, PipedProcess
-from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.messages import action
 
 POLL_S = 0.5
 _ANSWER_S = 10.0

@@ -81,9 +81,9 @@ def _csv_pieces(log: Log, *, raw: bool) -> Iterator[str]:
 def log_records(log: Log) -> Iterator[dict[str, object]]:
     """Yield a row for each sample, for CSV."""
     head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
-    for sample in log.samples():
-        figure = {"metric": sample.metric, "value": sample.value, "unit": METRICS[sample.metric].unit}
-        yield {**head, "size": sample.size, **sample.labels, **figure}
+    for size, labels, metrics, values in log.points:
+        for metric, value in zip(metrics, values, strict=True):
+            yield {**head, "size": size, **labels, "metric": metric, "value": value, "unit": METRICS[metric].unit}
 
 
 def log_tables(log: Log) -> list[Table]:

@@ -22,8 +22,7 @@ from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
-from fabbench.evidence.fatal import NO_PROGRAM
-from fabbench.evidence.known_errors import causes
+from fabbench.evidence.known_errors import NO_PROGRAM, causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
 from fabbench.launchers import (
     AllocationLostError,
@@ -40,7 +39,7 @@ from fabbench.model.log import MARKER_SIGN, METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.units import format_duration
 from fabbench.plan.build import plan
-from fabbench.plan.gates import Gate, GateKind, parse_gates
+from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, WORDS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write, writing
@@ -395,7 +394,7 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
         typical = RungFigure(metric.name, None, figure, found.tests, ", ".join(each.text for each in fit))
         blank = replace(blank, figures=(typical,))
         for each in fit:
-            if figure < each.bound if each.kind is GateKind.AT_LEAST else figure > each.bound:
+            if figure < each.bound if each.kind == AT_LEAST else figure > each.bound:
                 missed.append(f"{each.text}: typical is {typical}.")
     nodes = {each.nodes[0]: each.evidence for each in found.suspects if each.kind in _OF_ONE_NODE}
     done = replace(blank, bad=bad, nodes=nodes)

@@ -10,14 +10,13 @@ import msgspec
 import yaml
 
 from fabbench.benchmarks import Benchmark, runnable
+from fabbench.benchmarks.standard import Work
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
-from fabbench.model.option_types import FABRIC, Choice, File, Flag, Seconds
-from fabbench.model.options import declared, option, parsed
+from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.model.units import scale
 from fabbench.plan.gates import parse_gates
-from fabbench.plan.request import Work
 from fabbench.report.certificate import ALL, Certificate
 from fabbench.runs.document import writing
 

@@ -87,9 +87,8 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
     such as ``sizes=(64, "4K")``. Raise RequestError, with what is expected, for one that is unknown or invalid.
     """
     from fabbench.benchmarks import runnable
-    from fabbench.config import find_config
+    from fabbench.config import find_config, resolve
     from fabbench.config import load as load_config
-    from fabbench.config.choose_target import resolve
     from fabbench.launchers import options_of_launchers
 
     work = runnable(benchmark).work_type()

@@ -225,7 +225,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
             hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
         )
     writer = RunWriter(request, inventory, planned, resume)
-    for sentence in loaded(inventory, request.variants):
+    for sentence in loaded(inventory, request.target.variants):
         notify(sentence)
     limit = "at most " if request.adaptive else ""
     configurations = " and ".join(map(str, planned.configurations))
@@ -269,8 +269,8 @@ def _stop_condition(
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
     hosts = ", ".join(host.name for host in inventory.hosts)
-    variants = (variant.image or inventory.image for variant in request.variants)
-    images = ", ".join(filter(None, dict.fromkeys(variants if request.variants else (inventory.image,))))
+    variants = (variant.image or inventory.image for variant in request.target.variants)
+    images = ", ".join(filter(None, dict.fromkeys(variants if request.target.variants else (inventory.image,))))
     return f"{hosts}; image {images}" if images else hosts
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.errors import MachineError
+from fabbench.remote import SshOptions
 from fabbench.remote.openssh import OpenSsh, failure
-from fabbench.remote.options import SshOptions
 from fabbench.remote.ssh_transport import DroppedError, SshHost
 from fabbench.remote.transport import LostError
 from tests.support.local_runs import alive, eventually
@@ -179,7 +179,7 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         f"tempfile.tempdir = {str(own_folders)!r}\n"
         "from fabbench.remote.openssh import OpenSsh\n"
         "from pathlib import PosixPath\n"
-        "from fabbench.remote.options import SshOptions\n"
+        "from fabbench.remote import SshOptions\n"
         "from fabbench.remote.ssh_transport import SshHost\n"
         f"made = OpenSsh({sshd.host()!r})\n"
         "made.connect()\n"

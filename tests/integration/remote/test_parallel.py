@@ -17,10 +17,9 @@ from fabbench.execution.script.words import login_command
 from fabbench.execution.worker_pool import map_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
-from fabbench.remote import allocation
+from fabbench.remote import SshOptions, allocation
 from fabbench.remote.allocation import connect_all
 from fabbench.remote.openssh import OpenSsh
-from fabbench.remote.options import SshOptions
 from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshTransport
 from tests.support.needed import need

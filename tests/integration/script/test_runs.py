@@ -7,7 +7,7 @@ import pytest
 
 from fabbench.execution.script.target import ScriptTarget
 from fabbench.model.log import Outcome
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab, processes
 from tests.support.script_plans import WAY, judged, nccl, of_steps, pair, pingpong, put, run
@@ -40,15 +40,15 @@ def test_one_configuration_alone(lab: Labs) -> None:
     assert (refused.returncode, refused.stdout) == (2, "FABRIC is efa, but this has ofi-tcp, tcp.\n")
 
 
-@pytest.mark.parametrize("shape", [Shape.PAIR, Shape.MPI])
-def test_words_and_environment_arrive_whole(lab: Labs, shape: Shape) -> None:
+@pytest.mark.parametrize("kind", ["pair", "ranks"])
+def test_words_and_environment_arrive_whole(lab: Labs, kind: str) -> None:
     """On this host and on the other one, as ranks and as sides of a pair."""
     site = lab(2, trust=True)
     show = "import json, os, sys; e = os.environ; print('GOT', json.dumps([sys.argv[1:], e['X'], e.get('HOME')]))"
     listen = "import socket; s=socket.create_server(('', int(sys.argv[-1]))); s.accept()"
     knock = "import socket; socket.create_connection((sys.argv[-1], int(sys.argv[-2])))"
     env = {"X": "".join(WORDS)}
-    if shape is Shape.MPI:
+    if kind == "ranks":
         start = (sys.executable, "-c", show, *WORDS)
         commands: tuple[Command, ...] = (Command(argv=start, env=env, unset=("HOME",), ranks=2),)
     else:
@@ -58,7 +58,7 @@ def test_words_and_environment_arrive_whole(lab: Labs, shape: Shape) -> None:
             Command(argv=one, role="server", env=env, unset=("HOME",)),
             Command(argv=two, role="client", host=1, env=env, unset=("HOME",)),
         )
-    done = run(site, of_steps(Step(id="000-tcp-r1/a", label="a", shape=shape, timeout_s=20, commands=commands)))
+    done = run(site, of_steps(Step(id="000-tcp-r1/a", label="a", timeout_s=20, commands=commands)))
     assert done.returncode == 0, done.stdout + done.stderr
     got = [json.loads(row.partition("GOT ")[2]) for row in done.stdout.splitlines() if "GOT " in row]
     assert [(tuple(arrived[: len(WORDS)]), *rest) for arrived, *rest in got] == [(WORDS, env["X"], None)] * 2
@@ -71,7 +71,7 @@ def test_a_step_that_takes_too_long_is_a_timeout(lab: Labs, kind: str) -> None:
     step = pair(("sleep", "98"), ("sleep", "97"), timeout_s=2)
     if kind == "ranks":
         command = Command(argv=("sleep", "98"), ranks=2)
-        step = Step(id="000-tcp-r1/a", label="a", shape=Shape.MPI, timeout_s=2, commands=(command,))
+        step = Step(id="000-tcp-r1/a", label="a", timeout_s=2, commands=(command,))
     done = run(site, of_steps(step))
     assert (done.returncode, done.stdout.splitlines()[-1]) == (4, "#@fabbench end 000-tcp-r1/a 124")
     (log,) = judged(done, of_steps(step)).values()

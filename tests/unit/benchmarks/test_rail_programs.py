@@ -10,10 +10,10 @@ import pytest
 from fabbench.analysis.aggregate import rail_figures, together
 from fabbench.benchmarks.fabtests.plan import PROGRAMS, FabtestsWork
 from fabbench.benchmarks.perftest.plan import TESTS, PerftestWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.hosts import Host
 from fabbench.model.log import Outcome
 from fabbench.model.plan import Execution
-from fabbench.plan.request import Work
 from tests.support import rail_programs
 from tests.support.rail_plans import first_execution, measured
 

@@ -19,8 +19,7 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.config_file import command_options, default_map
 from fabbench.cli.run_command import RunCommand, default_work
-from fabbench.config import MAX_MISTAKES, find_config, load, read
-from fabbench.config.choose_target import Resolved, resolve
+from fabbench.config import MAX_MISTAKES, Resolved, find_config, load, read, resolve
 from fabbench.config.schema import schema
 from fabbench.config.sections import Config
 from fabbench.launchers import options_of_launchers

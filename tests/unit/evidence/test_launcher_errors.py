@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fabbench.evidence import known_errors
-from fabbench.evidence.fatal import _SIGN, NO_PROGRAM, Kind, _table, fatal_message
+from fabbench.evidence.known_errors import _SIGN, NO_PROGRAM, Kind, _table, fatal_message
 from fabbench.model.log import Outcome
 from tests.support.paths import DATA
 from tests.support.read_logs import read

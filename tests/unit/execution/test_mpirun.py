@@ -4,7 +4,7 @@ import pytest
 
 from fabbench.execution.mpirun import MpiHosts, mpirun
 from fabbench.model.hosts import Mpi, MpiKind
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 
 ENV = {"NCCL_NET": "AWS Libfabric"}
 RANK = ("env", "-u", "FI_PROVIDER", "NCCL_NET=AWS Libfabric", "stdbuf", "-oL", "/opt/all_reduce_perf", "-b", "8")
@@ -13,7 +13,7 @@ RANK = ("env", "-u", "FI_PROVIDER", "NCCL_NET=AWS Libfabric", "stdbuf", "-oL", "
 def step(*ranks: int) -> Step:
     words, unset = ("all_reduce_perf", "-b", "8"), ("FI_PROVIDER",)
     commands = tuple(Command(argv=words, env=ENV, unset=unset, ranks=count) for count in ranks)
-    return Step(id="000-efa-r1/a", label="all_reduce", shape=Shape.MPI, commands=commands, timeout_s=60)
+    return Step(id="000-efa-r1/a", label="all_reduce", commands=commands, timeout_s=60)
 
 
 def mpi_hosts(kind: MpiKind, **more: object) -> MpiHosts:

@@ -13,6 +13,7 @@ import pytest
 from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.benchmarks.standard import Work
 from fabbench.cli import cli as program
 from fabbench.config import read as read_config
 from fabbench.model.errors import MachineError, RequestError
@@ -21,7 +22,7 @@ from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Target
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Variant
 from fabbench.plan.build import plan
-from fabbench.plan.request import RunRequest, Work, read_variants, with_libraries
+from fabbench.plan.request import RunRequest, read_variants, with_libraries
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.command_line import runner
 from tests.support.local_runs import fabbench, the_run

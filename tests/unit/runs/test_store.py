@@ -15,7 +15,7 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker, tag_line
-from fabbench.model.plan import Command, Configuration, Execution, Plan, Shape, Step, Variant
+from fabbench.model.plan import Command, Configuration, Execution, Plan, Step, Variant
 from fabbench.plan.request import Adaptive
 from fabbench.runs.inputs import open_run
 from fabbench.runs.load_columns import load, stored_columns
@@ -34,8 +34,8 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
     for repeat in range(1, repeats + 1):
         for configuration in configurations:
             name = f"{len(executions):03}-{configuration.label}-r{repeat}"
-            command = Command(argv=("fi_pingpong",), env=ENV)
-            step = Step(id=f"{name}/64", label="64 B", shape=Shape.PAIR, commands=(command,), timeout_s=1)
+            command = Command(argv=("fi_pingpong",), role="server", env=ENV)
+            step = Step(id=f"{name}/64", label="64 B", commands=(command,), timeout_s=1)
             executions.append(
                 execution_by_hand(configuration, len(executions), repeat=repeat, sizes=(64,), steps=(step,))
             )

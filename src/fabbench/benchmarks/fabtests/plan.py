@@ -6,13 +6,12 @@ from typing import ClassVar
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.libfabric.reader import LOG_SETTINGS
-from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
+from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
-from fabbench.model.option_types import Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Flag, Whole, option
 
 PROGRAMS = (
     *("fi_rma_bw", "fi_rma_pingpong", "fi_rdm_tagged_bw", "fi_rdm_tagged_pingpong", "fi_rdm_pingpong"),
@@ -28,7 +27,7 @@ _LISTENING = frozenset({"tcp", "sockets", "net"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabtestsWork(LibfabricWork):
-    """One program over the domains of a fabric. See `fabbench.plan.request.Work`."""
+    """One program over the domains of a fabric."""
 
     program: str = option(Choice(PROGRAMS), "The program to run.", default=PROGRAMS[0])
     operation: str = option(

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import format_size
 
 PORT, SERVER = "{port}", "{server}"
@@ -31,8 +31,8 @@ _SPEED: Mapping[str, tuple[float, float]] = {
 }
 
 
-class LibfabricWork(StandardWork):
-    """What the works of libfabric's programs share. See `fabbench.plan.request.Work`."""
+class LibfabricWork(Work):
+    """What the works of libfabric's programs share."""
 
     __slots__ = ()
     benchmark: str
@@ -192,7 +192,6 @@ def pair_step(
     return Step(
         id=f"{execution}/{device}{'-' if device else ''}{'all' if size is None else size}",
         label=f"{device} {'all sizes' if size is None else format_size(int(size))}".strip(),
-        shape=Shape.PAIR,
         commands=commands,
         timeout_s=timeout_s,
         facts=facts,

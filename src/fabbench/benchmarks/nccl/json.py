@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fabbench.benchmarks.nccl.reader import NcclExecution, read_statement
-from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
-from fabbench.benchmarks.nccl.table import Table
+from fabbench.benchmarks.nccl.table import Layout, Row, RowReader, Table
 from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
 from fabbench.model.messages import listed, quoted
 from fabbench.model.patterns import lazy

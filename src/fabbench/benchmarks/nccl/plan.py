@@ -3,16 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks import nccl_env, shared_options
-from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
-from fabbench.benchmarks.nccl.table import COLLECTIVES
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks import nccl_env, standard
+from fabbench.benchmarks.nccl.table import COLLECTIVES, DTYPE_BYTES
+from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.messages import listed
-from fabbench.model.option_types import Choice, Parsed, Size, Whole
-from fabbench.model.options import RARE, option, unique
+from fabbench.model.options import RARE, Choice, Size, Type, Whole, option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
@@ -44,32 +42,32 @@ def _collective(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclWork(StandardWork):
-    """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
+class NcclWork(Work):
+    """Collectives over a sweep of sizes."""
 
     collectives: tuple[str, ...] = option(
-        Parsed("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
+        Type("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
         f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
         "--collective",
         many=unique,
         default=("all_reduce",),
     )
-    min_bytes: int = shared_options.min_bytes("8")
-    max_bytes: int = shared_options.max_bytes("2G")
-    factor: int = shared_options.factor("2")
+    min_bytes: int = standard.min_bytes("8")
+    max_bytes: int = standard.max_bytes("2G")
+    factor: int = standard.factor("2")
     step_bytes: int = option(
         Size(), "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
     )
-    iterations: int = shared_options.iterations("20")
-    warmup: int = shared_options.warmup("5")
+    iterations: int = standard.iterations("20")
+    warmup: int = standard.warmup("5")
     check: int = option(Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1")
     dtype: str = option(
         Choice((*TYPES, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
     )
     op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
-    nics: int | None = shared_options.nics()
-    devices: tuple[str, ...] = shared_options.devices(
+    nics: int | None = standard.nics()
+    devices: tuple[str, ...] = standard.devices(
         "Use only this NIC of every host (NCCL_IB_HCA; FI_EFA_IFACE for EFA). Default: all."
     )
     debug: str = option(
@@ -78,9 +76,9 @@ class NcclWork(StandardWork):
         f"{RARE}nccl-debug",
         default="INFO",
     )
-    timeout_s: float = shared_options.timeout("1800")
-    silence_s: float = shared_options.silence()
-    extra: tuple[str, ...] = shared_options.extra()
+    timeout_s: float = standard.timeout("1800")
+    silence_s: float = standard.silence()
+    extra: tuple[str, ...] = standard.extra()
 
     def __post_init__(self) -> None:
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)

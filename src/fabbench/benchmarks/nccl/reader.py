@@ -13,8 +13,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import Formula, Ratios, note, warning
 from fabbench.benchmarks.nccl import BENCHMARK
-from fabbench.benchmarks.nccl.rows import Layout, read_header
-from fabbench.benchmarks.nccl.table import COLLECTIVES, Table, shapes
+from fabbench.benchmarks.nccl.table import COLLECTIVES, Layout, Table, read_header, shapes
 from fabbench.model.compat import override
 from fabbench.model.log import Finding, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE

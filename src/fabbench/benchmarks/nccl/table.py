@@ -1,18 +1,273 @@
-"""One table of nccl-tests: its rows are checked against each other, and torn rows are joined or reported. Pure.
+"""Rows, headers and tables of nccl-tests, v1.0 to 2.19: rows are checked against each other, torn ones joined. Pure.
 
-NCCL's debug text interrupts the table in mid-row; what precedes and what follows it are pieces of one row. Pieces are
-joined as they are, or with a blank where a launcher removed one, and the result must be a complete row with consistent
-figures; otherwise the pieces are reported as damaged.
+A row is read by its cells, from the right, because numbers outgrow their columns. The layouts, with the source lines
+that print them, are in docs/formats.md. NCCL's debug text interrupts the table in mid-row; what precedes and what
+follows it are pieces of one row. Pieces are joined as they are, or with a blank where a launcher removed one, and the
+result must be a complete row with consistent figures; otherwise the pieces are reported as damaged.
 """
 
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import UNREADABLE, Shortcut, consistency
-from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, BandwidthFormula, Formula
-from fabbench.benchmarks.nccl.rows import Layout, Row, RowReader
-from fabbench.model.log import Damaged, Point
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    ANYTHING,
+    GATHERING,
+    SAME,
+    BandwidthFormula,
+    Formula,
+    Printed,
+    printed,
+    printed_number,
+    ratios,
+)
+from fabbench.model.log import Damaged, Labels, Point
+from fabbench.model.patterns import lazy
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "int8": 1, "char": 1, "uint8": 1, "int32": 4, "int": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "half": 2, "float": 4, "double": 8, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1,
+    "f8e4m3": 1, "f8e5m2": 1,
+}  # fmt: skip
+"""Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
+
+_CACHE = 1 << 17
+_UNCHECKED = -2.0
+_NAMES, _new = ("time", "algbw", "busbw", "wrong"), tuple.__new__
+_NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?"
+_COUNT, _ERROR = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", r"\d+e[+-]\d\d+"
+_WORD, _INTEGER, _DTYPE = lazy(r"[a-z][a-z_0-9]*"), lazy(r"-?\d{1,4}", re.ASCII), lazy("|".join(DTYPE_BYTES))
+_CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
+_CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
+
+
+class _Kind(dict[str, Any]):
+    """Cell of a column → what it says; KeyError for any other text."""
+
+    def __init__(self, pattern: str, read: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.pattern, self._read = lazy(pattern, re.ASCII), read
+
+    def __missing__(self, cell: str) -> Any:
+        if not self.pattern.fullmatch(cell):
+            raise KeyError(cell)
+        if len(self) >= _CACHE:
+            self.clear()
+        value = self[cell] = self._read(cell)
+        return value
+
+
+def _figures(pattern: str, exponent: int, decimals: int | None = None) -> _Kind:
+    """Return the kind of figures in units of 10^exponent. nan and inf have no finite upper bound."""
+
+    def read(cell: str) -> Printed:
+        if cell[-1] in "nf":
+            return printed(cell)
+        number = printed_number(cell, exponent, decimals)
+        if number.high == math.inf:
+            raise KeyError(cell)
+        return number
+
+    return _Kind(pattern + r"|-?nan|-?inf", read)
+
+
+def _count(cell: str) -> float:
+    return _UNCHECKED if cell in {"N/A", "nan"} else float(cell)
+
+
+def _error(cell: str) -> float:
+    """Read a relative error, of which only nan and inf are wrong, or a count: -1 if it states none."""
+    return -1.0 if re.fullmatch(_ERROR, cell) else math.inf if cell[-1] in "nf" else _count(cell)
+
+
+_WHOLE, _DATES, _CLOCKS = _Kind(r"0|[1-9]\d{0,17}", int), _Kind(r"\d{4}-\d\d-\d\d", str), _Kind(r"\d\d:\d\d:\d\d", str)
+# Two decimals, except for numbers that do not fit with them.
+_RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", 9)
+_TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", -6)
+_MILLISECONDS, _STATISTICS = _figures(_NUMBER, -3), _figures(_NUMBER, -6)
+_EXACT_TIMES, _EXACT_RATES = _figures(_NUMBER, -6, 6), _figures(_NUMBER, 9, 6)
+_CHECK_NAMES = {"#wrong": "wrong", "error": "error", "res": "error"}
+_CHECKS: Mapping[str, _Kind] = {
+    "wrong": _Kind(rf"{_COUNT}|N/A", _count),
+    "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
+    "unknown": _Kind(rf"{_ERROR}|{_COUNT}|N/A", _error),
+    "exact": _Kind(rf"{_NUMBER}|nan", _count),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The columns of a table, as its header names them."""
+
+    sides: int = 2  # groups of time, algbw, busbw, check and statistics: out-of-place and in-place, or one
+    placement: str = ""  # that of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    check: str = "unknown"
+    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen; `exact`: a count, and
+    all figures have six decimals (JSON)."""
+    time: str = "time"
+    milliseconds: bool = False
+    statistics: tuple[str, ...] = ()  # those of -I; empty: a column that is not read
+    timestamp: bool = False
+    left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
+
+
+def read_header(text: str) -> Layout | None:
+    """Read the header line with the column names; None for any other line."""
+    words = text.lstrip("# \t").split()
+    timed = [word for word in words if word in {"time", "cputime"}]
+    check = next((_CHECK_NAMES[word] for word in words if word in _CHECK_NAMES), None)
+    if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words} or check is None:
+        return None
+    left = tuple("redop" if word == "op" else word for word in words[words.index("type") + 1 : words.index(timed[0])])
+    if not {*left} <= {"redop", "root"}:
+        return None
+    return Layout(
+        sides=min(len(timed), 2),
+        check=check,
+        time="cpu_time" if timed[0] == "cputime" else "time",
+        # v1 prints neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
+        milliseconds=words[0] == "bytes",
+        statistics=("min", "max", "p99", "") if "i_min" in words else (),
+        timestamp="timestamp" in words,
+        left=left,
+    )
+
+
+Side: TypeAlias = tuple[Printed, Printed, Printed]  # time (ANYTHING if it is not that of the rates), algbw and busbw
+
+
+class Row(NamedTuple):
+    """One complete row."""
+
+    size: int
+    unit: int  # bytes of its count
+    points: tuple[Point, ...]  # one per side, and one per statistic of -I
+    sides: tuple[Side, ...]
+    checked: bool = False  # whether a side states the result of a data check
+    wrong: int = 0  # number of sides that report wrong data
+    open_end: bool = False  # whether the last number may continue after a tear
+
+    @property
+    def multiple(self) -> int:
+        """The size as a multiple of `unit`; 0: both are zero; -1: it is not a multiple."""
+        if not self.size and not self.unit:
+            return 0
+        return self.size // self.unit if self.unit and self.size and self.size % self.unit == 0 else -1
+
+    def is_plausible(self) -> bool:
+        """Return whether a row that was joined from pieces fits some formula on some number of ranks."""
+        if self.multiple < 0:
+            return False
+        for side in self.sides:
+            low, high, bus_low, bus_high = ratios(self.size, *side)
+            # One rank has a busbw of 0.
+            if low > 1 or high < 0.5 or bus_low > 2 or (bus_high < 0.5 and side[2].value):
+                return False
+        return True
+
+
+@lru_cache(maxsize=10_000)
+def _labels(placement: str, dtype: str, redop: str, root: str) -> Labels:
+    """Return the labels for one kind of row: one object, shared by all its points."""
+    names = {"placement": placement, "dtype": dtype, "redop": redop, "root": root}
+    return {name: value for name, value in names.items() if value}
+
+
+class RowReader:
+    """Reads the rows of one table."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, exact = layout, layout.check == "exact"
+        self._group = 4 + len(layout.statistics)
+        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
+        time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
+        rate = _EXACT_RATES if exact else _RATES
+        side: list[_Kind] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
+        self._kinds: tuple[_Kind, ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
+        left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
+        # Those of the cells of a complete row.
+        self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
+        self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
+
+    def read(self, tokens: list[str]) -> Row | None:
+        """Read the cells of a row; None if they are not a complete row of this table."""
+        if len(tokens) == 13 and self._usual and tokens[8] == "0" == tokens[12]:  # nearly every row: for speed
+            size_, count, dtype, redop, root, time_, algbw_, busbw_, _, again, algbw2, busbw2, _ = tokens
+            try:
+                width, out_of_place, in_place = self._kept[dtype, redop, root]
+                size, unit = _WHOLE[size_], _WHOLE[count] * width
+                one = time, algbw, busbw = _TIMES[time_], _RATES[algbw_], _RATES[busbw_]
+                two = _TIMES[again], _RATES[algbw2], _RATES[busbw2]
+            except KeyError:
+                pass
+            else:
+                if time[2] + algbw[2] + busbw[2] + two[0][2] + two[1][2] + two[2][2] < math.inf:
+                    points = (
+                        _new(Point, (size, out_of_place, _NAMES, (time[0], algbw[0], busbw[0], 0.0))),
+                        _new(Point, (size, in_place, _NAMES, (two[0][0], two[1][0], two[2][0], 0.0))),
+                    )
+                    return _new(Row, (size, unit, points, (one, two), True, 0, False))
+        first = len(tokens) - len(self._kinds)
+        if not 3 <= first <= 5:
+            return None
+        between = tuple(tokens[2:first])
+        try:
+            width, out_of_place, in_place = self._kept.get(between) or self._keep(between)
+            size, unit = _WHOLE[tokens[0]], _WHOLE[tokens[1]] * width
+            values = [kind[cell] for kind, cell in zip(self._kinds, tokens[first:], strict=True)]
+        except KeyError:
+            return None
+        return self._row(size, unit, (out_of_place, in_place)[: self._layout.sides], values)
+
+    def _row(self, size: int, unit: int, labels: Sequence[Labels], values: list[Any]) -> Row:
+        layout, points, sides, checks = self._layout, list[Point](), list[Side](), list[float]()
+        for at, placed in enumerate(labels):
+            time, algbw, busbw, check, *statistics = values[at * self._group : (at + 1) * self._group]
+            figures = ((layout.time, time), ("algbw", algbw), ("busbw", busbw))
+            known = {name: figure.value for name, figure in figures if figure.high < math.inf}
+            if check >= 0 and layout.check != "error":
+                known["wrong"] = check
+            points.append(Point(size, placed, tuple(known), tuple(known.values())))
+            for stat, each in zip(layout.statistics, statistics, strict=True):
+                if stat and each.high < math.inf:
+                    points.append(Point(size, {**placed, "stat": stat}, ("time",), (each.value,)))
+            # With -C the printed time is not that of the rates.
+            sides.append((time if layout.time == "time" else ANYTHING, algbw, busbw))
+            checks.append(check)
+        # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
+        open_end = not layout.timestamp and (bool(layout.statistics) or checks[-1] > 0)
+        wrong, checked = sum(check > 0 for check in checks), any(check != _UNCHECKED for check in checks)
+        return Row(size, unit, tuple(points), tuple(sides), checked, wrong, open_end)
+
+    def _keep(self, between: tuple[str, ...]) -> tuple[int, Labels, Labels]:
+        """Read type, redop and root; redop may be blank, and either may be missing. Raise KeyError."""
+        dtype, *rest = between
+        root = rest.pop() if rest and _INTEGER.fullmatch(rest[-1]) else ""
+        redop = rest.pop() if rest and _WORD.fullmatch(rest[-1]) else ""
+        expected = self._layout.left
+        known = expected is None or (bool(root) == ("root" in expected) and (not redop or "redop" in expected))
+        if rest or not known:
+            raise KeyError(between)
+        first = "out-of-place" if self._layout.sides == 2 else self._layout.placement
+        key = (dtype, redop, root)
+        kept = self._kept[between] = (DTYPE_BYTES[dtype], _labels(first, *key), _labels("in-place", *key))
+        return kept
+
+    def starts(self, tokens: list[str]) -> bool:
+        """Return whether these cells may be the beginning of a torn row (its last cell cut off)."""
+        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(map(_WHOLE.pattern.fullmatch, tokens[:2])):
+            return False
+        if len(tokens) <= 3:
+            return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
+        inner, last = tokens[3:-1], tokens[-1]
+        return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
+
 
 _OLD, _UNSIZED = BandwidthFormula("n", "1"), BandwidthFormula("", "n")
 

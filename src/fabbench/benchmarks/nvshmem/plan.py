@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
-from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work, extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Text, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import Text, Whole, option, unique
 from fabbench.model.plan import Step
 from fabbench.model.units import Sweep
 
@@ -51,8 +49,8 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvshmemWork(StandardWork):
-    """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
+class NvshmemWork(Work):
+    """Perftests over a sweep of sizes."""
 
     tests: tuple[str, ...] = option(
         Text("the name of a perftest, such as shmem_put_bw", "NAME", f"^(?:{PROGRAM}|bw|latency)$"),

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import MEMORY, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import MEMORY, Work, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
-from fabbench.model.option_types import Flag, Text, Whole
-from fabbench.model.options import option, unique
+from fabbench.model.options import Flag, Text, Whole, option, unique
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
@@ -42,8 +40,8 @@ _MISLEADING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OsuWork(StandardWork):
-    """Programs over a range of sizes. See `fabbench.plan.request.Work`."""
+class OsuWork(Work):
+    """Programs over a range of sizes."""
 
     tests: tuple[str, ...] = option(
         Text("the name of a program, such as osu_bw", "NAME", "^osu_[a-z_]+$"),

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
-from fabbench.benchmarks.shared_options import MEMORY, devices, extra, sizes, timeout
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import MEMORY, Work, devices, extra, sizes, timeout
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.option_types import Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Flag, Whole, option
 from fabbench.model.plan import Command, Step
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
@@ -27,8 +25,8 @@ _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestWork(StandardWork):
-    """One test over the devices of a fabric. See `fabbench.plan.request.Work`."""
+class PerftestWork(Work):
+    """One test over the devices of a fabric."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
     sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency.")

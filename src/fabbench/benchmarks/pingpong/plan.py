@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks.libfabric.plan import LibfabricWork
 from fabbench.benchmarks.pingpong.reader import PROGRAM, SETUP_SHARE, setup_s
-from fabbench.benchmarks.shared_options import factor, max_bytes, min_bytes, sizes, timeout
+from fabbench.benchmarks.standard import factor, max_bytes, min_bytes, sizes, timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host
-from fabbench.model.option_types import DEVICE, Choice, Flag, Whole
-from fabbench.model.options import option
+from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
 
@@ -20,7 +19,7 @@ INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingpongWork(LibfabricWork):
-    """A ping-pong over a range of sizes. See `fabbench.plan.request.Work`."""
+    """A ping-pong over a range of sizes."""
 
     min_bytes: int = min_bytes("64")
     max_bytes: int = max_bytes("4M", "It is always measured.")

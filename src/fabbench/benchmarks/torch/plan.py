@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.shared_options import iterations, nics, silence, sizes, timeout, warmup
-from fabbench.benchmarks.standard import StandardWork
+from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.option_types import Choice, Text, Whole
-from fabbench.model.options import option
+from fabbench.model.options import Choice, Text, Whole, option
 from fabbench.model.plan import Proof, Step
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
@@ -21,8 +19,8 @@ INSTALL = "pip install torch on every host, and --python names the Python that h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchWork(StandardWork):
-    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`."""
+class TorchWork(Work):
+    """All_reduce of one matrix, or of several sizes."""
 
     program: str = field(default_factory=files(__package__).joinpath("program.py").read_text)
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")

@@ -24,7 +24,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
 from fabbench.model.messages import counted
-from fabbench.model.plan import Command, Execution, Plan, Shape, Step
+from fabbench.model.plan import Command, Execution, Plan, Step
 from fabbench.model.units import format_size
 
 _ABOUT = """\
@@ -147,12 +147,12 @@ class _Script:
         if target.contained and not target.ranks_by_srun:
             raise RequestError("mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun.")
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
-        self._pairs = any(step.shape is Shape.PAIR for step in self._steps)
+        self._pairs = any(step.pair for step in self._steps)
         ranks = {step.commands[0].ranks for step in self._steps}
         # A collective takes the nodes that there are; other programs are for these.
         self._each = ranks.pop() // plan.hosts if len(ranks) == 1 else 0
         self._scales = not self._alone and all(
-            step.shape is Shape.MPI
+            not step.pair
             and len(step.commands) == 1
             and "collective" in step.facts
             and step.facts.get("ranks") == self._each * plan.hosts
@@ -280,20 +280,20 @@ class _Script:
     def _environment(self, execution: Execution) -> tuple[str, ...]:
         """Return the environment of the ranks of an execution, if all have the same, and no container its own."""
         self._target = self._usual.of(execution.configuration.variant)
-        commands = [command for step in execution.steps if step.shape is Shape.MPI for command in step.commands]
+        commands = [command for step in execution.steps if not step.pair for command in step.commands]
         environments = {tuple(self._env(command)) for command in commands}
-        alike = len(environments) == 1 and all(step.shape is Shape.MPI for step in execution.steps)
+        alike = len(environments) == 1 and not any(step.pair for step in execution.steps)
         return environments.pop() if alike and not self._usual.contained else ()
 
     def _body(self, execution: Execution, arrays: Sequence[str]) -> str:
         """Return the steps of an execution. `arrays` hold the environment of its ranks, if it is not among them."""
         self._target = self._usual.of(execution.configuration.variant)
-        shapes = {step.shape for step in execution.steps}
+        pairs = {step.pair for step in execution.steps}
         text = array("container", self._target.inside, _INDENT) if self._usual.contained else ""
-        if shapes == {Shape.MPI} and not execution.together:
+        if pairs == {False} and not execution.together:
             steps = (self._ranks(step, arrays, _INDENT[4:]) for step in execution.steps)
             return text + "".join(steps if arrays else self._of_ranks(execution.steps))
-        if shapes != {Shape.PAIR}:
+        if pairs != {True}:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         return text + self._of_pairs(execution)
 

@@ -11,17 +11,16 @@ from fabbench.launchers.pod_options import PodOptions
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
-from fabbench.model.options import RARE, Surroundings, option
+from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
 
 if TYPE_CHECKING:
-    from fabbench.catalog.cluster_profiles import Profile
+    from fabbench.catalog.kubernetes_resources import Profile
 
 LEASE_S = 90  # Seconds without a heartbeat from fabbench after which a pod exits
 PORT = 2222  # Port of sshd in pods that run without fabbench
 
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
-"""Names of `fabbench.catalog.cluster_profiles.DECLARED`, which --help need not import."""
+"""Names of `fabbench.catalog.kubernetes_resources.DECLARED`, which --help need not import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     @property
     def profile(self) -> "Profile | None":
         """The declared profile."""
-        from fabbench.catalog.cluster_profiles import declared_profile
+        from fabbench.catalog.kubernetes_resources import declared_profile
 
         return declared_profile(self.cluster_profile)
 
@@ -120,12 +119,12 @@ class KubernetesOptions(ClusterPodOptions):
     )
 
     @override
-    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
         context = current_context(environment, file=self.kubeconfig, context=self.context or "")
         if context:
             sentence = f"{context} is the current kubeconfig context"
-            return Surroundings(found=True, sentence=sentence)
-        return Surroundings(found=False, sentence="no kubeconfig with a current context")
+            return True, sentence
+        return False, "no kubeconfig with a current context"
 
 
 OPTIONS = KubernetesOptions

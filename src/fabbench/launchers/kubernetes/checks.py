@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from fabbench.catalog.cluster_profiles import EFA, PROFILES
 from fabbench.catalog.instances import efa_reaches
+from fabbench.catalog.kubernetes_resources import EFA, PROFILES
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations

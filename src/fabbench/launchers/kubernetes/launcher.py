@@ -257,14 +257,14 @@ class KubernetesLauncher(Launcher):
         with JobRun(api, spec, objects) as job_run:
             pods = job_run.wait(options.start_timeout, seen)
             by_name = job_run.connections(pods)
-            profile = options.profile
+            settings = options.profile.settings if options.profile else {}
             inventory = inventories(
                 replace(target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus),
                 needs,
                 lambda view, variant: require_all(
                     map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
                 ),
-            ).with_settings(profile.settings if profile else {})
+            ).changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
             inventory = replace(inventory, image=spec.image)
             with (
                 hold(inventory, by_name, needs, lost_after_s=options.lost_after) as allocation,

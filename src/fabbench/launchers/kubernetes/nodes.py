@@ -5,9 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fabbench.catalog.cluster_profiles import EFA, Profile, fabric_resource, profile_for
 from fabbench.catalog.instances import Instance, instance, plain
-from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, thousandths, whole_number
+from fabbench.catalog.kubernetes_resources import (
+    EFA,
+    GPU,
+    HUGE_PAGES,
+    Profile,
+    fabric_resource,
+    profile_for,
+    thousandths,
+    whole_number,
+)
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
-from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, UnansweredError
-from fabbench.launchers.kubernetes.exec import PodConnection
+from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, PodConnection, UnansweredError
 from fabbench.launchers.kubernetes.explain import explain_owner, explain_pod
 from fabbench.launchers.kubernetes.manifests import (
     CONTAINER,

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from fabbench.catalog.cluster_profiles import Profile
 from fabbench.catalog.kubernetes_resources import (
     PodResources,
+    Profile,
     arch_of_type,
     override_resources,
     resources_of_profile,
@@ -41,7 +41,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
     """
     options = source.options_as(ClusterPodOptions)
-    refuse_images(source.request.variants, "one job")
+    refuse_images(source.request.target.variants, "one job")
     amounts = options.pod_requests
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
     instance_type = source.instance.instance_type if source.instance else ""

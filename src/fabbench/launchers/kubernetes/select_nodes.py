@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 
-from fabbench.catalog.cluster_profiles import PROFILES, Profile
 from fabbench.catalog.instances import plain
-from fabbench.catalog.kubernetes_resources import PodResources, with_memory_and_cpus
+from fabbench.catalog.kubernetes_resources import PROFILES, PodResources, Profile, with_memory_and_cpus
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import KEEPS_AWAY
 from fabbench.launchers.kubernetes.nodes import Node, fabric_name

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from fabbench.model.option_types import Whole
-from fabbench.model.options import LauncherOptions, option
+from fabbench.model.options import LauncherOptions, Whole, option
 
 
 @dataclass(frozen=True, kw_only=True)

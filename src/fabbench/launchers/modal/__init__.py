@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from fabbench.catalog.images import DEFAULT
 from fabbench.launchers.shared_options import InstanceOptions
-from fabbench.model.option_types import IMAGE
-from fabbench.model.options import option
+from fabbench.model.options import IMAGE, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from fabbench.launchers.pod_options import PodOptions
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.option_types import IMAGE, Choice, Flag, Text, Whole
-from fabbench.model.options import RARE, declared, option
+from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Whole, declared, option
 
 IDLE_MINUTES = 10  # After how many idle minutes a cluster tears itself down by default
 
@@ -80,7 +79,6 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         """The image of the nodes; empty for the infrastructure's default."""
         return self.image or (DEFAULT if self.node_kind is NodeKind.PODS else "")
 
-    @override
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
         if self.node_kind is not NodeKind.PODS:

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 
 from fabbench.catalog.offline_inventory import inventory_of
-from fabbench.evidence.fatal import fatal_message
+from fabbench.evidence.known_errors import fatal_message
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation

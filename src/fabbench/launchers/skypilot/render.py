@@ -40,7 +40,7 @@ ALL = "all"
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     """Add tcp, if the benchmark has it, to a plan of one RDMA configuration: FABRIC then switches to it."""
-    if len(planned.configurations) > 1 or planned.configurations[0].fabric not in RDMA or request.variants:
+    if len(planned.configurations) > 1 or planned.configurations[0].fabric not in RDMA or request.target.variants:
         return planned
     try:
         base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)

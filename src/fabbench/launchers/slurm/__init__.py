@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
-from fabbench.model.option_types import HOST, IMAGE, Choice, Flag, Parsed, Seconds, Text
-from fabbench.model.options import RARE, Surroundings, option
-from fabbench.remote.options import SshOptions
+from fabbench.model.options import HOST, IMAGE, RARE, Choice, Flag, Seconds, Text, Type, option
+from fabbench.remote import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
 """A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""
@@ -73,7 +72,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
         RARE,
     )
     sbatch_options: tuple[str, ...] = option(
-        Parsed("NAME=VALUE", "NAME=VALUE", _sbatch_option),
+        Type("NAME=VALUE", "NAME=VALUE", _sbatch_option),
         "Additional sbatch option, such as exclude=node7. Can be given several times.",
         "--sbatch-option",
         many=tuple,
@@ -85,11 +84,11 @@ class SlurmOptions(SshOptions, InstanceOptions):
     start_timeout: float | None = start_timeout("a job that Slurm has not started")
 
     @override
-    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
         if "SLURM_JOB_ID" in environment:
-            return Surroundings(found=True, sentence="this is inside a Slurm allocation")
+            return True, "this is inside a Slurm allocation"
         sentence = "this is not inside a Slurm allocation (SLURM_JOB_ID is not set)"
-        return Surroundings(found=False, sentence=sentence)
+        return False, sentence
 
 
 OPTIONS = SlurmOptions

@@ -21,7 +21,6 @@ from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
-from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
 from fabbench.launchers.slurm.render import JOB_NAME, OUTPUT, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
@@ -42,7 +41,7 @@ from fabbench.launchers.slurm.scontrol import (
     switches,
     type_of,
 )
-from fabbench.launchers.slurm.steps import JobSteps
+from fabbench.launchers.slurm.steps import FILE, HeldJob, JobSteps, held_nodes
 from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SACCT, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError

@@ -12,7 +12,7 @@ from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
-from fabbench.model.plan import Plan, Shape
+from fabbench.model.plan import Plan
 
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
@@ -70,7 +70,7 @@ def _tasks(plan: Plan) -> int:
         sum(command.ranks for command in step.commands)
         for execution in plan.executions
         for step in execution.steps
-        if step.shape is Shape.MPI
+        if not step.pair
     )
     return math.ceil(max(ranks, default=1) / plan.hosts) or 1
 

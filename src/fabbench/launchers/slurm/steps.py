@@ -1,19 +1,30 @@
-"""The script of a plan, run as a step of an allocation: on its first node, which reaches the others."""
+"""The script of a plan, run as a step of an allocation; and a job that holds nodes for a sweep.
+
+A step runs on the allocation's first node, which reaches the others. Each test of a sweep is the script of one
+execution, a step on some of the nodes.
+"""
 
 import contextlib
 import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 
-from fabbench.launchers import AllocationLostError, shorten
+from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
+from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.slurm.login_node import LoginNode
+from fabbench.launchers.slurm.render import HELD
 from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_job, job_state
-from fabbench.launchers.slurm.submit import with_settings
+from fabbench.launchers.slurm.submit import SubmittedJob, follow, with_settings
+from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.hosts import Inventory
+from fabbench.model.log import Ending
+from fabbench.model.plan import Execution
 from fabbench.remote.transport import ProcessStream
 
 GRACE_S = 20.0  # How long the script has to end what it started
@@ -213,3 +224,69 @@ class StepOutput:
             pass  # it was closed
         finally:
             self._lines.put(None)
+
+
+FILE = "job.sbatch"
+
+
+@contextmanager
+def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
+    """Hold nodes with a job, and yield their names. Leaving it ends the job. Raise MachineError if that ends first."""
+    with closing(follow(job, document)) as lines:
+        for line in lines:
+            if line.startswith(HELD):
+                yield expand_hostlist(line.removeprefix(HELD))
+                return
+        raise MachineError(f"Job {job.job.id} ended before it held any nodes.", hint="Check its output.")
+
+
+class HeldJob(JobAllocation):
+    """A job that holds nodes; see `fabbench.launchers.DivisibleAllocation`."""
+
+    concurrent = True
+
+    def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
+        """`documents` are what was submitted to get the nodes."""
+        names = [host.name for host in inventory.hosts]
+        super().__init__(inventory, rendering_named("slurm"), FILE, lambda document: steps.follow(document, names))
+        self._steps = steps
+        self._documents = documents
+
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+        """Return an allocation of some nodes: the script of an execution runs on the first of them."""
+        return JobPart(self.inventory.part(hosts), self._steps, ended)
+
+
+class JobPart(JobAllocation):
+    """Some nodes of a job. It can be used in any thread."""
+
+    concurrent = True
+
+    def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
+        names = [host.name for host in inventory.hosts]
+        self._steps, self._limit_s, self._left = steps, 0.0, 0
+        how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
+        super().__init__(inventory, rendering_named("slurm"), FILE, how)
+
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+        """Return an allocation of some of these nodes."""
+        return JobPart(self.inventory.part(hosts), self._steps, ended)
+
+    @override
+    def submit(self, source: RenderInput) -> None:
+        # The requested nodes are those of the whole job.
+        target = replace(source.request.target, hosts=(), nodes=None)
+        self._limit_s, self._left = longest_s(source.plan), len(source.plan.executions)
+        super().submit(replace(source, request=replace(source.request, target=target)))
+
+    @override
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        self._left -= 1
+        going_on = False
+        try:
+            ending = yield from super().execute(execution)
+            going_on = self._left > 0
+            return ending
+        finally:
+            if not going_on:
+                self.close()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fabbench.remote.options import SshOptions
+from fabbench.remote import SshOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,7 +10,6 @@ class SshLauncherOptions(SshOptions):
     """Options of the launcher ``ssh``."""
 
     requires = ("hosts",)
-    logins = True
     divides = True
 
 

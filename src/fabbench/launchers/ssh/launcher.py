@@ -17,9 +17,9 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
+from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, hold, probe
 from fabbench.remote.check_hosts import host_relations, in_one_line, probe_with_clock
-from fabbench.remote.options import SshOptions
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshTransport
 

@@ -12,7 +12,7 @@ from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.options import read_options
-from fabbench.model.plan import Proof, Shape
+from fabbench.model.plan import Proof
 from fabbench.model.units import parse_size
 from fabbench.plan.build import plan
 from tests.support.local_runs import fabbench, the_run
@@ -28,7 +28,7 @@ B = Host(name="b", interface="eth0", gpus=2)
 def test_the_usual_step_is_one_rank_for_each_gpu_with_the_usual_sizes() -> None:
     (step,) = NcclWork().steps("000-tcp-r1", "tcp", (A, B))
     (command,) = step.commands
-    assert (step.id, step.label, step.shape) == ("000-tcp-r1/all_reduce", "all_reduce", Shape.MPI)
+    assert (step.id, step.label, step.pair) == ("000-tcp-r1/all_reduce", "all_reduce", False)
     words = "all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0"
     assert command.argv == tuple(words.split())
     assert (command.ranks, step.timeout_s, step.silence_s) == (4, 1800, 300)

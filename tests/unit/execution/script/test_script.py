@@ -12,7 +12,7 @@ from fabbench.execution.script.target import READ_MPIJOB, READ_SLURM, ScriptTarg
 from fabbench.execution.script.words import command, variable
 from fabbench.model.errors import RequestError
 from fabbench.model.log import begin_marker
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.script_plans import WAY, inventory, nccl, of_steps, pair, pingpong
 
@@ -80,7 +80,7 @@ def test_srun_starts_the_ranks_of_the_allocation() -> None:
     ("step", "said"),
     [
         (replace(pair(("a",), ("b",)), files={"x": "y"}), "does not make files"),
-        (replace(pair(("a",), ("b",)), shape=Shape.MPI, commands=(Command(argv=("a", "{folder}/b")),)), "make files"),
+        (replace(pair(("a",), ("b",)), commands=(Command(argv=("a", "{folder}/b")),)), "make files"),
     ],
 )
 def test_what_a_script_cannot_do_is_refused(step: Step, said: str) -> None:

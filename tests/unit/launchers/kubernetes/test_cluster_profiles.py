@@ -8,8 +8,15 @@ import pytest
 from kubernetes import client
 
 from fabbench.benchmarks import nccl_env
-from fabbench.catalog.cluster_profiles import DECLARED, PROFILES, declared_profile, profile_for
-from fabbench.catalog.kubernetes_resources import override_resources, resources_of_profile, resources_of_type
+from fabbench.catalog.kubernetes_resources import (
+    DECLARED,
+    PROFILES,
+    declared_profile,
+    override_resources,
+    profile_for,
+    resources_of_profile,
+    resources_of_type,
+)
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status, lost
+from fabbench.launchers.kubernetes.api import PodConnection, PodPipe, exit_status, lost
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.plan import Command, Shape, Step
+from fabbench.model.plan import Command, Step
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation, RemoteSession
 from fabbench.remote.transport import LostError, Transport
@@ -131,8 +131,8 @@ def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch
     remote = RemoteHost("pod-0", pod, token="t", lost_after_s=60)
     inventory = Inventory(target="pods", hosts=(Host(name="pod-0"),))
     held = RemoteAllocation(inventory=inventory, remotes=(remote,))
-    command = Command(argv=("fi_pingpong",), inherited=("MY_TOKEN",))
-    step = Step(id="000-tcp-r1/a", label="a", shape=Shape.PAIR, commands=(command,), timeout_s=9)
+    command = Command(argv=("fi_pingpong",), role="server", inherited=("MY_TOKEN",))
+    step = Step(id="000-tcp-r1/a", label="a", commands=(command,), timeout_s=9)
     RemoteSession(held, step).exec(command)
     assert "s3cr" not in str(pod.words)
     assert [b"s3cr" in data for data in pod.sent] == [True]

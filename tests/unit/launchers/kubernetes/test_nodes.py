@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.catalog.cluster_profiles import PROFILES, profile_for
-from fabbench.catalog.kubernetes_resources import parse_quantity
+from fabbench.catalog.kubernetes_resources import PROFILES, parse_quantity, profile_for
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table
 from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label

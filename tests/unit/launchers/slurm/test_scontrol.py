@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fabbench.evidence.fatal import fatal_message
+from fabbench.evidence.known_errors import fatal_message
 from fabbench.hosts.check import Status
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
