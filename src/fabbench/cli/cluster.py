@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import listed
-
-if TYPE_CHECKING:
-    from fabbench.launchers import Leftovers
 
 
 @click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
@@ -95,9 +92,7 @@ def check(**given: Any) -> Exit:
 def clean(
     older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
 ) -> Exit:
-    """Remove leftover pods and jobs from a cluster (not local runs).
-
-    `fabbench runs rm` removes local runs.
+    """Remove leftover pods and jobs from a cluster (not local runs: `fabbench runs rm`).
 
     Runs remove what they create, and what a killed run created exits on its own within two minutes. This
     command finds the rest by its labels and lists it. It removes what is no longer running: a Job that has
@@ -116,32 +111,25 @@ def clean(
     Example: fabbench clean --older-than 1h --yes
     """
     from fabbench.launchers import launcher_named
+    from fabbench.report.table import Table, to_terminal
 
     target, _ = chosen_target(click.get_current_context())
     with launcher_named(target.launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
-        return _clean(leftovers, older_than, whole=whole, yes=yes)
-
-
-def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> Exit:
-    from fabbench.report.table import Table, to_terminal
-
-    found = leftovers.found
-    if not found:
-        terminal.say(f"Nothing left to clean in {leftovers.where}.")
-        return Exit.FINE
-    chosen = [
-        each for each in found if whole or not each.running or (older_than is not None and each.age >= older_than)
-    ]
-    rows = [
-        (
-            *(each.run, each.namespace, written_age(each.age), "yes" if each.running else "no"),
-            *("yes" if each in chosen else "no", each.request or "-"),
-        )
-        for each in found
-    ]
-    header = ("RUN", leftovers.column, "AGE", "RUNS", "REMOVE", "REQUEST")
-    terminal.show(to_terminal, [Table(header=header, rows=rows, ruled=False)])
-    if not chosen:
-        terminal.say("All of it is in use, and was kept. --all removes it, too.")
-        return Exit.FINE
-    return terminal.remove(chosen, leftovers.remove, "--yes removes it.", yes=yes)
+        if not leftovers.found:
+            terminal.say(f"Nothing left to clean in {leftovers.where}.")
+            return Exit.FINE
+        old = timedelta.max if older_than is None else older_than
+        chosen = [each for each in leftovers.found if whole or not each.running or each.age >= old]
+        rows = [
+            (
+                *(each.run, each.namespace, written_age(each.age), "yes" if each.running else "no"),
+                *("yes" if each in chosen else "no", each.request or "-"),
+            )
+            for each in leftovers.found
+        ]
+        header = ("RUN", leftovers.column, "AGE", "RUNS", "REMOVE", "REQUEST")
+        terminal.show(to_terminal, [Table(header=header, rows=rows, ruled=False)])
+        if not chosen:
+            terminal.say("All of it is in use, and was kept. --all removes it, too.")
+            return Exit.FINE
+        return terminal.remove(chosen, leftovers.remove, "--yes removes it.", yes=yes)

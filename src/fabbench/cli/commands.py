@@ -95,8 +95,10 @@ class SectionedCommand(click.Command):
         from fabbench.model.hosts import Target
         from fabbench.model.options import declared
 
-        self.sections = dict.fromkeys((*declared(Target), "on", "hostfile", "config", "as_form", "rare"), _WHERE)
-        self.sections |= {name: f"With {', '.join(sorted(of))}" for name, of in launchers.items()}
+        self.sections = dict.fromkeys(
+            (*declared(Target), *launchers, "on", "hostfile", "config", "as_form", "rare"), _WHERE
+        )
+        self.sections |= {name: f"With {', '.join(sorted(of))}" for name, of in launchers.items() if len(of) < 4}
         self.sections |= dict.fromkeys(own, _BENCHMARK)
         about = "Set a rare option, by its key. Can be given several times. --help lists the keys."
         rare = click.Option(["--set", "rare"], metavar="KEY=VALUE", expose_value=False, help=about)

@@ -52,21 +52,13 @@ def _to_file(path: Path) -> Iterator[IO[str]]:
         finally:
             written = stream.tell() > 0
             stream.seek(0)
-            if written and _is_png(path):
-                path.write_bytes(_png(stream.read()))
+            if written and path.suffix.lower() == ".png":
+                from fabbench.report.svg import to_png
+
+                path.write_bytes(to_png(stream.read()))
             elif written:
                 with path.open("w", **coded) as file:
                     copyfileobj(stream, file)
-
-
-def _is_png(path: Path) -> bool:
-    return path.suffix.lower() == ".png"
-
-
-def _png(text: str) -> bytes:
-    from fabbench.report.svg import to_png
-
-    return to_png(text)
 
 
 def require_writable(path: Path, option: str) -> None:
@@ -148,10 +140,12 @@ def _decide(formats: Sequence[str], ctx: click.Context, parameter: click.Paramet
                 f"{path}: {ctx.command_path} writes no {path.suffix} file.",
                 hint=f"It writes {', '.join(dict(known))}; with --format, to any name.",
             )
-    if path is not None and _is_png(path):
+    if path is not None and path.suffix.lower() == ".png":
+        from fabbench.report.svg import to_png
+
         if value != "svg":
             raise RequestError(f"--format {value} is not for a .png file.", hint="Leave it out.")
-        _png("")  # that it can be written is known before a run begins
+        to_png("")  # that it can be written is known before a run begins
     if value == "html" and sys.stdout.isatty():
         raise RequestError("html is not for a terminal.", hint="Add -o FILE.html.")
     return value

@@ -75,7 +75,7 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
 
     if bool(refs) == (keep is not None or older_than is not None):
         raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
-    rest = () if refs else islice(_chosen(store), keep or 0, None)
+    rest = islice(_chosen(store), keep or 0, 0 if refs else None)
     old = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
     paths = []
     for run in {run.path: run for run in (*open_runs(refs, store), *old)}.values():
@@ -215,7 +215,10 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
+    from fabbench.runs.report_pages import counters_of
+
     for execution in run.executions:
+        counters = counters_of(run, execution.id)
         yield {
             **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,
@@ -227,7 +230,12 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
                 }
                 for log in execution.logs
             ],
-            "nics": list(_moved(run, execution.id)),
+            "nics": [
+                {"host": host, "nic": nic.name, "kind": nic.kind}
+                | {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
+                for host, traffic in (counters.of_fabric(counters.traffic()).items() if counters else ())
+                for nic in traffic.nics
+            ],
         }
 
 
@@ -251,17 +259,6 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
     yield ""
-
-
-def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
-    """Yield what each NIC of the fabric moved in an execution, in base units; null: not known."""
-    from fabbench.runs.report_pages import counters_of
-
-    counted = counters_of(run, execution)
-    for host, traffic in counted.of_fabric(counted.traffic()).items() if counted else ():
-        for nic in traffic.nics:
-            moved = {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
-            yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
 
 
 @click.command("history")
