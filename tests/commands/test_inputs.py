@@ -1,5 +1,6 @@
 """One language of inputs: what one command takes, the others take too, or name the command that does."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -46,6 +47,15 @@ def folder(run: str) -> str:
 def test_logs_and_runs_are_taken_everywhere(run: str, command: str, named: str) -> None:
     done = fabbench(command, named.replace("FOLDER", folder(run)).replace("RUN", run))
     assert (done.exit_code, "all_reduce" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_store_is_the_rows_of_all_its_runs(run: str) -> None:
+    other = store_run(Path("fabbench-runs"), {"socket": [8.0]})
+    assert fabbench("parse", "fabbench-runs", "-o", "all.csv").exit_code == 0
+    with Path("all.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["metric"], row["placement"]) == ("busbw", "out-of-place")]
+    found = {(row["source"], float(row["value"])) for row in rows}
+    assert found == {(run, 4e9), (run, 2e9), (other, 8e9)}
 
 
 @pytest.mark.parametrize("command", READERS)
@@ -144,7 +154,7 @@ def test_every_input_is_written_in_every_way(run: str, named: str) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_a_log_is_no_run() -> None:
-    for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "sweep --resume -"):
+    for words in ("rerun a.log", "runs rm logs", "sweep --resume -"):
         done = fabbench(*words.split())
         assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
 

@@ -88,9 +88,8 @@ def test_a_run_in_progress_is_kept(tmp_path: Path) -> None:
 
 def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:
     stored(tmp_path)
-    first, *others = fabbench(tmp_path, "show", "last").stdout.splitlines()
+    first, *_ = fabbench(tmp_path, "show", "last").stdout.splitlines()
     assert first == "$ fabbench run pingpong --on local --env 'MY_TOKEN=(redacted)'"
-    assert "Options: --size 64 --timeout 60" in others
 
 
 def test_a_run_is_repeated(tmp_path: Path) -> None:

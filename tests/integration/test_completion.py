@@ -29,10 +29,9 @@ SHELLS = {
 }
 
 LINES = {
-    "fabbench run nccl --on pr": {"prod-east", "prod-west"},
+    "fabbench run nccl --dtype bf": {"bfloat16"},
     "fabbench s": {"show", "sweep"},
     "fabbench run pingpong --fabric ef": {"efa"},
-    "fabbench show l": {"last"},
 }
 
 
@@ -40,7 +39,6 @@ LINES = {
 @pytest.mark.parametrize("line", sampled([*LINES], every=4))
 def test_tab_completes(shell: str, line: str, tmp_path: Path) -> None:
     need(shell)
-    (tmp_path / "fabbench.yaml").write_text("targets: {prod-east: {launcher: local}, prod-west: {launcher: local}}\n")
     (tmp_path / ".zshrc").write_text(ZSHRC)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FABBENCH_")}

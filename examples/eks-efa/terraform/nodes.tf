@@ -71,7 +71,7 @@ resource "aws_launch_template" "efa" {
   lifecycle {
     precondition {
       condition     = data.aws_ec2_instance_type.node.efa_supported
-      error_message = "${var.instance_type} has no EFA. fabbench instances lists the types that do."
+      error_message = "${var.instance_type} has no EFA. AWS lists the types that have it: filter network-info.efa-supported."
     }
   }
 }

@@ -91,7 +91,7 @@ def similar_types(name: str, known: Iterable[str]) -> str:
     if near:
         return f"Did you mean {' or '.join(near)}?"
     others = [each for key, each in names.items() if key not in instance_catalog()]
-    return f"fabbench instances lists those of EC2. Others: {', '.join(others)}."
+    return f"Known are EC2's types with EFA, and {', '.join(others)}."
 
 
 def connects_hosts(gpu_model: str) -> bool:

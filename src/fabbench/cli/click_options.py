@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.commands import MEANT, complete_value, items, meant
+from fabbench.cli.commands import MEANT
 from fabbench.config.sections import options_of
 from fabbench.model.compat import override
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import read_hostfile
 from fabbench.model.hosts import Target
-from fabbench.model.messages import did_you_mean
+from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
@@ -37,17 +37,19 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # from fabbench.yaml
             return value
-        alias = MEANT.get(value, "")
+        alias = MEANT.get(value.lower(), "")
         try:
             return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
-            near = did_you_mean(meant(value, self._type.names))
+            near = did_you_mean(nearest(value, self._type.names))
             self.fail(f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx)
 
     @override
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-        del ctx
-        return complete_value(param.name or "", incomplete) or items(self._type.names, incomplete)
+        from click.shell_completion import CompletionItem
+
+        del ctx, param
+        return [CompletionItem(name) for name in self._type.names if name.startswith(incomplete)]
 
 
 def with_parameters(parameters: Sequence[click.Parameter]) -> Callable[[CommandT], CommandT]:
@@ -103,18 +105,9 @@ def _after_dashes(context: click.Context, parameter: click.Parameter, words: tup
     return words
 
 
-def _hosts_in(file: str) -> tuple[str, ...]:
-    try:
-        return read_hostfile(Path(file).read_text("utf-8"))
-    except OSError as error:
-        raise MachineError(f"{file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise RequestError(f"{file} is not a host file: {error}.") from None
-
-
 _HOSTFILE = Option(
     name="hostfile",
-    type=Type("a file", "FILE", _hosts_in),
+    type=Type("a file", "FILE", lambda file: read_hostfile(Path(file).read_text("utf-8"))),
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
     "per GPU; see --gpus.",
     flags=("--hostfile",),

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config 
     from fabbench.config import find_config, load
 
     path = file or find_config(Path.cwd(), environment)
-    return load(path, launchers=options_of_launchers(), benchmarks=CommandOptions()) if path else None
+    return load(path, launchers=options_of_launchers(), benchmarks=command_options) if path else None
 
 
 def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
@@ -62,21 +62,6 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
     options = [each for each in command.params if isinstance(each, click.Option) and each.expose_value]
     words = {each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options}
     return {name: values[word] for name, word in words.items() if name and word in values}
-
-
-class CommandOptions(Mapping[str, Mapping[str, Option]]):
-    """Benchmark → the options of its command, by their long names; made on demand."""
-
-    def __getitem__(self, name: str) -> Mapping[str, Option]:
-        return command_options(name)
-
-    def __iter__(self) -> Iterator[str]:
-        from fabbench.benchmarks import runnable_names
-
-        return iter(runnable_names())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> "Config | None":
@@ -113,65 +98,53 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     ~/.config/fabbench (XDG_CONFIG_HOME).
     """
     if schema:
+        from fabbench.benchmarks import runnable_names
         from fabbench.config.schema import schema as generated
-        from fabbench.launchers import options_of_launchers
 
-        click.echo(json.dumps(generated(options_of_launchers(), CommandOptions()), indent=2))
+        benchmarks = {name: command_options(name) for name in runnable_names()}
+        click.echo(json.dumps(generated(options_of_launchers(), benchmarks), indent=2))
         return
     config = configuration(file, os.environ)
+    document = _document(config) if config else {}
     if form == "json":
-        terminal.write_json(_document(config))
-        return
-    if config is None:
+        terminal.write_json({"format": 1, "file": None, **document})
+    elif not document:
         terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
-        return
-    import yaml
+    else:
+        import yaml
 
-    found = {name: value for name, value in _document(config).items() if value and name != "format"}
-    click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
+        found = {name: value for name, value in document.items() if value}
+        click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
 
 
-def _document(config: "Config | None") -> dict[str, Any]:
-    if config is None:
-        return {"format": 1, "file": None}
-    defaults = config.defaults
+def _document(config: "Config") -> dict[str, Any]:
+    targets = {name: {"launcher": each.launcher, "hosts": list(each.hosts)} for name, each in config.targets.items()}
     return {
-        "format": 1,
         "file": str(config.path),
         "default": config.default,
         "store": str(config.store) if config.store else None,
-        "repeat": defaults.repeat,
-        "fabrics": list(defaults.fabrics),
-        "run": {name: dict(values) for name, values in defaults.run.items()},
+        "repeat": config.defaults.repeat,
+        "fabrics": list(config.defaults.fabrics),
+        "run": {name: dict(values) for name, values in config.defaults.run.items()},
         "variants": {name: str(variant) for name, variant in config.variants.items()},
-        "targets": {
-            name: {"launcher": target.launcher, "hosts": list(target.hosts)} for name, target in config.targets.items()
-        },
+        "targets": targets,
     }
 
 
-_SHELLS = ("bash", "zsh", "fish")
-_HELP = """Print the completion script of a shell.
-
-It completes commands and options, targets, fabrics, instance types and ids of runs.
-
-\b
-eval "$(fabbench completion bash)"     # in ~/.bashrc
-eval "$(fabbench completion zsh)"      # in ~/.zshrc
-fabbench completion fish | source      # in ~/.config/fish/config.fish
-"""
-
-
-@click.command("completion", help=_HELP)
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.command("completion")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
-    from click.shell_completion import get_completion_class
+    """Print the completion script of a shell.
+
+    It completes commands, options, and values that are one of a few words.
+
+    \b
+    eval "$(fabbench completion bash)"     # in ~/.bashrc
+    eval "$(fabbench completion zsh)"      # in ~/.zshrc
+    fabbench completion fish | source      # in ~/.config/fish/config.fish
+    """  # noqa: D301 - click's sign for lines that stay
+    from click.shell_completion import shell_complete
 
     from fabbench.cli import cli
 
-    completion_class = get_completion_class(shell)
-    assert completion_class is not None  # noqa: S101 - click knows the three
-    # For bash, click would first run it to check its version; the script is the same for all since 4.4.
-    completion = completion_class(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
-    click.echo(completion.source_template % completion.source_vars())
+    shell_complete(cli, {}, "fabbench", "_FABBENCH_COMPLETE", f"{shell}_source")

@@ -5,12 +5,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any, cast
 
 import click
@@ -29,76 +31,47 @@ COMPARED = ("markdown", "comment", "csv", "raw-csv", "json", "svg", "html", "ope
 LISTED = ("table", "json", "csv", "raw-csv", "markdown")
 """Formats of lists: `fabbench.report.log_report.FORMATS`."""
 
-SUFFIXES: Mapping[str, tuple[str, ...]] = {
-    ".html": ("html",),
-    ".svg": ("svg",),
-    ".png": ("svg",),
-    ".csv": ("csv",),
-    ".json": ("json",),
-    ".jsonl": ("jsonl",),
-    ".parquet": ("parquet",),
-    ".md": ("markdown",),
-    ".prom": ("openmetrics",),
-    ".xml": ("junit",),
-    ".txt": ("terminal", "table", "text"),
-}
-"""How the name of a file ends → the formats that it stands for: the first that a command has."""
+SUFFIXES = (
+    *((".html", "html"), (".svg", "svg"), (".png", "svg"), (".csv", "csv"), (".json", "json"), (".md", "markdown")),
+    *((".prom", "openmetrics"), (".xml", "junit"), (".txt", "terminal"), (".txt", "table"), (".txt", "text")),
+)
+"""How the name of a file ends, and the format that it stands for in commands that have it."""
 _JSON = "fabbench.json"
+_IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 _RAW = " csv: a string that a spreadsheet would run as a formula (= + - @) gets an apostrophe; not in raw-csv."
 
 
-class _OutputFile:
-    """A text stream to a file that is not opened before something is written."""
+@contextmanager
+def _to_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture. Nothing: no file."""
+    coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+    with SpooledTemporaryFile(_IN_MEMORY, "w+", newline="", **coded) as stream:
+        try:
+            yield cast("IO[str]", stream)
+        finally:
+            written = stream.tell() > 0
+            stream.seek(0)
+            if written and path.suffix.lower() == ".png":
+                from fabbench.report.svg import to_png
 
-    encoding = "utf-8"
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
-
-    def write(self, text: str) -> int:
-        if text and self._file is None:
-            self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
-        return self._file.write(text) if self._file is not None else 0
-
-    def flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-
-    def isatty(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            text = self._path.read_text(self.encoding) if _is_png(self._path) else ""
-            if text.startswith("<svg"):
-                self._path.unlink()
-                self._path.write_bytes(_png(text))
-
-
-def _is_png(path: Path) -> bool:
-    return path.suffix.lower() == ".png"
-
-
-def _png(text: str) -> bytes:
-    from fabbench.report.svg import to_png
-
-    return to_png(text)
+                path.write_bytes(to_png(stream.read()))
+            elif written:
+                with path.open("w", **coded) as file:
+                    copyfileobj(stream, file)
 
 
 def require_writable(path: Path, option: str) -> None:
     """Raise MachineError if the file of an option cannot be written."""
     folder = path.absolute().parent
-    problem = ""
     if path.is_dir():
         problem = "it is a directory"
     elif not folder.is_dir():
         problem = f"the directory {folder} does not exist"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
+    elif os.access(path if path.exists() else folder, os.W_OK):
+        return
+    else:
         problem = "permission denied"
-    if problem:
-        raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
+    raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -107,21 +80,16 @@ def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None)
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    ctx.with_resource(redirect_stdout(SafeStream(cast("IO[str]", ctx.with_resource(closing(_OutputFile(path)))))))
-
-
-def _remember(ctx: click.Context, parameter: click.Parameter, given: object) -> None:
-    del parameter
-    ctx.meta[_JSON] = given
-
-
-def output_file(ctx: click.Context) -> Path | None:
-    """Return the file of ``--output``; None: standard output."""
-    return cast("Path | None", ctx.meta.get(OUTPUT_FILE))
+    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_to_file(path)))))
 
 
 _eager = partial(click.Option, is_eager=True, expose_value=False)
-_JSON_FLAG = _eager(["--json"], is_flag=True, callback=_remember, help="Short for --format json.")
+_JSON_FLAG = _eager(
+    ["--json"],
+    is_flag=True,
+    callback=lambda ctx, _, given: ctx.meta.update({_JSON: given}),
+    help="Short for --format json.",
+)
 
 
 def output_option(help_: str = "Write the result to FILE instead of standard output.") -> click.Option:
@@ -134,7 +102,7 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
 
     On a terminal the default is `terminal`, where that is one of them. Their value is `form`.
     """
-    depends, known = "terminal" in formats, _suffixes(formats)
+    depends, known = "terminal" in formats, [suffix for suffix, form in SUFFIXES if form in formats]
     return [
         click.Option(
             ["--format", "form"],
@@ -155,31 +123,30 @@ def results(formats: Sequence[str], help_: str = "Output format.") -> Callable[[
     return with_parameters(result_options(formats, help_))
 
 
-def _suffixes(formats: Sequence[str]) -> list[str]:
-    return [suffix for suffix, names in SUFFIXES.items() if not set(names).isdisjoint(formats)]
-
-
 def _decide(formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Return the format: that of --format or --json, else of the file's suffix, else the default."""
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-    path = output_file(ctx)
+    path: Path | None = ctx.meta.get(OUTPUT_FILE)
     if ctx.meta.get(_JSON):
         if typed and value != "json":
             raise RequestError(f"--json is short for --format json, not {value}.", hint="Leave one of them out.")
         value = "json"
     elif not typed and path is not None and path.suffix:
-        value = next((each for each in SUFFIXES.get(path.suffix.lower(), ()) if each in formats), "")
+        known = [(suffix, form) for suffix, form in SUFFIXES if form in formats]
+        value = dict(known).get(path.suffix.lower(), "")
         if not value:
-            known, name = ", ".join(_suffixes(formats)), ctx.command_path
             raise RequestError(
-                f"{path}: {name} writes no {path.suffix} file.", hint=f"It writes {known}; with --format, to any name."
+                f"{path}: {ctx.command_path} writes no {path.suffix} file.",
+                hint=f"It writes {', '.join(dict(known))}; with --format, to any name.",
             )
-    if path is not None and _is_png(path):
+    if path is not None and path.suffix.lower() == ".png":
+        from fabbench.report.svg import to_png
+
         if value != "svg":
             raise RequestError(f"--format {value} is not for a .png file.", hint="Leave it out.")
-        _png("")  # that it can be written is known before a run begins
-    if (value == "parquet" and path is None) or (value == "html" and sys.stdout.isatty()):
-        raise RequestError(f"{value} is not for a terminal.", hint=f"Add -o FILE.{value}.")
+        to_png("")  # that it can be written is known before a run begins
+    if value == "html" and sys.stdout.isatty():
+        raise RequestError("html is not for a terminal.", hint="Add -o FILE.html.")
     return value
 
 
@@ -254,7 +221,7 @@ class RunOptions:
     strict: bool = option(Flag(), "Also fail inconclusive gates.")
     baseline: str | None = option(
         Text("a run or a file", "NAME|RUN|FILE"),
-        "What gates compare with. A name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",
+        "What gates compare with. last-good, a run, RUN:CONFIG, or a log file.",
     )
     metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
     form: str = option(Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=COMPARED[0])

@@ -1,8 +1,7 @@
-"""Commands about the runs of a store: ``runs``, ``show``, ``history``, ``baseline``."""
+"""Commands about the runs of a store: ``runs``, ``show``, ``history``."""
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.commands import SuggestingGroup, complete_run
-from fabbench.cli.options import COMPARED, FILTERS, LISTED, output_file, results, takes, written_age
-from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.cli.commands import SuggestingGroup
+from fabbench.cli.options import COMPARED, FILTERS, LISTED, results, takes, written_age
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
-    from fabbench.analysis.aggregate import Column
     from fabbench.runs.store import StoredRun
     from fabbench.runs.summary import Summary
 
@@ -61,13 +59,10 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
 
 
 @runs.command("rm", short_help="Remove runs from the store.")
-@click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@takes("store", *FILTERS)
+@click.argument("refs", metavar="[RUN]...", nargs=-1, type=click.Path())
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
-@takes("older_than", "yes")
-def remove(
-    refs: tuple[str, ...], store: Path, keep: int | None, older_than: timedelta | None, *, yes: bool, **filters: Any
-) -> Exit:
+@takes("older_than", "yes", "store")
+def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None, store: Path, *, yes: bool) -> Exit:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
     With both, a run has to be older, and not among the newest N. A run in progress is kept. What runs have
@@ -76,78 +71,32 @@ def remove(
     Example: fabbench runs rm --keep 20 --yes
     """
     from fabbench.runs.inputs import open_runs
-    from fabbench.runs.store import StoredRun, remove_run
+    from fabbench.runs.store import StoredRun, in_progress, remove_run
 
-    if bool(refs) == (keep is not None or older_than is not None) or (refs and any(filters.values())):
+    if bool(refs) == (keep is not None or older_than is not None):
         raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
-    if refs:
-        found = list({run.path: run for run in open_runs(refs, store)}.values())
-    else:
-        rest = islice(_chosen(store, **filters), keep or 0, None)
-        found = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
-    found = list(_removable(found, store))
-    if not found:
+    rest = islice(_chosen(store), keep or 0, 0 if refs else None)
+    old = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
+    paths = []
+    for run in {run.path: run for run in (*open_runs(refs, store), *old)}.values():
+        if in_progress(run.path):
+            terminal.say(f"{run.id} may be in progress, and is kept.")
+        else:
+            terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
+            paths.append(run.path)
+    if not paths:
         terminal.say("Nothing to remove.")
         return Exit.FINE
-    for run in found:
-        terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
-    paths = [run.path for run in found]
     return terminal.remove(paths, lambda each: list(map(remove_run, each)), "Pass --yes to remove them.", yes=yes)
 
 
-@runs.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
-@click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@takes("store", *FILTERS, "since")
-@results(("csv", "raw-csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
-def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exit:
-    """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
-
-    Samples of executions that are not ok are written too, with their outcome. A damaged run is left out, and
-    the exit status is 3. Parquet needs -o, and pyarrow (fabbench[parquet]).
-
-    Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
-    """
-    from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.inputs import open_runs
-    from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import require_executions
-
-    if refs and any(filters.values()):
-        raise RequestError("Give run ids or filters, not both.", hint="Leave one of them out.")
-    found = [require_executions(run) for run in open_runs(refs, store)] or [
-        StoredRun(store / run.path) for run in _chosen(store, **filters)
-    ]
-    damaged = [run for run in found if run.damage]
-    sound = [run for run in found if not run.damage]
-    file = output_file(click.get_current_context())
-    if form == "parquet" and file is not None:
-        write_parquet(sound, file)
-    else:
-        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == "raw-csv"))
-    return worst(*(terminal.say_damage(run.path.name, run.damage[:1], ", and was left out") for run in damaged))
-
-
-def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
-    """Yield the runs that may be removed, and print why others are kept."""
-    from fabbench.runs.baselines import baselines
-    from fabbench.runs.store import in_progress
-
-    named = {each.folder(store).resolve(): each.name for each in baselines(store)}
-    for run in found:
-        name = named.get(run.path.resolve())
-        if in_progress(run.path):
-            terminal.say(f"{run.id} may be in progress, and is kept.")
-        elif name is not None:
-            terminal.say(f"{run.id} is the baseline {name}, and is kept.")
-        else:
-            yield run
-
-
-def _chosen(store: Path, *, since: timedelta | None = None, **wanted: str | None) -> Iterator["Summary"]:
+def _chosen(
+    store: Path, *, since: timedelta | None = None, figures: bool = False, **wanted: str | None
+) -> Iterator["Summary"]:
     """Yield the runs of a store that match, newest first."""
     from fabbench.runs.summary import summaries
 
-    for run in summaries(store, terminal.files_progress):
+    for run in summaries(store, terminal.files_progress, figures=figures):
         known = {"benchmark": run.setup.benchmark, "target": run.setup.target, "name": run.name}
         named = all(value is None or value == known[name] for name, value in wanted.items())
         if named and (since is None or _age(run) <= since):
@@ -186,31 +135,26 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 
 
 @click.command("show")
-@click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
-@click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
-@click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
+@click.argument("named", metavar="[RUN|LOG]", default="last", type=click.Path())
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
-def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> Exit:
+def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path) -> Exit:
     """Print a run: what was requested, its executions and their outcomes, its comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
-    benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
+    benchmark's own output, even if the run was stopped.
     Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
+    from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs
-    from fabbench.runs.load_columns import load, load_job
+    from fabbench.runs.load_columns import columns_within, load
     from fabbench.runs.store import StoredRun
 
-    if job["login"] and not job["from_job"]:
-        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
-    if job["from_job"]:
-        state, columns = load_job(str(job["from_job"]), job["login"])
-        terminal.notify(state)
-        return _show_columns(columns, form, metric, sizes)
     runs = whole_runs(named, store)
     if len(runs) != 1:
-        return _show_columns(load(named, store=store), form, metric, sizes)
+        comparison = compare(columns_within(load(named, store=store), sizes), metric=metric, allow=("endpoint",))
+        terminal.print_comparison(comparison, form)
+        return comparison.status
     if form == "html":
         return terminal.write_page(runs, metric, sizes)
     run = StoredRun(runs[0])
@@ -219,9 +163,10 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.report import render_comparison
+    from fabbench.report.table import to_markdown, to_terminal
     from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
-    from fabbench.runs.report_pages import stored_comparison
+    from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
 
     columns = stored_columns(stored)
     comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
@@ -244,19 +189,11 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         terminal.print_comparison(comparison, form, logs=logs)
     elif readable:
         click.echo("Nothing was measured.")
-    if readable:
-        _write_tables(stored, form)
+    for table in (*node_tables(stored), *nic_tables(stored)) if readable else ():
+        drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
+        terminal.write_drawn(f"\n{drawn}")
     measured = any(execution.logs for execution in stored.executions)
     return terminal.say_damage(stored.path.name, stored.damage) or (Exit.FINE if measured else Exit.UNTRUSTED)
-
-
-def _show_columns(columns: "Sequence[Column]", form: str, metric: str | None, sizes: range | None) -> Exit:
-    from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import columns_within
-
-    comparison = compare(columns_within(columns, sizes), metric=metric, allow=("endpoint",))
-    terminal.print_comparison(comparison, form)
-    return comparison.status
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
@@ -264,10 +201,11 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     from fabbench.report.sweep_report import FORMATS
     from fabbench.runs.sweep_store import stored_sweep
 
-    if form not in FORMATS:
-        raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
-    for flag in (flag for flag, value in (("--metric", metric), ("--size", sizes)) if value is not None):
-        raise RequestError(f"{run.id} is a sweep: {flag} has no effect.", hint="Leave it out.")
+    if form not in FORMATS or metric or sizes:
+        raise RequestError(
+            f"{run.id} is a sweep: it has no --metric and no --size, and is written as {', '.join(FORMATS)}.",
+            hint=f"fabbench show {run.id} prints it.",
+        )
     sweep = stored_sweep(run)
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
@@ -277,7 +215,10 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
+    from fabbench.runs.report_pages import counters_of
+
     for execution in run.executions:
+        counters = counters_of(run, execution.id)
         yield {
             **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,
@@ -289,7 +230,12 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
                 }
                 for log in execution.logs
             ],
-            "nics": list(_moved(run, execution.id)),
+            "nics": [
+                {"host": host, "nic": nic.name, "kind": nic.kind}
+                | {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
+                for host, traffic in (counters.of_fabric(counters.traffic()).items() if counters else ())
+                for nic in traffic.nics
+            ],
         }
 
 
@@ -301,7 +247,6 @@ def _described(run: "StoredRun") -> Iterator[str]:
     yield from [f"Image: {run.image}"] if run.image else []
     yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    yield f"Options: {' '.join(_words(run)) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
     for execution in _executions(run):
@@ -314,45 +259,6 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
             shown.update(log["findings"])
     yield ""
-
-
-def _words(run: "StoredRun") -> Iterator[str]:
-    """Yield the benchmark's options as they are typed; of a sweep of sizes and sizes, those that apply."""
-    from fabbench.benchmarks import runnable
-    from fabbench.model.options import declared
-
-    try:
-        known = declared(runnable(run.benchmark).work_type() or object)
-    except RequestError:  # a plug-in that is not here
-        known = {}
-    for name, value in run.options.items():
-        swept = name in {"min_bytes", "max_bytes", "factor"} and run.options.get("sizes")
-        flag = known[name].long if name in known else f"--{name.replace('_', '-')}"
-        if value is True:
-            yield flag
-        elif value not in (None, "", [], False) and not swept:
-            values = value.split(",") if name == "sizes" else value if isinstance(value, list) else [value]
-            yield from (f"{flag} {each:g}" if isinstance(each, float) else f"{flag} {each}" for each in values)
-
-
-def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
-    """Yield what each NIC of the fabric moved in an execution, in base units; null: not known."""
-    from fabbench.runs.report_pages import counters_of
-
-    counted = counters_of(run, execution)
-    for host, traffic in counted.of_fabric(counted.traffic()).items() if counted else ():
-        for nic in traffic.nics:
-            moved = {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
-            yield {"host": host, "nic": nic.name, "kind": nic.kind, **moved}
-
-
-def _write_tables(run: "StoredRun", form: str) -> None:
-    from fabbench.report.table import to_markdown, to_terminal
-    from fabbench.runs.report_pages import nic_tables, node_tables
-
-    for table in (*node_tables(run), *nic_tables(run)):
-        drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
-        terminal.write_drawn(f"\n{drawn}")
 
 
 @click.command("history")
@@ -374,13 +280,10 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
     """
     from fabbench.report.history_report import NAMED, history_table, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
-    from fabbench.runs.summary import summaries
 
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
-    since: timedelta | None = chosen["since"]
-    every = summaries(store, terminal.files_progress, figures=True)
-    runs = [run for run in every if since is None or _age(run) <= since]
+    runs = list(_chosen(store, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")
@@ -393,54 +296,3 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
         terminal.print_table(table, result.distinguishing(NAMED)[::-1], wide=chosen["wide"])
     else:
         terminal.show(render_history, result, form)
-
-
-@click.group("baseline", cls=SuggestingGroup)
-def baseline() -> None:
-    """Name runs that others are compared with: `--baseline NAME` of `run` and `compare`.
-
-    `--baseline last-good` needs no name: it is the newest earlier run of the same benchmark, options,
-    target, nodes and configuration whose executions are all ok and whose gates passed.
-    """
-
-
-@baseline.command("set", short_help="Name a run.")
-@click.argument("name", metavar="NAME")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
-@takes("store")
-def set_(name: str, run: str, store: Path) -> None:
-    """Name a run, or move a name to another run. `fabbench runs rm` keeps runs that have one.
-
-    Example: fabbench baseline set nccl-2.27 last
-    """
-    from fabbench.runs.baselines import set_baseline
-
-    baseline = set_baseline(name, run, store)
-    terminal.say(f"Baseline {name}: {baseline.run}")
-
-
-@baseline.command("list", short_help="List baselines.")
-@results(LISTED, "How to write the list.")
-@takes("store")
-def list_(form: str, store: Path) -> None:
-    """List the names and the runs that they stand for."""
-    from fabbench.report.table import Overview, Table
-    from fabbench.runs.baselines import baselines
-
-    known = list(baselines(store))
-    records = [{"name": each.name, "run": each.run, "exists": each.is_there(store)} for each in known]
-    rows = [(each.name, each.run + "  (removed)" * (not each.is_there(store))) for each in known]
-    table = Table(header=("NAME", "RUN"), rows=rows, ruled=False)
-    overview = Overview(name="baselines", table=table, records=records)
-    terminal.print_list(overview, form, f"No baselines in {store}.")
-
-
-@baseline.command("rm", short_help="Forget names.")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@takes("store")
-def forget(names: tuple[str, ...], store: Path) -> None:
-    """Forget names. The runs stay."""
-    from fabbench.runs.baselines import remove_baseline
-
-    for name in names:
-        remove_baseline(name, store)

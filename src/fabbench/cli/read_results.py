@@ -1,22 +1,23 @@
 """Commands that read results: ``parse``, ``explain``, ``compare``, ``report``."""
 
 import sys
-from collections.abc import Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.commands import complete_run
 from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
+if TYPE_CHECKING:
+    from fabbench.logs.learned_prefixes import Unread
+
 
 @click.command("parse")
-@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
 @takes("sizes", "fabric", *ON_NODES, "store")
 @click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
@@ -68,7 +69,7 @@ def parse(
 
 
 @click.command("explain")
-@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @takes("fabric", *ON_NODES, "store")
 @results(("text", "json"), "How to write the diagnoses.")
 @takes("wanted")
@@ -83,57 +84,50 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
+    from fabbench.logs.learned_prefixes import Unread
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
     from fabbench.runs.load_columns import judged_together
     from fabbench.runs.parse_file import parse_together
 
     proof = known_proof(**known)
-    status = Exit.FINE
     targets = [read_wanted(text) for text in wanted]
-    records, measured = list[dict[str, object]](), list[Log]()
-
-    def write(logs: Sequence[Log]) -> Exit:
-        measured.extend(log for log in logs if targets and log.points)
-        if form == "json":
-            records.extend(map(diagnosis_record, logs))
-        else:
-            for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
-                terminal.write_line(line)
-        return Exit.FINE if all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs) else Exit.UNTRUSTED
-
-    jobs: dict[str, list[str]] = {}
+    logs, unread, jobs = list[Log](), list[Unread](), dict[str, list[str]]()
     read = [(each.run, entry) for each in sources_of(inputs, store, proof) for entry in read_source(each, proof=proof)]
     judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
     for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
-        found = [entry for _, entry in entries]
-        unread = [entry for entry in found if not isinstance(entry, Log)]
-        logs = list(islice(judged, len(found) - len(unread)))
-        if not unread and not of_run and (job := _job(name, logs)):
+        found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
+        job = "" if of_run else _job(name, found)
+        if job:
             jobs.setdefault(job, []).append(name)
         else:
-            status = worst(status, write(logs), terminal.say_unread(unread))
-    status = worst(status, *(write(parse_together(names, proof=proof)) for names in jobs.values()))
-    predicted = list(predictions(measured, targets))
+            logs += (entry for entry in found if isinstance(entry, Log))
+            unread += (entry for entry in found if not isinstance(entry, Log))
+    logs += (log for names in jobs.values() for log in parse_together(names, proof=proof))
+    predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
-        terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
+        terminal.write_json({"format": 1, "logs": list(map(diagnosis_record, logs)), "predictions": predicted})
     else:
+        for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
+            terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
-    return status
+    trusted = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
+    return worst(Exit.FINE if trusted else Exit.UNTRUSTED, terminal.say_unread(unread))
 
 
-def _job(name: str, logs: Sequence[Log]) -> str:
+def _job(name: str, found: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files."""
-    alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
-    return str(logs[0].facts.get("communicator", "")) if alone else ""
+    log = found[0]
+    alone = isinstance(log, Log) and len(found) == 1 and log.case == NCCL_DEBUG and not name.startswith("-")
+    return str(log.facts.get("communicator", "")) if alone else ""
 
 
 @click.command("compare")
-@click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
+@click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path())
 @takes(
-    baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
-    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files."
+    baseline="Compare with this as the last column: last-good (the newest earlier run of the same key that is "
+    "good), a run, RUN:CONFIG, or log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
@@ -158,24 +152,21 @@ def compare_inputs(
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
+    from fabbench.analysis.gate import check
     from fabbench.cli.ci import build_result
+    from fabbench.plan.gates import parse_gates
+    from fabbench.runs.baselines import LAST_GOOD, last_good_before
     from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
 
-    labels, strict = given["labels"], given["strict"]
+    strict = given["strict"]
     with build_result("fabbench compare", given["junit"]) as result:
-        if gates or strict:
-            from fabbench.analysis.gate import check
-            from fabbench.plan.gates import parse_gates
-
-            parsed_gates = parse_gates(gates, strict=strict)
+        parsed_gates = parse_gates(gates, strict=strict)
         proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
-        named = () if baseline else labels
-        columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], labels=named, known=proof)
+        columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
         if baseline:
-            from fabbench.runs.baselines import baseline_input
-
-            last = matching_column(load(baseline_input(baseline, store, inputs[0]), store=store), columns[0].label)
-            columns = with_labels([*columns, last], labels)
+            run = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
+            columns = [*columns, matching_column(load(run, store=store), columns[0].label)]
+        columns = with_labels(columns, given["labels"])
         # Configurations that were planned together: each fabric has the endpoint that suits it.
         allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
         metric, placement = given["metric"], given["placement"]
@@ -187,7 +178,7 @@ def compare_inputs(
 
 
 @click.command("report")
-@click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, shell_complete=complete_run)
+@click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, type=click.Path())
 @takes("metric", "sizes", "store")
 @results(("html",))
 def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> Exit:

@@ -27,7 +27,7 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, complete_run, named_for_ssh
+from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
 from fabbench.cli.config_file import config_option, split_environment
 from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
 from fabbench.launchers import options_of_launchers
@@ -347,7 +347,7 @@ def interruptible() -> Iterator[None]:
 
 
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
-@click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
+@click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted run.")
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
@@ -374,7 +374,7 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
 
 
 @click.command("rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
-@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
+@click.argument("run", metavar="RUN", default="last")
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @takes("store")
 @click.pass_context

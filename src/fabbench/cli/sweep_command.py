@@ -11,7 +11,6 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, typed_flags, values_of, with_parameters
-from fabbench.cli.commands import complete_run
 from fabbench.cli.options import result_options, takes
 from fabbench.cli.run_command import (
     RESUMED,
@@ -330,16 +329,10 @@ _MAX_NAMED = 20
     "sources",
     multiple=True,
     metavar="LOG|RUN",
-    shell_complete=complete_run,
     help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
     "its tests again. Can be given several times.",
 )
-@click.option(
-    "--resume",
-    metavar="RUN",
-    shell_complete=complete_run,
-    help="Resume this sweep: tests that have ended are not run again.",
-)
+@click.option("--resume", metavar="RUN", help="Resume this sweep: tests that have ended are not run again.")
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @with_parameters(answer_parameters())
 @click.pass_context

@@ -54,9 +54,9 @@ def load(
     path: Path,
     *,
     launchers: Mapping[str, type[LauncherOptions]],
-    benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
+    benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read a file. `launchers` and `benchmarks` are all known ones, with their options.
+    """Read a file. `launchers` are all known ones, with their options; `benchmarks` returns those of one.
 
     Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be read,
     RequestError that names every mistake with its path in the file.
@@ -81,7 +81,7 @@ def read(
     path: Path,
     *,
     launchers: Mapping[str, type[LauncherOptions]],
-    benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
+    benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
     reader = Reader(folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)

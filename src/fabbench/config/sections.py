@@ -151,8 +151,8 @@ class Reader:
     """The directory of the file, which its relative paths start from."""
     launchers: Mapping[str, type[LauncherOptions]]
     """Launcher → its options."""
-    benchmarks: Mapping[str, Mapping[str, Option]] | None
-    """Benchmark → the options of its command, by `Option.word`. None: not checked."""
+    benchmarks: Callable[[str], Mapping[str, Option]] | None
+    """Returns the options of a benchmark's command, by `Option.word`; raises RequestError. None: not checked."""
     mistakes: list[str] = field(default_factory=list)
 
     def file(self, tree: Tree) -> dict[str, Any]:
@@ -253,13 +253,14 @@ class Reader:
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
         if self.benchmarks is None:
             return {key: value for key, value in tree.items() if value} if isinstance(tree, dict) else None
-        if name not in self.benchmarks:
-            self._unknown(path.rpartition(".")[0], name, [*self.benchmarks], what="benchmark")
-            return None
         if not isinstance(tree, dict):
             self._wrong(path, tree, "a mapping of options to values")
             return None
-        known = {word: partial(self._typed, each) for word, each in self.benchmarks[name].items()}
+        try:
+            known = {word: partial(self._typed, each) for word, each in self.benchmarks(name).items()}
+        except RequestError as error:
+            self.mistakes.append(f"{path}: {error} {error.hint or ''}".rstrip())
+            return None
         return self._section(tree, path, known, what="option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant | None:

@@ -21,7 +21,6 @@ from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from threading import Event
 
     # --help lists the options of all launchers, and needs none of these.
@@ -311,21 +310,9 @@ class Launcher(ABC):
         """
         raise NotImplementedError
 
-    def nodes(self, target: Target) -> "Overview":
-        """Return a cluster's nodes as a table. Start nothing. Raise RequestError without a cluster, or MachineError."""
-        raise RequestError(
-            f"The launcher {target.launcher} has no list of nodes.",
-            hint="fabbench nodes works with --on kubernetes, mpijob and slurm; use fabbench check for hosts.",
-        )
-
     @abstractmethod
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
         """Find out what a check needs; `deep` starts pods or a job. A machine out of reach is part of the result."""
-
-    def fetch_output(self, target: Target, job: str, file: "Path") -> str:
-        """Write the output of a job to `file`; return a sentence about its state. Raise RequestError if unable."""
-        del target, job, file
-        raise RequestError(f"The launcher {self.name} keeps no output of jobs.")
 
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
         """Find what runs left behind; `force` is to remove it even if it won't end. Raise RequestError if unable."""

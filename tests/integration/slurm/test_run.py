@@ -219,7 +219,7 @@ def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
     with nothing_left(hosts), taken(hosts[0], "-p", "one"):
         done = run(hosts, [*check, "--deep", "--benchmark", "pingpong"])
     assert done.returncode == 0, done.stderr
-    found = {(each["host"], each["check"]): each for each in json.loads(done.stdout)}
+    found = {(each["host"], each["check"]): each for each in json.loads(done.stdout)["checks"]}
     assert "fi_pingpong" in found["node1", "programs"]["seen"]
     assert ("node2", "libfabric") in found
     assert ("node0", "state") in found

@@ -45,7 +45,6 @@ from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_with_c
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
-from fabbench.report.table import Overview
 
 Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]  # Starts and probes pods
 
@@ -146,7 +145,7 @@ class KubernetesLauncher(Launcher):
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
         if criteria.takes_all and len(chosen) < len(seen):
-            notify(f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see fabbench nodes.")
+            notify(f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see fabbench check.")
         notify_undeclared(options, chosen)
         with switching_pods(target, lambda narrowed: self._pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
@@ -173,11 +172,6 @@ class KubernetesLauncher(Launcher):
         instance_type = chosen[0].entry.instance_type if chosen[0].entry else ""
         inventory = pod_inventory(target, needs, instance_type, len(chosen), amounts)
         return inventory.named([node.name for node in chosen])
-
-    @override
-    def nodes(self, target: Target) -> Overview:
-        criteria = criteria_of(target, Needs(programs=(), install=""))
-        return nodes_table(matching_nodes(list_nodes(api_of(target), labels=criteria.labels), criteria))
 
     @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:

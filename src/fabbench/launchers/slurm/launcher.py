@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
@@ -22,14 +21,11 @@ from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Left
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
-from fabbench.launchers.slurm.render import JOB_NAME, OUTPUT, given, hold_script
+from fabbench.launchers.slurm.render import JOB_NAME, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
-    accounted,
     check_nodes,
-    explain_end,
-    explain_pending,
     gpus_of,
     idle_alike,
     job_state,
@@ -42,7 +38,7 @@ from fabbench.launchers.slurm.scontrol import (
     type_of,
 )
 from fabbench.launchers.slurm.steps import FILE, HeldJob, JobSteps, held_nodes
-from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SACCT, SubmittedJob, by_node, follow
+from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -50,7 +46,6 @@ from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.messages import listed
 from fabbench.model.options import declared
 from fabbench.model.plan import Step
-from fabbench.report.table import Overview
 
 _WAIT_S = 30
 _ALL_S = 180.0
@@ -166,15 +161,6 @@ class SlurmLauncher(Launcher):
         return srun(step, MpiHosts(mpi=hosts[0].mpi, addresses=names, programs=hosts[0].programs))
 
     @override
-    def nodes(self, target: Target) -> Overview:
-        with login(target) as login_node:
-            seen = _nodes(login_node)
-            if target.options_as(SlurmOptions).partition is not None:
-                partition = _partition(login_node, target)
-                seen = tuple(node for node in seen if partition.has(node))
-        return nodes_table(node for node in seen if not target.hosts or node.name in target.hosts)
-
-    @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         del by
         with login(target) as login_node:
@@ -200,11 +186,7 @@ class SlurmLauncher(Launcher):
                 progress("probing the nodes", 0, len(idle))
                 probes, relations = probe_nodes(login_node, idle, target, needs)
         checks = check_nodes(shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type)
-        return Examined(probes=probes, relations=relations, checks=checks)
-
-    @override
-    def fetch_output(self, target: Target, job: str, file: Path) -> str:
-        return fetch_output(target, job, file)
+        return Examined(probes=probes, relations=relations, checks=checks, overviews=(nodes_table(shown),))
 
     @override
     @contextlib.contextmanager
@@ -312,10 +294,10 @@ def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...
         raise MachineError(
             f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; a sweep "
             f"needs {NODES}.",
-            hint="fabbench nodes shows them. To wait for busy ones, pass --nodes N.",
+            hint="fabbench check shows them. To wait for busy ones, pass --nodes N.",
         )
     if len(idle) < total:
-        notify(f"{len(idle)} of {total} nodes are idle and alike, and are tested. fabbench nodes shows the others.")
+        notify(f"{len(idle)} of {total} nodes are idle and alike, and are tested. fabbench check shows the others.")
     return idle
 
 
@@ -341,36 +323,3 @@ def _inventory(
         target = replace(target, gpus=gpus_of(fit) or None)
     instance_type = options.instance_type or type_of(fit)
     return inventory_of(instance_type, len(names), target=target, needs=needs, image=options.image).named(names)
-
-
-_PRINT = 'for file; do if [ -f "$file" ]; then echo "$file"; exec cat -- "$file"; fi; done'
-
-
-def fetch_output(target: Target, job: str, file: Path) -> str:
-    """Write the output of a job to `file`, and return a sentence about its state. Raise MachineError without output."""
-    with login(target) as login_node:
-        shown = login_node.run_idempotent(("scontrol", "show", "job", "--oneliner", job)).out
-        state = job_state(next((line for line in shown if line.startswith("JobId=")), f"JobId={job}"))
-        if not state.state:  # Slurm's controller forgets a job some minutes after its end
-            out = login_node.run_idempotent((*SACCT, f"--jobs={job}")).out
-            state = (accounted(out[-1], state) if out else None) or state
-        name = OUTPUT.replace("%j", job)
-        stream = login_node.start(("sh", "-c", _PRINT, "sh", state.output, name))
-        lines = stream.lines()
-        found = next(lines, "")
-        with file.open("w", encoding="utf-8", errors="surrogateescape") as copy:
-            copy.writelines(f"{line}\n" for line in lines)
-        stream.close()
-        where = login_node.name
-    if not found:
-        waits = (
-            explain_pending(state).text if state.pending else f"Slurm reports its state as {state.state or 'unknown'}."
-        )
-        raise MachineError(
-            f"Job {job} has no output on {where} ({state.output or name}). {waits}",
-            hint="A run that followed its job to the end is in the store: fabbench runs.",
-        )
-    if state.runs:
-        return f"Job {job} still runs on {state.nodes}: this is what it has printed so far to {found}."
-    why = explain_end(state) if state.over else None
-    return why.text if why is not None else f"Job {job} has ended. Its output is {found}."

@@ -346,7 +346,7 @@ def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | 
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
-    """Return nodes as a table, for `fabbench nodes`."""
+    """Return nodes as a table, for `fabbench check`."""
     header = ("NAME", "INSTANCE-TYPE", "GPU", "EFA", "CPUS", "PARTITIONS", "STATE")
     records: list[dict[str, object]] = [
         {

@@ -8,6 +8,7 @@ from fabbench.evidence.known_errors import fatal_message
 from fabbench.hosts.check import Status
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
+    SlurmNode,
     accounted,
     check_nodes,
     explain_end,
@@ -17,6 +18,7 @@ from fabbench.launchers.slurm.scontrol import (
     is_unknown_job,
     job_state,
     nodes,
+    nodes_table,
     partitions,
     record,
     refused,
@@ -218,3 +220,12 @@ def test_nodes_below_their_switch_or_in_their_block() -> None:
     blocks = ("BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2", "BlockName=b2 BlockIndex=1 Nodes=gpu3")
     assert switches(blocks) == {"gpu1": "b1", "gpu2": "b1", "gpu3": "b2"}
     assert switches(["No topology information available"]) == {}
+
+
+def test_nodes_have_the_type_that_their_features_name() -> None:
+    typed = SlurmNode(name="n1", states=frozenset({"IDLE"}), gpus=8, features=("p5.48xlarge",), cpus=192)
+    found = nodes_table([typed, SlurmNode(name="n2", partitions=frozenset({"b", "a"}))])
+    assert found.table.rows == [
+        ("n1", "p5.48xlarge", "8", "32", "192", "-", "idle"),
+        ("n2", "-", "0", "-", "0", "a,b", "unknown"),
+    ]
