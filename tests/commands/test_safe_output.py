@@ -6,7 +6,9 @@ import io
 import itertools
 import json
 import logging
+import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -242,7 +244,7 @@ SINKS: tuple[Callable[[], object], ...] = (
     lambda: logging.getLogger("fabbench.launchers").info("%s", ALL),
     lambda: warnings.warn(ALL, PluginWarning, stacklevel=1),
     lambda: terminal.write_drawn(render_checks([CHECK], color=False)),
-    lambda: live.Lines(PLAN).end(EXECUTION, (FAILED,)),
+    lambda: live.RunScreen(PLAN).end(EXECUTION, (FAILED,)),
 )
 
 
@@ -272,6 +274,7 @@ def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> Non
         with live.watching(PLAN) as watcher:
             watcher.begin(EXECUTION, 1)
             watcher.point(EXECUTION, FAILED.points[0])
+            os.kill(os.getpid(), signal.SIGALRM)  # as the clock does
             watcher.end(EXECUTION, (FAILED,))
         with terminal.hosts_progress() as progress:
             progress(ALL, 1, 2)

@@ -82,8 +82,8 @@ def command(
         _resume(ctx, open_certificate(resumed, store), store)
         return
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
-    asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
-    watched = Watched(terminal.notify, run, watching_sweep, terminal.hosts_progress)
+    asked = _asked(ctx, how, store)
+    watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.hosts_progress)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:

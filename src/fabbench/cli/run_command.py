@@ -145,11 +145,10 @@ class RunCommand(SectionedCommand):
 
             show_plan(request, ctx.params["form"])
             return Exit.FINE
-        shown = partial(watching, metric=request.metric)
-        watched: dict[str, Any] = {} if terminal.is_quiet() else {"watching": shown}
+        watched = partial(watching, metric=request.metric)
         with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
             with interruptible():
-                result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)
+                result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched)
             build.comparison, build.verdict = result.comparison, result.verdict
             build.problem = _interrupted(result)
             return _print(result, ctx.params["form"])

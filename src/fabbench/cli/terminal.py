@@ -7,13 +7,13 @@ or be a command of a CI system, no matter what code wrote it and how. `workflow_
 import codecs
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fabbench.report.table import Overview, Table
 
 T = TypeVar("T")
+Show = Callable[..., None]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
@@ -394,40 +395,56 @@ def is_live() -> bool:
 
 
 @contextmanager
-def changing_line() -> Iterator[Callable[[str], None]]:
-    """Yield what shows a line in place of the one before."""
-    from rich.live import Live
-    from rich.text import Text
+def changing() -> Iterator[Show | None]:
+    """Yield what draws text after a bar, and lines below it, in place of those before; None: nothing can change.
 
-    with Live(console=console(), auto_refresh=False, transient=True) as live:
-        yield lambda text: live.update(Text(unbroken(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+    It draws in the thread that calls it. What is written meanwhile stands above.
+    """
+    if not is_live():
+        yield None
+        return
+    with screen(console()) as show:
+        yield show
 
 
 @contextmanager
-def _bar(what: str, total: int | None, **settings: Any) -> Iterator[Callable[..., None]]:
-    """Show a bar on standard error while something goes on; yield what changes it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def screen(on: "Console") -> Iterator[Show]:
+    """Yield what draws on a console."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True, **settings) as progress:
-        yield partial(progress.update, progress.add_task(what, total=total))
+    from fabbench.report.table import cut
+
+    text = TextColumn("{task.description}", markup=False)
+    bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
+    task = bar.add_task("")
+    with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+
+        def show(what: str, done: float, total: float, lines: Sequence[str] = ()) -> None:
+            bar.update(task, description=cut(what, on.width - 12), completed=done, total=total)
+            below = [Text(unbroken(line), no_wrap=True, overflow="ellipsis") for line in lines]
+            live.update(Group(bar.get_renderable(), *below), refresh=True)
+
+        yield show
 
 
 @contextmanager
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
-    if count < _MANY or not is_live():
-        yield lambda: None
-        return
-    with _bar("reading", count) as update:
-        yield partial(update, advance=1)
+    number = itertools.count(1)
+    with changing() if count >= _MANY else nullcontext() as show:
+
+        def read() -> None:
+            if (done := next(number)) % max(1, count // 100) == 0 and show is not None:
+                show(f"reading {done}/{count}", done, count)
+
+        yield read
 
 
 @contextmanager
 def hosts_progress() -> Iterator["Progress"]:
     """Show what is being done, on a terminal."""
-    if not is_live():
-        yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
-        return
-    with _bar("connecting", None, auto_refresh=False) as update:  # no refresh thread: this draws
-        yield lambda what, done, total: update(description=unbroken(what), completed=done, total=total, refresh=True)
+    with changing() as show:
+        yield show or (lambda what, done, total: None)  # noqa: ARG005 - nothing is shown
