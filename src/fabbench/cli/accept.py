@@ -124,8 +124,7 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
 
     if how.soak is not None and how.level != LEVELS[-1]:
         raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
-    if how.write_thresholds:
-        require_writable(how.write_thresholds, "--write-thresholds")
+    require_writable(how.write_thresholds, "--write-thresholds")
     target, reason = chosen_target(ctx)
     fabrics = (how.fabric,) if how.fabric else ()
     run = RunRequest(

@@ -88,8 +88,10 @@ def _png(text: str) -> bytes:
     return to_png(text)
 
 
-def require_writable(path: Path, option: str) -> None:
-    """Raise MachineError if the file of an option cannot be written."""
+def require_writable(path: Path | None, option: str) -> None:
+    """Raise MachineError if the file of an option, if it was given, cannot be written."""
+    if path is None:
+        return
     folder = path.absolute().parent
     problem = ""
     if path.is_dir():

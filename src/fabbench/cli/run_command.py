@@ -29,7 +29,7 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, complete_run, named_for_ssh
 from fabbench.cli.config_file import config_option, split_environment
-from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
+from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
@@ -135,23 +135,20 @@ class RunCommand(SectionedCommand):
 
     def invoke(self, ctx: click.Context) -> Exit:
         """Run what is requested; return the matching exit status."""
-        from fabbench.cli.ci import build_result
         from fabbench.cli.live import watching
         from fabbench.runs.run import run
 
         request = self.request(ctx)
+        require_writable(ctx.params["junit"], "--junit")
         if ctx.params["dry_run"]:
             from fabbench.cli.dry_run import show_plan
 
             show_plan(request, ctx.params["form"])
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
-        with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
-            with interruptible():
-                result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched)
-            build.comparison, build.verdict = result.comparison, result.verdict
-            build.problem = _interrupted(result)
-            return _print(result, ctx.params["form"])
+        with interruptible():
+            result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched)
+        return _print(result, ctx.params["form"], ctx.params["junit"])
 
     def target(self, ctx: click.Context) -> "Resolved":
         """Return where to run, and why there. Raise RequestError."""
@@ -286,11 +283,6 @@ def print_release_failure(result: "RunResult | SweepRun") -> None:
         terminal.print_notes(error)
 
 
-def _interrupted(result: "RunResult") -> str:
-    ended = ". Partial results" if result.missing else " after the last execution. All results"
-    return f"Interrupted{ended} were saved." if result.interrupted else ""
-
-
 def _doubtful(result: "RunResult") -> bool:
     from fabbench.analysis.expectations import Assessment
     from fabbench.report.expectations import expectations_of
@@ -299,7 +291,7 @@ def _doubtful(result: "RunResult") -> bool:
     return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
 
 
-def _print(result: "RunResult", form: str) -> Exit:
+def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
     print_release_failure(result)
     if form == "html":
         terminal.write_page([result.path])
@@ -307,10 +299,14 @@ def _print(result: "RunResult", form: str) -> Exit:
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
+    if result.comparison is not None:
+        terminal.write_junit(junit, result.comparison, result.verdict)
     terminal.say_next(result.path, doubtful=_doubtful(result))
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
-        terminal.notify(f"{_interrupted(result)} To {'go on' if result.missing else 'see them'}: {shlex.join(again)}")
+        saved = ". Partial results" if result.missing else " after the last execution. All results"
+        what = "go on" if result.missing else "see them"
+        terminal.notify(f"Interrupted{saved} were saved. To {what}: {shlex.join(again)}")
     return ended(result, result.status)
 
 

@@ -1,7 +1,7 @@
 """What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
 
 While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal
-or be a command of a CI system, no matter what code wrote it and how. `workflow_command` alone writes one.
+or be a command of a CI system, no matter what code wrote it and how.
 """
 
 import codecs
@@ -293,12 +293,6 @@ def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hin
     return Exit.FINE
 
 
-def workflow_command(line: str) -> None:
-    """Write a workflow command of GitHub on standard error. Nothing else may write one."""
-    with contextlib.suppress(OSError):
-        cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
-
-
 def print_comparison(
     comparison: "Comparison",
     form: str,
@@ -320,6 +314,15 @@ def print_comparison(
     write_drawn(text)
     if not seen or is_quiet():
         print_verdict(verdict)
+
+
+def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict | None") -> None:
+    """Write a comparison to the file of ``--junit``, too."""
+    from fabbench.report import render_comparison
+
+    if path is not None:
+        text = render_comparison(comparison, "junit", verdict=verdict)
+        path.write_text(text, "utf-8", errors="backslashreplace")
 
 
 def print_verdict(verdict: "Verdict | None") -> None:
