@@ -10,7 +10,7 @@
 # SMOKE_DEADLINE   seconds for everything. Default: 1800
 # SMOKE_OUT        directory for the summary (summary.md), JUnit XML (junit.xml) and the run (runs/). Default: ./smoke
 #
-# On GitHub, fabbench itself writes the summary of the build, and annotates failed gates.
+# On GitHub, the summary is that of the build, too.
 #
 # The exit status is fabbench's: 0 passed; 1 measured successfully, but a gate failed; 2 usage error; 3 environment
 # error; 4 result not trustworthy, for example because EFA did not carry the data. 124: out of time.
@@ -60,5 +60,5 @@ esac
     echo
     cat "$out/table.md"
 } >"$out/summary.md"
-cat "$out/summary.md"
+tee -a "${GITHUB_STEP_SUMMARY:-/dev/null}" <"$out/summary.md"
 exit "$status"

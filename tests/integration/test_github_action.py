@@ -58,7 +58,7 @@ def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
     job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", gates="busbw@64M:5%\nbusbw@64M<=4GB/s")
     assert job.failed
     assert outputs["status"] == "1"
-    assert "::error title=Gate busbw@64M<=4GB/s::" in job.log
+    assert "::error title=Gate failed::busbw@64M<=4GB/s: " in job.log
     assert "| busbw@64M:5% " in job.summary
     assert "measured once" in job.summary
     assert ET.parse(job.folder / outputs["junit"]).getroot().attrib["failures"] == "1"
@@ -102,7 +102,7 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     used["with"]["fabbench"] = FABBENCH
     job.run(steps)
     assert job.failed
-    assert "::error title=Gate busbw@64M%3A5%25::" in job.log
+    assert "::error title=Gate failed::busbw@64M:5%: " in job.log
     calls = (folder / "calls").read_text().splitlines()
     assert calls[:3] == ["pr", "comment", "7"]
     assert (folder / "posted.md").read_text("utf-8").startswith("### fabbench: all_reduce, 2 GPUs: this change ")

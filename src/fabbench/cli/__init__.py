@@ -23,43 +23,35 @@ from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
-_SECTIONS: Mapping[str, Mapping[str, str]] = {
+_SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
-        "accept": "Test new nodes rung by rung, and answer: accepted or not.",
-        "check": "Check hosts or clusters before a run, and suggest fixes.",
-        "run": "Run a benchmark and compare configurations.",
-        "sweep": "Find bad nodes, NICs and links of a cluster.",
-        "rerun": "Repeat a past run.",
-        "render": "Print a script or manifests that run the benchmark elsewhere.",
+        "accept": ("accept", "Test new nodes rung by rung, and answer: accepted or not."),
+        "check": ("cluster", "Check hosts or clusters before a run, and suggest fixes."),
+        "run": ("run_command", "Run a benchmark and compare configurations."),
+        "sweep": ("sweep_command", "Find bad nodes, NICs and links of a cluster."),
+        "rerun": ("run_command", "Repeat a past run."),
+        "render": ("render", "Print a script or manifests that run the benchmark elsewhere."),
     },
     "Read results": {
-        "compare": "Compare runs and log files, and gate on the result.",
-        "parse": "Read benchmark logs and print their results.",
-        "explain": "Diagnose which network a log or run used, and why.",
-        "report": "Write runs or logs as an HTML page, to read or to send.",
+        "compare": ("read_results", "Compare runs and log files, and gate on the result."),
+        "parse": ("read_results", "Read benchmark logs and print their results."),
+        "explain": ("read_results", "Diagnose which network a log or run used, and why."),
+        "report": ("read_results", "Write runs or logs as an HTML page, to read or to send."),
     },
     "Past runs": {
-        "runs": "List past runs, or remove them.",
-        "show": "Print a past run.",
-        "history": "Show how a metric changed over past runs.",
+        "runs": ("past_runs", "List past runs, or remove them."),
+        "show": ("past_runs", "Print a past run."),
+        "history": ("past_runs", "Show how a metric changed over past runs."),
     },
     "Cluster and setup": {
-        "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
-        "config": "Show the targets and defaults of fabbench.yaml, and check it.",
-        "completion": "Print the completion script for bash, zsh or fish.",
+        "clean": ("cluster", "Remove leftover pods and jobs from a cluster (not local runs)."),
+        "config": ("config_file", "Show the targets and defaults of fabbench.yaml, and check it."),
+        "completion": ("config_file", "Print the completion script for bash, zsh or fish."),
     },
 }
-COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-"""In the order in which `--help` lists them, which imports none."""
-_MODULES: Mapping[str, str] = {
-    **dict.fromkeys(("run", "rerun"), "run_command"),
-    **dict.fromkeys(("parse", "explain", "compare", "report"), "read_results"),
-    **dict.fromkeys(("runs", "show", "history"), "past_runs"),
-    **dict.fromkeys(("check", "clean"), "cluster"),
-    "sweep": "sweep_command",
-    **dict.fromkeys(("config", "completion"), "config_file"),
-}
-"""Where a command is, if not in the module of its name."""
+"""Section → command → its module, and what `--help` says, which imports none."""
+_MODULES = {name: module for section in _SECTIONS.values() for name, (module, _) in section.items()}
+COMMANDS = {name: text for section in _SECTIONS.values() for name, (_, text) in section.items()}
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -82,16 +74,17 @@ class Commands(SuggestingGroup):
         """List the commands, without importing them, and some to try."""
         del ctx
         width = max(map(len, COMMANDS))
-        for name, commands in {**_SECTIONS, "Try": dict(_TRY)}.items():
+        sections = {name: [(each, COMMANDS[each]) for each in commands] for name, commands in _SECTIONS.items()}
+        for name, records in (sections | {"Try": [*_TRY]}).items():
             with formatter.section(name):
-                formatter.write_dl([(f"{each:{width}}", text) for each, text in commands.items()], col_max=40)
+                formatter.write_dl([(f"{each:{width}}", text) for each, text in records], col_max=40)
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[cmd_name]}")
         every = (each for each in vars(module).values() if isinstance(each, click.Command))
         command = next(each for each in every if each.name == cmd_name)
         command.short_help = COMMANDS[cmd_name]

@@ -82,8 +82,8 @@ def command(
         _resume(ctx, open_certificate(resumed, store), store)
         return
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
-    asked, run = _asked(ctx, how, store), {} if terminal.is_quiet() else {"watching": watching}
-    watched = Watched(terminal.notify, run, watching_sweep, terminal.hosts_progress)
+    asked = _asked(ctx, how, store)
+    watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.hosts_progress)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:
@@ -124,8 +124,7 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
 
     if how.soak is not None and how.level != LEVELS[-1]:
         raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
-    if how.write_thresholds:
-        require_writable(how.write_thresholds, "--write-thresholds")
+    require_writable(how.write_thresholds, "--write-thresholds")
     target, reason = chosen_target(ctx)
     fabrics = (how.fabric,) if how.fabric else ()
     run = RunRequest(

@@ -1,4 +1,4 @@
-"""``--dry-run`` of ``run`` and ``sweep``: the plan, or the first tests, and nothing started."""
+"""``fabbench run --dry-run``: the plan, and nothing started."""
 
 import shlex
 from collections import Counter
@@ -11,15 +11,13 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import counted, listed, redacted
+from fabbench.model.messages import counted, redacted
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Host, Inventory
     from fabbench.model.plan import Execution, Step
     from fabbench.plan.request import RunRequest
-    from fabbench.runs.sweep import SweepRequest
-    from fabbench.sweep.values import Round
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")
 _MAX_UNSET = 4  # More variables are only counted; --format json has all
@@ -40,26 +38,24 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         document = {"format": 1, "target": planned.target, "hosts": hosts, "plan": asdict(planned), **times}
         terminal.write_json(redacted(document))
         return
-    ids = ", ".join(execution.id for execution in planned.executions)
-    _write_facts(
-        request,
-        *(("" if number else "Nodes", _host(host)) for number, host in enumerate(inventory.hosts)),
-        ("Image", inventory.image),
-        ("Configurations", ", ".join(map(str, planned.configurations))),
-        ("Executions", f"{len(planned.executions)}: {ids}"),
-        ("Time", _time(estimate, longest)),
-    )
+    target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
+    reason = f": {request.target_reason}" * bool(request.target_reason)
+    for name, text in (
+        ("Target:", f"{target.name} ({target.launcher}){reason}"),
+        *(("" if number else "Nodes:", _host(host)) for number, host in enumerate(inventory.hosts)),
+        *([("Image:", inventory.image)] if inventory.image else []),
+        ("Configurations:", ", ".join(map(str, planned.configurations))),
+        ("Executions:", f"{len(planned.executions)}: {ids}"),
+        ("Time:", _time(estimate, longest)),
+    ):
+        terminal.write_line(f"{name:16}{text}")
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
     for configuration in planned.configurations:
-        _write_execution(str(configuration), first[configuration.label], inventory, request)
+        click.echo()
+        terminal.write_line(str(configuration))
+        for line in _lines(first[configuration.label], inventory, request):
+            terminal.write_line(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
-
-
-def _write_facts(request: "RunRequest", *facts: tuple[str, str]) -> None:
-    target, reason = request.target, request.target_reason
-    for name, text in (("Target", f"{target.name} ({target.launcher}){f': {reason}' * bool(reason)}"), *facts):
-        if text:
-            terminal.write_line(f"{name + ':' if name else '':16}{text}")
 
 
 def _host(host: "Host") -> str:
@@ -73,13 +69,6 @@ def _time(estimate: float | None, longest: float) -> str:
     if estimate is not None:
         return f"about {format_duration(estimate)}, based on earlier runs on this target"
     return f"unknown (no earlier run like this on this target); all timeouts together: {format_duration(longest)}"
-
-
-def _write_execution(title: str, execution: "Execution", inventory: "Inventory", request: "RunRequest") -> None:
-    click.echo()
-    terminal.write_line(title)
-    for line in _lines(execution, inventory, request):
-        terminal.write_line(f"  {line}")
 
 
 def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
@@ -108,32 +97,3 @@ def _environment(step: "Step") -> str:
     more = [f"and {len(unset) - _MAX_UNSET} more"] if len(unset) > _MAX_UNSET else []
     names = [*islice(unset, _MAX_UNSET), *more]
     return "; ".join(filter(None, (" ".join(words.values()), f"unset {' '.join(names)}" if names else "")))
-
-
-def show_sweep(request: "SweepRequest") -> None:
-    """Print how `fabbench sweep` would start. Raise FabbenchError for what it would refuse."""
-    from fabbench.runs.sweep import preview_sweep
-
-    preview = preview_sweep(request)
-    document = preview.document
-    sizes = Counter(document.group_of.values())
-    _write_facts(
-        request.run,
-        ("Nodes", f"{len(document.nodes)}: {listed(document.nodes)}"),
-        *(("Left out", why) for why in document.unreachable.values()),
-        ("Sweep", f"{document.benchmark} on {document.fabric}, mode {document.mode}"),
-        ("NICs", ", ".join(document.nics)),
-        ("Groups", listed([f"{name} ({sizes[name]})" for name in sorted(sizes)])),
-        ("Rounds", str(preview.max_rounds or "as many as it takes")),
-        ("Next round", _round(preview.first) if preview.first is not None else "none: all tests have ended"),
-    )
-    if preview.first is not None and preview.execution is not None:
-        hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}
-        part = preview.inventory.part([hosts[name] for name in preview.first.tests[0].nodes])
-        _write_execution(f"First test: {preview.first.tests[0]}", redacted(preview.execution), part, preview.request)
-    click.echo("\nDry run: nothing was started.", err=True)
-
-
-def _round(first: "Round") -> str:
-    tests = listed([str(test) for test in first.tests])
-    return f"{counted(len(first.tests), 'test')} ({first.purpose}): {tests}"

@@ -60,8 +60,10 @@ def _to_file(path: Path) -> Iterator[IO[str]]:
                     copyfileobj(stream, file)
 
 
-def require_writable(path: Path, option: str) -> None:
-    """Raise MachineError if the file of an option cannot be written."""
+def require_writable(path: Path | None, option: str) -> None:
+    """Raise MachineError if the file of an option, if it was given, cannot be written."""
+    if path is None:
+        return
     folder = path.absolute().parent
     if path.is_dir():
         problem = "it is a directory"

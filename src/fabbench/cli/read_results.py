@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, results, takes
+from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, require_writable, results, takes
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
@@ -152,27 +152,29 @@ def compare_inputs(
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.analysis.gate import check
-    from fabbench.cli.ci import build_result
-    from fabbench.plan.gates import parse_gates
-    from fabbench.runs.baselines import LAST_GOOD, last_good_before
     from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
 
+    require_writable(given["junit"], "--junit")
     strict = given["strict"]
-    with build_result("fabbench compare", given["junit"]) as result:
+    if gates or strict:
+        from fabbench.analysis.gate import check
+        from fabbench.plan.gates import parse_gates
+
         parsed_gates = parse_gates(gates, strict=strict)
-        proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
-        columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
-        if baseline:
-            run = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
-            columns = [*columns, matching_column(load(run, store=store), columns[0].label)]
-        columns = with_labels(columns, given["labels"])
-        # Configurations that were planned together: each fabric has the endpoint that suits it.
-        allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
-        metric, placement = given["metric"], given["placement"]
-        comparison = compare(columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow)
-        verdict = check(parsed_gates, comparison, strict=strict) if gates else None
-        result.comparison, result.verdict = comparison, verdict
+    proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
+    columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
+    if baseline:
+        from fabbench.runs.baselines import LAST_GOOD, last_good_before
+
+        run = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
+        columns = [*columns, matching_column(load(run, store=store), columns[0].label)]
+    columns = with_labels(columns, given["labels"])
+    # Configurations that were planned together: each fabric has the endpoint that suits it.
+    allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
+    metric, placement = given["metric"], given["placement"]
+    comparison = compare(columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow)
+    verdict = check(parsed_gates, comparison, strict=strict) if gates else None
+    terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
     return worst(comparison.status, verdict.status if verdict else Exit.FINE)
 

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import re
 import shlex
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from click.core import ParameterSource
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
@@ -24,12 +22,13 @@ from fabbench.cli.click_options import (
     launchers_by_option,
     own_options,
     require_effect,
+    typed_flags,
     values_of,
     with_launcher_options,
 )
 from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
 from fabbench.cli.config_file import config_option, split_environment
-from fabbench.cli.options import COMPARED, RunOptions, result_options, takes
+from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
@@ -54,7 +53,7 @@ _flag = partial(click.Option, is_flag=True, expose_value=False)
 CONFIGURATION_FLAGS = (
     _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
     _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
-    _flag(["--ab"], help="Compare the best RDMA fabric with TCP. --ab nvlink:efa compares these two."),
+    _flag(["--ab"], help="Compare the best RDMA fabric with TCP."),
 )
 
 
@@ -78,6 +77,7 @@ class RunCommand(SectionedCommand):
 
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
+    choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
     def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
@@ -87,7 +87,7 @@ class RunCommand(SectionedCommand):
         super().__init__(
             benchmark.name,
             params=[*self.shared_parameters(), *click_options(wanted)],
-            launchers=launchers_by_option(self.shared_launchers()),
+            launchers=launchers_by_option(self.choices()),
             own=self.work_options,
             help=self.about(),
             short_help=benchmark.summary,
@@ -101,10 +101,6 @@ class RunCommand(SectionedCommand):
         """Return the benchmark's own options."""
         return declared(work)
 
-    def shared_launchers(self) -> Launchers:
-        """Return the launchers or formats that --on or --as chooses from."""
-        return options_of_launchers()
-
     def common_parameters(self) -> list[click.Parameter]:
         """Return the options of every benchmark that the command has, and those of launchers."""
         from fabbench.plan.gates import limit_example
@@ -112,7 +108,7 @@ class RunCommand(SectionedCommand):
         known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
         more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
         known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
-        where = launcher_options(self.shared_launchers(), lambda each: each.only != self.unwanted)
+        where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
 
     def shared_parameters(self) -> list[click.Parameter]:
@@ -124,35 +120,24 @@ class RunCommand(SectionedCommand):
         """Expand the short forms of ``--fabric``."""
         ctx.meta[WORDS] = tuple(args)
         end = args.index("--") if "--" in args else len(args)
-        words: list[str] = []
-        for word in args[:end]:
-            pair = re.fullmatch("(--ab=)?([^-:][^:]*):([^:]+)", word)
-            if pair and (pair[1] or words[-1:] == ["--fabric=ab"]):
-                words[len(words) - (not pair[1]) :] = [f"--fabric={name}" for name in pair.groups()[1:]]
-            else:
-                words.append(_CONFIGURATION_FLAGS.get(word, word))
-        return super().parse_args(ctx, words + args[end:])
+        return super().parse_args(ctx, [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]] + args[end:])
 
     def invoke(self, ctx: click.Context) -> Exit:
         """Run what is requested; return the matching exit status."""
-        from fabbench.cli.ci import build_result
         from fabbench.cli.live import watching
         from fabbench.runs.run import run
 
         request = self.request(ctx)
+        require_writable(ctx.params["junit"], "--junit")
         if ctx.params["dry_run"]:
             from fabbench.cli.dry_run import show_plan
 
             show_plan(request, ctx.params["form"])
             return Exit.FINE
-        shown = partial(watching, metric=request.metric)
-        watched: dict[str, Any] = {} if terminal.is_quiet() else {"watching": shown}
-        with build_result(f"fabbench run {self.name}", ctx.params["junit"]) as build:
-            with interruptible():
-                result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), **watched)
-            build.comparison, build.verdict = result.comparison, result.verdict
-            build.problem = _interrupted(result)
-            return _print(result, ctx.params["form"])
+        watched = partial(watching, metric=request.metric)
+        with interruptible():
+            result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched)
+        return _print(result, ctx.params["form"], ctx.params["junit"])
 
     def target(self, ctx: click.Context) -> "Resolved":
         """Return where to run, and why there. Raise RequestError."""
@@ -215,6 +200,14 @@ class RunGroup(SuggestingGroup):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
     @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for flag in typed_before(ctx).values():
+            raise RequestError(f"{flag} has no effect before {args[0]}.", hint=f"{ctx.command_path} {args[0]} {flag} …")
+        return super().resolve_command(ctx, args)
+
+    @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from fabbench.benchmarks import runnable
 
@@ -229,6 +222,11 @@ class RunGroup(SuggestingGroup):
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
         return self.makes(benchmark, work)
+
+
+def typed_before(ctx: click.Context) -> dict[str, str]:
+    """Return the options that were given to a group, and how they are written."""
+    return {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
 
 
 def _summary(name: str) -> str:
@@ -278,46 +276,32 @@ def chosen_target(ctx: click.Context) -> "Resolved":
     return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
 
 
-def print_release_failure(result: "RunResult | SweepRun") -> None:
-    """Write what went wrong while machines were released, where another error or an interrupt ends the command."""
-    error = result.release_failure
-    if error is not None and (result.interrupted or result.failure is not None):
-        if isinstance(error, FabbenchError) and str(error) != str(result.failure):
-            terminal.print_error(error)
-        terminal.print_notes(error)
-
-
-def _interrupted(result: "RunResult") -> str:
-    ended = ". Partial results" if result.missing else " after the last execution. All results"
-    return f"Interrupted{ended} were saved." if result.interrupted else ""
-
-
-def _doubtful(result: "RunResult") -> bool:
-    from fabbench.analysis.expectations import Assessment
-    from fabbench.report.expectations import expectations_of
-
-    expected = expectations_of(result.comparison) if result.comparison is not None else ()
-    return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
-
-
-def _print(result: "RunResult", form: str) -> Exit:
-    print_release_failure(result)
+def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
     if form == "html":
         terminal.write_page([result.path])
         terminal.print_verdict(result.verdict)
     elif result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
-    terminal.say_next(result.path, doubtful=_doubtful(result))
+    if result.comparison is not None:
+        terminal.write_junit(junit, result.comparison, result.verdict)
+    terminal.say_next(result.path)
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
-        terminal.notify(f"{_interrupted(result)} To {'go on' if result.missing else 'see them'}: {shlex.join(again)}")
+        saved = ". Partial results" if result.missing else " after the last execution. All results"
+        what = "go on" if result.missing else "see them"
+        terminal.notify(f"Interrupted{saved} were saved. To {what}: {shlex.join(again)}")
     return ended(result, result.status)
 
 
 def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
-    """Return the exit status of a run or sweep. Raise what ended it early."""
-    error = None if result.interrupted else result.failure or result.release_failure
+    """Return the exit status of a run or sweep. Raise what ended it early, else what went wrong at its end."""
+    late = result.release_failure
+    error = None if result.interrupted else result.failure or late
+    if late is not None and error is not late:
+        if isinstance(late, FabbenchError) and str(late) != str(error):
+            terminal.print_error(late)
+        terminal.print_notes(late)
     if error is None:
         return Exit.INTERRUPTED if result.interrupted else status
     if isinstance(error, FabbenchError):
@@ -360,8 +344,6 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
     Example: fabbench run --resume last
     """
     if ctx.invoked_subcommand is not None:
-        if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
-            raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
         return Exit.FINE
     if ref is None:
         ctx.fail("Missing command.")

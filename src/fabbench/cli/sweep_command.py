@@ -1,32 +1,24 @@
 """``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
-import inspect
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, typed_flags, values_of, with_parameters
+from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import (
-    RESUMED,
-    RunCommand,
-    RunGroup,
-    ended,
-    interruptible,
-    print_release_failure,
-    start_again,
-)
+from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible, start_again, typed_before
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
-from fabbench.model.options import Choice, Flag, Option, Seconds, Text, Type, Whole, declared, option
+from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
@@ -36,16 +28,9 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import SweepResult
 
 
-def _percent(text: str) -> float:
+def _percent(text: str, most: float = 1) -> float:
     fraction = float(text.strip().removesuffix("%")) / 100
-    if not 0 < fraction < 1:
-        raise ValueError
-    return fraction
-
-
-def _tolerance(text: str) -> float:
-    fraction = _percent(text)
-    if fraction > 0.8:  # hardly anything would be slow
+    if not 0 < fraction < 1 or fraction > most:
         raise ValueError
     return fraction
 
@@ -60,7 +45,8 @@ class AnswerOptions:
         default="99%",
     )
     tolerance: float = option(
-        Type("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        # beyond that hardly anything would be slow
+        Type("a percentage between 0 and 80, such as 10%", "PERCENT", partial(_percent, most=0.8)),
         "How much slower than typical a healthy node may be.",
         default="10%",
     )
@@ -153,15 +139,6 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
 MODES = ("diagnose", "pairs", "single", "rails")
 
 
-_HELP = """\
-    Find bad nodes, NICs and links with short tests of {name}.
-
-    Options of {name} are those of fabbench run {name}, with defaults that keep tests short.
-
-    Example: fabbench sweep {name} --on ssh --host node[01-32]
-"""
-
-
 @dataclass(init=False, repr=False, eq=False)
 class SweepOptions:
     """Options that only sweeps have."""
@@ -173,7 +150,6 @@ class SweepOptions:
         "single: each node alone; rails: each NIC with the same one of three other nodes.",
         default=MODES[0],
     )
-    dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
     max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
     partners: int | None = option(
@@ -183,24 +159,28 @@ class SweepOptions:
     )
 
 
+def _dividing() -> Launchers:
+    return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
+
+
 class SweepCommand(RunCommand):
     """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
     shared = ("on", "fabrics", "env", "name", "metric", "store")
+    choices = staticmethod(_dividing)
 
     @override
     def about(self) -> str:
-        return inspect.cleandoc(_HELP.format(name=self.benchmark.name))
+        name = self.benchmark.name
+        first = f"Find bad nodes, NICs and links with short tests of {name}."
+        more = f"Options of {name} are those of fabbench run {name}, with defaults that keep tests short."
+        return f"{first}\n\n{more}\n\nExample: fabbench sweep {name} --on ssh --host node[01-32]"
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         defaults = self.benchmark.sweep_defaults
         known = declared(work)
         return {name: replace(each, default=defaults.get(name, each.default)) for name, each in known.items()}
-
-    @override
-    def shared_launchers(self) -> Launchers:
-        return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
@@ -213,14 +193,6 @@ class SweepCommand(RunCommand):
 
         how = answer_options(ctx)
         request = self.sweep_request(ctx, how)
-        if ctx.params["dry_run"]:
-            from fabbench.cli.dry_run import show_sweep
-
-            if how.form not in {"markdown", "terminal"} or how.print_cordon:
-                flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
-                raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
-            show_sweep(request)
-            return Exit.FINE
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print(result, how)
@@ -258,10 +230,9 @@ def _require_effect(given: Mapping[str, Any]) -> None:
     from fabbench.runs.sweep_tests import PARTNERS
 
     mode = given["mode"]
-    if mode == "single" and "seed" in given:
-        raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
-    if "partners" in given and mode not in PARTNERS:
-        raise RequestError(f"--partners has no effect with --mode {mode}.", hint=f"It is for {', '.join(PARTNERS)}.")
+    for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
+        if name in given and mode not in modes:
+            raise RequestError(f"--{name} has no effect with --mode {mode}.", hint=f"It is for {', '.join(modes)}.")
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
@@ -289,35 +260,25 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
 
 def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
+    from fabbench.runs.sweep import end_sweep
+
     path = result.sweep.path
-    print_release_failure(result)
     try:
-        answer = _answer(result, how)
+        answer = print_sweep(result.sweep, how, whole=result.whole)
+    except MachineError as error:
+        answer = error.exit
+        if result.whole:
+            terminal.print_error(error)
     finally:
         terminal.notify(f"Run: {path}")
+    if result.whole:
+        end_sweep(result.sweep, answer)
     if not result.whole:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
     # What an error kept from being tested is undecided for no other reason.
     return ended(result, Exit.FINE if result.failure else answer)
-
-
-def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    from fabbench.runs.sweep import end_sweep
-
-    sweep = result.sweep
-    if not result.whole and not any(each.result.figure for each in sweep.tests):
-        terminal.notify("No test has succeeded yet.")
-        return Exit.REFUSED
-    try:
-        status = print_sweep(sweep, how, whole=result.whole)
-    except MachineError as error:
-        end_sweep(sweep, error.exit)
-        raise
-    if result.whole:
-        end_sweep(sweep, status)
-    return status
 
 
 _MAX_NAMED = 20
@@ -364,15 +325,10 @@ def sweep_(
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    given = {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
-    if (benchmark := ctx.invoked_subcommand) is not None:
-        if "sources" in given:
-            raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
-        for flag in given.values():
-            raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
+    if ctx.invoked_subcommand is not None:
         return Exit.FINE
     if resume is not None:
-        return _resume(ctx, resume, store, given)
+        return _resume(ctx, resume, store)
     if sources:
         return _read(ctx, sources, store, metric)
     raise RequestError(
@@ -398,12 +354,12 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     return print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of)
 
 
-def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> Exit:
+def _resume(ctx: click.Context, ref: str, store: Path) -> Exit:
     from fabbench.runs.sweep_store import open_sweep
 
-    for name in given.keys() - {"resume", "store"}:
+    for flag in (flag for name, flag in typed_before(ctx).items() if name not in {"resume", "store"}):
         raise RequestError(
-            f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
+            f"{flag} has no effect with --resume: the sweep goes on with its own options.",
             hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
         )
     ctx.meta[RESUMED] = open_sweep(ref, store)

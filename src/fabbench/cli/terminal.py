@@ -1,19 +1,17 @@
 """What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
 
 While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal
-or be a command of a CI system, no matter what code wrote it and how. `workflow_command` alone writes one.
+or be a command of a CI system, no matter what code wrote it and how.
 """
 
-import codecs
 import contextlib
-import io
+import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
@@ -21,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, worst
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
@@ -39,30 +36,13 @@ if TYPE_CHECKING:
     from fabbench.report.table import Overview, Table
 
 T = TypeVar("T")
+Show = Callable[..., None]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
 _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")  # Also what rich writes to redraw a table in place
-
-
-class _SafeBytes(io.RawIOBase):
-    """The bytes below a `SafeStream`: UTF-8 that is written as its text is, so nothing bypasses it."""
-
-    def __init__(self, stream: "SafeStream") -> None:
-        self._stream = stream
-        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
-
-    @override
-    def writable(self) -> bool:
-        return True
-
-    @override
-    def write(self, data: Any) -> int:
-        self._stream.write(self._decode(data))
-        self._stream.flush()
-        return len(data)
 
 
 class SafeStream:
@@ -75,7 +55,7 @@ class SafeStream:
         # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
         self._lost = (OSError,) if stream is sys.__stderr__ else ()
         self._line = ""  # What a command of a CI system could begin with, in the line so far
-        self.buffer = _SafeBytes(self)
+        self.buffer = None  # no bytes: they would bypass it
 
     def write(self, text: str) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
@@ -292,12 +272,6 @@ def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hin
     return Exit.FINE
 
 
-def workflow_command(line: str) -> None:
-    """Write a workflow command of GitHub on standard error. Nothing else may write one."""
-    with contextlib.suppress(OSError):
-        cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
-
-
 def print_comparison(
     comparison: "Comparison",
     form: str,
@@ -319,6 +293,15 @@ def print_comparison(
     write_drawn(text)
     if not seen or is_quiet():
         print_verdict(verdict)
+
+
+def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict | None") -> None:
+    """Write a comparison to the file of ``--junit``, too."""
+    from fabbench.report import render_comparison
+
+    if path is not None:
+        text = render_comparison(comparison, "junit", verdict=verdict)
+        path.write_text(text, "utf-8", errors="backslashreplace")
 
 
 def print_verdict(verdict: "Verdict | None") -> None:
@@ -352,18 +335,15 @@ def write_page(
     return status
 
 
-def say_next(path: Path, *, doubtful: bool) -> None:
-    """Say where a run is; on a terminal, also what can be done with it, as commands to copy.
-
-    `doubtful`: something failed or was slow.
-    """
+def say_next(path: Path) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
     notify(f"Run: {path}")
     if is_quiet() or not sys.stderr.isatty():
         return
     usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
     name, store = path.name.rpartition("-")[2], "" if usual else f" --store {quote(str(path.parent))}"
     for what, words in (
-        *([("What was wrong:", f"explain {name}")] if doubtful else []),
+        ("What carried it:", f"explain {name}"),
         ("A page to send:", f"report {name} -o report.html"),
         ("Compare later runs:", f"compare last --baseline {name}"),
         ("Measure again:", f"rerun {name}"),
@@ -394,40 +374,56 @@ def is_live() -> bool:
 
 
 @contextmanager
-def changing_line() -> Iterator[Callable[[str], None]]:
-    """Yield what shows a line in place of the one before."""
-    from rich.live import Live
-    from rich.text import Text
+def changing() -> Iterator[Show | None]:
+    """Yield what draws text after a bar, and lines below it, in place of those before; None: nothing can change.
 
-    with Live(console=console(), auto_refresh=False, transient=True) as live:
-        yield lambda text: live.update(Text(unbroken(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+    It draws in the thread that calls it. What is written meanwhile stands above.
+    """
+    if not is_live():
+        yield None
+        return
+    with screen(console()) as show:
+        yield show
 
 
 @contextmanager
-def _bar(what: str, total: int | None, **settings: Any) -> Iterator[Callable[..., None]]:
-    """Show a bar on standard error while something goes on; yield what changes it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def screen(on: "Console") -> Iterator[Show]:
+    """Yield what draws on a console."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True, **settings) as progress:
-        yield partial(progress.update, progress.add_task(what, total=total))
+    from fabbench.report.table import cut
+
+    text = TextColumn("{task.description}", markup=False)
+    bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
+    task = bar.add_task("")
+    with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+
+        def show(what: str, done: float, total: float, lines: Sequence[str] = ()) -> None:
+            bar.update(task, description=cut(what, on.width - 12), completed=done, total=total)
+            below = [Text(unbroken(line), no_wrap=True, overflow="ellipsis") for line in lines]
+            live.update(Group(bar.get_renderable(), *below), refresh=True)
+
+        yield show
 
 
 @contextmanager
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
-    if count < _MANY or not is_live():
-        yield lambda: None
-        return
-    with _bar("reading", count) as update:
-        yield partial(update, advance=1)
+    number = itertools.count(1)
+    with changing() if count >= _MANY else nullcontext() as show:
+
+        def read() -> None:
+            if (done := next(number)) % max(1, count // 100) == 0 and show is not None:
+                show(f"reading {done}/{count}", done, count)
+
+        yield read
 
 
 @contextmanager
 def hosts_progress() -> Iterator["Progress"]:
     """Show what is being done, on a terminal."""
-    if not is_live():
-        yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
-        return
-    with _bar("connecting", None, auto_refresh=False) as update:  # no refresh thread: this draws
-        yield lambda what, done, total: update(description=unbroken(what), completed=done, total=total, refresh=True)
+    with changing() as show:
+        yield show or (lambda what, done, total: None)  # noqa: ARG005 - nothing is shown

@@ -1,4 +1,4 @@
-"""A comparison as a comment on a pull request, and as the summary of a build: Markdown of GitHub and GitLab.
+"""A comparison as a comment on a pull request, or the summary of a build: Markdown of GitHub and GitLab.
 
 The headline and gates are visible, everything else is folded. Strangers may read a comment: directories of
 the machine that wrote it are removed from the names of inputs.
@@ -42,11 +42,6 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: S
     folded = "\n".join(kept[len(seen) :])
     summary = "<details>\n<summary>Figures, notes and what stands out</summary>"
     return "\n".join([*kept[: len(seen)], f"{summary}\n\n{folded}\n</details>\n"])
-
-
-def error_comment(sentence: str) -> str:
-    """Write a comment on why a command ended early."""
-    return f"### fabbench ended early\n\n{escaped(sentence)}\n"
 
 
 def _without_paths(texts: Sequence[str], sources: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """A comparison as JUnit XML: one test case per configuration's outcome, and one per gate.
 
-A gate that fails is a `failure`. A result that cannot be trusted, or a problem that ended the command early,
-is an `error`: the result is not bad, it is missing. Only elements that Jenkins and GitLab read are used.
+A gate that fails is a `failure`. A result that cannot be trusted is an `error`: it is not bad, it is missing. Only
+elements that Jenkins and GitLab read are used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,11 @@ class Case(NamedTuple):
     output: Sequence[str] = ()
 
 
-def to_junit(
-    comparison: Comparison | None, verdict: Verdict | None = None, *, name: str = "fabbench", problem: str = ""
-) -> str:
-    """Write a document; `problem` is what ended the command early. Ends with a newline."""
-    suites: dict[str, Sequence[Case]] = {}
-    if comparison is not None:
-        suites["configurations"] = [_configuration(comparison, index) for index in range(len(comparison.columns))]
-    if verdict is not None:
-        suites["gates"] = list(map(_gate, verdict.results))
-    if problem:
-        suites["command"] = [Case(name, "error", "error", [problem])]
-    return document_of(suites, name=name)
+def to_junit(comparison: Comparison, verdict: Verdict | None = None) -> str:
+    """Write a document. Ends with a newline."""
+    configurations = [_configuration(comparison, index) for index in range(len(comparison.columns))]
+    gates = {"gates": list(map(_gate, verdict.results))} if verdict is not None else {}
+    return document_of({"configurations": configurations, **gates}, name="fabbench")
 
 
 def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import signal
 from collections.abc import Sequence
 
@@ -40,9 +39,7 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
     with nothing_left(site):
         words += ["-e", "1M", "--host", "nowhere.invalid"]
-        dry = site.run([*words, "--dry-run"], timeout=240)
         done = site.run(words, timeout=240)
-    assert re.search(r"Left out: +nowhere.invalid ", dry.stdout)
     assert done.returncode == 4, done.stderr
     assert "nowhere.invalid is left out" in done.stderr
     assert "nowhere.invalid has no usable test" in done.stdout

@@ -7,7 +7,6 @@ import pytest
 
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
-from fabbench.cli.ci import BuildResult, annotations
 from fabbench.model.log import Outcome
 from fabbench.plan.gates import parse_gate
 from fabbench.report.comment import LONGEST, to_comment
@@ -32,11 +31,11 @@ def cases(text: str) -> dict[str, list[str]]:
 def test_gates_and_configurations_are_test_cases() -> None:
     comparison = compare([EFA, TCP])
     verdict = check([parse_gate("busbw@1G>=90GB/s"), parse_gate("ratio@1G>=10")], comparison)
-    text = to_junit(comparison, verdict, name="fabbench compare")
+    text = to_junit(comparison, verdict)
     found = {"EFA": [], "TCP": [], "busbw@1G>=90GB/s": ["failure gate"], "ratio@1G>=10": []}
     assert cases(text) == found
     root = ET.fromstring(text)
-    assert {**root.attrib} == {"name": "fabbench compare", "tests": "4", "failures": "1", "errors": "0", "skipped": "0"}
+    assert {**root.attrib} == {"name": "fabbench", "tests": "4", "failures": "1", "errors": "0", "skipped": "0"}
     failure = root.find(".//failure")
     assert failure is not None
     assert "80 GB/s in EFA; expected at least 90 GB/s" in failure.attrib["message"]
@@ -55,11 +54,6 @@ def test_a_truncated_column_is_an_error_where_it_decides_the_status() -> None:
     cut = column("TCP", log([(GB, 4e9)], outcome=Outcome.TRUNCATED, reason="Cut."))
     assert cases(to_junit(compare([EFA, cut])))["TCP"] == []
     assert cases(to_junit(compare([EFA, cut], only_ok=True)))["TCP"] == ["error truncated"]
-
-
-def test_what_ended_a_command_is_an_error_without_a_comparison() -> None:
-    text = to_junit(None, name="fabbench run nccl", problem="No nodes.")
-    assert cases(text) == {"fabbench run nccl": ["error error"]}
 
 
 def test_hostile_text_stays_text() -> None:
@@ -89,12 +83,3 @@ def test_a_comment_keeps_to_its_length_and_says_so() -> None:
     comment = to_comment(compare(labelled))
     assert len(comment) < LONGEST + 500
     assert "Left out for length: " in comment
-
-
-def test_annotations_are_one_line_per_gate() -> None:
-    comparison = compare([EFA, TCP])
-    verdict = check([parse_gate("busbw@1G>=90GB/s"), parse_gate("busbw:5%")], comparison)
-    (line,) = annotations(BuildResult(comparison=comparison, verdict=verdict, problem=""))
-    assert line.startswith("::error title=Gate busbw@1G>=90GB/s::busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s")
-    (line,) = annotations(BuildResult(problem="100 %\nhere"))
-    assert line == "::error title=fabbench::100 %25%0Ahere"
