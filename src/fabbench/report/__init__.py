@@ -30,17 +30,17 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     from fabbench.report import comparison_tables  # not needed to parse logs
 
     metrics = [metric.name for metric in comparison.metrics]
-    rails, records = list[Table](), list[dict[str, object]]()
+    tables, records = list[Table](), list[dict[str, object]]()
     if configurations:
         from fabbench.report import nics_table
 
-        rails = nics_table.rail_tables(configurations, metrics)
-        records = nics_table.rail_records(configurations, metrics)
+        rails = nics_table.rails_of(configurations, metrics)
+        tables, records = nics_table.rail_tables(rails), nics_table.rail_records(rails)
     if form in {"svg", "html", "openmetrics", "junit", "comment"}:
-        return _for_tools(comparison, form, verdict, rails)
+        return _for_tools(comparison, form, verdict, tables)
     return write_result(
         form,
-        lambda: [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *rails],
+        lambda: [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *tables],
         lambda: {**comparison_tables.comparison_document(comparison, verdict), "rails": records},
         lambda raw: records_to_csv(comparison_tables.comparison_rows(comparison), comparison_tables.HEADER, raw=raw),
         color=color,
@@ -79,4 +79,4 @@ def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", r
         return to_openmetrics(comparison, verdict)
     from fabbench.report.comment import to_comment
 
-    return to_comment(comparison, verdict, rails)
+    return to_comment(comparison, verdict, tables)
