@@ -55,7 +55,7 @@ def build_result(name: str, junit: Path | None) -> Iterator[BuildResult]:
 
 def _report(result: BuildResult, name: str, junit: Path | None) -> None:
     if junit is not None:
-        from fabbench.report.junit import to_junit
+        from fabbench.report.ci_formats import to_junit
 
         text = to_junit(result.comparison, result.verdict, name=name, problem=result.problem)
         junit.write_text(text, "utf-8", errors="backslashreplace")
@@ -67,7 +67,7 @@ def _report(result: BuildResult, name: str, junit: Path | None) -> None:
 
 
 def _summarize(result: BuildResult, path: str) -> None:
-    from fabbench.report.comment import error_comment, to_comment
+    from fabbench.report.ci_formats import error_comment, to_comment
 
     parts = [to_comment(result.comparison, result.verdict)] if result.comparison is not None else []
     if result.problem:
@@ -88,7 +88,7 @@ def annotations(result: BuildResult) -> Iterator[str]:
             if gate.breaches:
                 yield _error(f"Gate {gate.gate}", "\n".join(gate.breaches))
     if result.comparison is not None:
-        from fabbench.report.junit import untrusted
+        from fabbench.report.ci_formats import untrusted
 
         for index, column in enumerate(result.comparison.columns):
             if untrusted(result.comparison, index):

@@ -35,7 +35,7 @@ _WORDS = """
     ls=runs list=runs rm=runs/rm export=runs/export plot=compare diff=compare resume=run/--resume bench=run
     init=config doctor=check alltoall=nccl/--collective/alltoall all_reduce=nccl/--collective/all_reduce
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
-    domain=device gpu-memory=memory raw-csv=format label=pod-label min=min-bytes max=max-bytes min-size=size
+    domain=device gpu-memory=memory label=pod-label min=min-bytes max=max-bytes min-size=size
 """
 MEANT = ALIASES | dict(pair.split("=") for pair in _WORDS.split())
 """Words of other tools, and of older releases, and what they mean here: commands and values are taken for it."""

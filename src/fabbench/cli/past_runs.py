@@ -98,7 +98,7 @@ def remove(
 @runs.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @takes("store", *FILTERS, "since")
-@results(("csv", "raw-csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
+@results(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
 def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exit:
     """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
 
@@ -123,7 +123,7 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exi
     if form == "parquet" and file is not None:
         write_parquet(sound, file)
     else:
-        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == "raw-csv"))
+        sys.stdout.writelines(json_lines(sound) if form == "jsonl" else csv_pieces(sound))
     return worst(*(terminal.say_damage(run.path.name, run.damage[:1], ", and was left out") for run in damaged))
 
 
@@ -358,7 +358,7 @@ def _write_tables(run: "StoredRun", form: str) -> None:
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @takes("where", "since", "sizes", "store", "wide")
-@results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
+@results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 

@@ -1,39 +1,22 @@
 """Logs as the public JSON contract (docs/formats.md): the document, an element of `logs` at a time.
 
-A log may hold millions of samples: none is encoded as a dict. A test compares the text with that of `json`.
+A log may hold millions of samples: it is written in pieces.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from fabbench.model.log import METRICS, Finding, Labels, Log
-from fabbench.model.messages import printable
+from fabbench.model.log import METRICS, Finding, Log
 from fabbench.report.expectations import expectation_record, expectations_of_log
+from fabbench.report.table import picked
+
+if TYPE_CHECKING:
+    from json import JSONEncoder
 
 _POINTS_A_PIECE = 512
-_UNITS = {name: metric.unit for name, metric in METRICS.items()}
 
-
-def sample_pieces(log: Log, sample: str, text_of: Callable[[Labels], str], separator: str = "") -> Iterator[str]:
-    """Write samples in pieces. `sample` is a format of size, labels (as `text_of` writes them), metric, value, unit."""
-    known: dict[int, str] = {}
-    for start in range(0, len(log.points), _POINTS_A_PIECE):
-        texts: list[str] = []
-        for size, labels, metrics, values in log.points[start : start + _POINTS_A_PIECE]:
-            if (shown := known.get(id(labels))) is None:
-                shown = known[id(labels)] = text_of(labels)
-            texts += [
-                sample % (size, shown, metric, value, _UNITS[metric])
-                for metric, value in zip(metrics, values, strict=True)
-            ]
-        if texts:
-            yield separator.join(texts)
-
-
-# 1  first version
 FORMAT = 1
-
-
 OPENING = f'{{"format":{FORMAT},"logs":[\n'
 SEPARATOR = ",\n"
 
@@ -54,10 +37,14 @@ def log_pieces(log: Log) -> Iterator[str]:
         "damaged": [picked(row, "line", "text") for row in log.damaged],
     }
     yield _text(head)[:-1] + ',"samples":['
-    case = _text(log.case).replace("%", "%%")
-    sample = f'{{"case":{case},"size":%d,"labels":%s,"metric":"%s","value":%r,"unit":"%s"}}'
-    for number, piece in enumerate(sample_pieces(log, sample, lambda labels: _text(dict(labels)), SEPARATOR)):
-        yield (SEPARATOR if number else "\n") + piece
+    for start in range(0, len(log.points), _POINTS_A_PIECE):
+        samples = (
+            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
+            for size, labels, metrics, values in log.points[start : start + _POINTS_A_PIECE]
+            for metric, value in zip(metrics, values, strict=True)
+            for unit in [METRICS[metric].unit]
+        )
+        yield (SEPARATOR if start else "\n") + SEPARATOR.join(map(_text, samples))
     yield "]}"
 
 
@@ -66,19 +53,12 @@ def finding(found: Finding) -> dict[str, Any]:
     return picked(found, "code", "severity", "meaning", "line", "advice")
 
 
-def picked(value: object, *names: str) -> dict[str, Any]:
-    """Return some attributes of a value by their names."""
-    return {name: getattr(value, name) for name in names}
-
-
-def to_json(document: Any) -> str:
-    """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
-    import json
-
-    return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
-
-
 def _text(value: Any) -> str:
-    import json
+    return _encoder().encode(value)
 
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+@cache
+def _encoder() -> "JSONEncoder":
+    from json import JSONEncoder
+
+    return JSONEncoder(allow_nan=False, separators=(",", ":"))

@@ -8,7 +8,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
 from fabbench.report.log_report import CSV_HEADER, log_records
-from fabbench.report.table import records_to_csv, write_rows
+from fabbench.report.table import csv_text, records_to_csv
 from fabbench.runs.store import StoredRun
 
 _ABOUT = ("run", "name", "target", "created", "nodes", "configuration", "fabric", "variant", "execution")
@@ -39,12 +39,12 @@ def run_records(run: StoredRun) -> Iterator[dict[str, object]]:
                 yield {name: row.get(name) for name in HEADER}
 
 
-def csv_pieces(runs: Iterable[StoredRun], *, raw: bool) -> Iterator[str]:
+def csv_pieces(runs: Iterable[StoredRun]) -> Iterator[str]:
     """Yield CSV: the header, then each run."""
-    header = write_rows(HEADER, (), raw=raw)
+    header = csv_text([HEADER])
     yield header
     for run in runs:
-        yield records_to_csv(run_records(run), HEADER, raw=raw).removeprefix(header)
+        yield records_to_csv(run_records(run), HEADER).removeprefix(header)
 
 
 def json_lines(runs: Iterable[StoredRun]) -> Iterator[str]:
