@@ -1,7 +1,7 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +15,6 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import Scale, format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
-from fabbench.report.json_contract import finding
 from fabbench.report.table import Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
@@ -235,7 +234,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": verdict and verdict.breaches,
-        "gates": verdict and [picked(each, "gate", "state", "breaches", "notes") for each in verdict.results],
+        "gates": verdict and list(map(asdict, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
 
@@ -285,6 +284,6 @@ def _column(column: ColumnSummary) -> Mapping[str, object]:
         **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,
         **picked(column, "source", "outcome", "reasons", "executions"),
-        "findings": [finding(found) for found in column.findings],
+        "findings": list(map(asdict, column.findings)),
         "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
     }

@@ -1,9 +1,10 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
+from functools import cache, partial
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nodes, series_of, with_curve
 from fabbench.benchmarks import benchmark_named
@@ -11,7 +12,6 @@ from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Severity
 from fabbench.model.units import Scale, format_size, parse_size, scale
-from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
 from fabbench.report.table import Table, TableColumn, csv_cell, csv_text, picked, table_of, terminal_pieces, to_markdown
 from fabbench.report.templates import rendered
@@ -48,8 +48,7 @@ class LogWriter(NamedTuple):
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
-        opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
-        return LogWriter(json_contract.log_pieces, opening, separator, closing)
+        return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _NEXT, _json_end)
     if form == "csv":
         return LogWriter(_csv_pieces, opening=csv_text([CSV_HEADER]))
     if form == "markdown":
@@ -57,6 +56,44 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     if form == "table":
         return LogWriter(lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n")
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+
+
+_NEXT = ",\n"
+
+
+def _json_pieces(log: Log) -> Iterator[str]:
+    """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
+    head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
+    yield _json()(head)[:-1] + ',"samples":['
+    for start in range(0, len(log.points), _SAMPLES_A_PIECE):
+        samples = (
+            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
+            for size, labels, metrics, values in log.points[start : start + _SAMPLES_A_PIECE]
+            for metric, value in zip(metrics, values, strict=True)
+            for unit in [METRICS[metric].unit]
+        )
+        yield (_NEXT if start else "\n") + _NEXT.join(map(_json(), samples))
+    yield "]}"
+
+
+def _json_end(errors: Iterable[tuple[str, str]]) -> str:
+    return f'],\n"errors":{_json()([{"source": source, "reason": reason} for source, reason in errors])}}}\n'
+
+
+@cache
+def _json() -> Callable[[object], str]:
+    import json
+
+    return json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def _head(log: Log) -> dict[str, Any]:
+    return {
+        **picked(log, "source", "benchmark", "case", "outcome", "reason"),
+        "facts": dict(log.facts),
+        "findings": list(map(asdict, log.findings)),
+        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
+    }
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
@@ -172,15 +209,13 @@ def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
     log = with_curve(log)
     return {
-        **picked(log, "source", "benchmark", "case", "outcome", "reason"),
+        **_head(log),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
-        "findings": [json_contract.finding(found) for found in log.findings],
         "causes": [
             {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
         ],
         "curve": curve_line(log),
-        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
     }
 
 

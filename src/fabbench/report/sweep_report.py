@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
@@ -197,23 +198,16 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 MAX_ROWS, MAX_SVG_ROWS = 40, 64
 _WIDE = 900  # Of a picture, unless it has many rows
-_FINE = 0.9
-_LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
+_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
+_WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", "not tested")
+_FINE, _MOST_PAIRS = 0.9, 20
 
 
 def heat_map_text(matrix: "Matrix") -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
-    few, names = (
-        len(matrix.names) <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes),
-        [cut(each, 28) for each in matrix.names],
-    )
-    text = str(rendered("heat.txt", matrix=matrix, names=names, few=few, pairs=_pairs(matrix), words=part_words))
+    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=_pairs(matrix), words=part_words))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-
-
-_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
-_LEGEND = 74  # Width of an element of it
-_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:
@@ -223,9 +217,8 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
     across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
     width = max(side + rows * across + (60 if written else 20), NARROW)
-    legend = list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True))
-    a_line = (width - 90) // _LEGEND
-    head = 16 + 18 * ceil(len(legend) / a_line) + (12 + int(4.6 * longest) if written else 8)
+    a_line = (width - 90) // 74
+    head = 16 + 18 * ceil(len(_WORDS) / a_line) + (12 + int(4.6 * longest) if written else 8)
     drawn = {
         "width": width,
         "height": head + rows * min(across, 30) + 16,
@@ -233,12 +226,12 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
         "head": head,
         "across": across,
         "down": min(across, 30),
-        "legend": legend,
+        "legend": zip("012345xn", _WORDS, strict=True),
         "a_line": a_line,
-        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
-        "columns": names if written else [],
+        "names": names,
+        "written": written,
+        "matrix": matrix,
         "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
-        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
     }
     return Picture("heat", [drawn], title)
 
@@ -262,6 +255,4 @@ def part_words(part: float) -> str:
 
 
 def _level(part: float) -> str:
-    if isnan(part) or part <= 0:
-        return "n" if isnan(part) else "x"
-    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))
+    return "n" if isnan(part) else "x" if part <= 0 else str(len(_LEVELS) - bisect(_LEVELS, part))
