@@ -38,8 +38,8 @@ HEAD = """# Command line
 
 An option that several commands have is described once, here or below `fabbench run`; commands name those that they
 have, with their own defaults. "Repeatable" options can be given several times. Sizes are 1024-based: 64, 4K, 1G.
-"With …" names the launchers with which an option has an effect; with any other, it is an error. raw-csv is csv
-without the [apostrophe](formats.md#output-is-plain-text) that keeps a spreadsheet from running a cell.
+"With …" names the launchers with which an option has an effect; with any other, it is an error. In csv, an
+[apostrophe](formats.md#output-is-plain-text) keeps a spreadsheet from running a cell.
 """
 RENDERED = "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
 EVERY, RUN, REST = "Every command", "What to measure and print", "Logs, runs and results"
@@ -326,7 +326,7 @@ def _metrics(command: click.Command) -> Iterator[str]:
 
 
 _SUFFIXES = re.compile(r", in the format that its suffix stands for: (.+)\.$")
-_SAID_ONCE = re.compile(r" \(1024-based: [^)]*\)| Can be given several times\.| csv: a string that .* not in raw-csv\.")
+_SAID_ONCE = re.compile(r" \(1024-based: [^)]*\)| Can be given several times\.")
 """What the page says once."""
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fabbench.cli import cli
 from fabbench.model.log import METRICS, Damaged, Finding, Log, Outcome, Point, Severity
-from fabbench.report import json_contract
+from fabbench.report.log_report import log_writer
 from tests.support.command_line import runner
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import ROOT
@@ -124,8 +124,9 @@ def judged_logs(draw: st.DrawFn) -> Log:
 
 @given(st.lists(judged_logs(), max_size=4), st.lists(st.tuples(TEXT, TEXT), max_size=2))
 def test_the_text_is_that_of_json_itself(logs: list[Log], errors: list[tuple[str, str]]) -> None:
-    text = json_contract.SEPARATOR.join("".join(json_contract.log_pieces(judged)) for judged in logs)
-    text = json_contract.OPENING + text + json_contract.closing(errors)
+    writer = log_writer("json")
+    text = writer.opening + writer.separator.join("".join(writer.log(judged)) for judged in logs)
+    text += writer.closing(errors)
     expected = {
         "format": 1,
         "logs": as_plain_data(logs),

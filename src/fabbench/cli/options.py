@@ -26,9 +26,9 @@ from fabbench.model.options import FABRIC, Choice, Environment, File, Flag, Seco
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_sizes
 
-COMPARED = ("markdown", "comment", "csv", "raw-csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
+COMPARED = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
 """Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
-LISTED = ("table", "json", "csv", "raw-csv", "markdown")
+LISTED = ("table", "json", "csv", "markdown")
 """Formats of lists: `fabbench.report.log_report.FORMATS`."""
 
 SUFFIXES = (
@@ -38,7 +38,6 @@ SUFFIXES = (
 """How the name of a file ends, and the format that it stands for in commands that have it."""
 _JSON = "fabbench.json"
 _IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
-_RAW = " csv: a string that a spreadsheet would run as a formula (= + - @) gets an apostrophe; not in raw-csv."
 
 
 @contextmanager
@@ -112,7 +111,7 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
             metavar=Choice(formats).metavar,
             default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
             show_default="terminal on a terminal, else markdown" if depends else True,
-            help=f"{help_}{_RAW if 'raw-csv' in formats else ''}",
+            help=help_,
             callback=partial(_decide, formats),
         ),
         *([_JSON_FLAG] if "json" in formats else []),

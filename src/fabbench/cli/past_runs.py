@@ -264,7 +264,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @takes("where", "since", "sizes", "store", "wide")
-@results(("markdown", "csv", "raw-csv", "json", "html", "terminal"))
+@results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 

@@ -203,7 +203,7 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
 
 def write_json(document: Mapping[str, Any]) -> None:
     """Write a document to standard output."""
-    from fabbench.report.json_contract import to_json
+    from fabbench.report.table import to_json
 
     click.echo(to_json(document), nl=False)
 

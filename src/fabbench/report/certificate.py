@@ -13,7 +13,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
 from fabbench.model.units import format_duration, format_ratio, format_size, scale
-from fabbench.report.junit import Case, document_of
+from fabbench.report.ci_formats import Case, document_of
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, to_csv, write_result
 from fabbench.report.templates import rendered

@@ -1,7 +1,7 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,8 +15,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import Scale, format_ratio, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
-from fabbench.report.json_contract import finding, picked
-from fabbench.report.table import Table, TableColumn, table_of
+from fabbench.report.table import Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
     from fabbench.analysis.gate_results import GateState, Verdict
@@ -73,30 +72,26 @@ SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so 
 def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
     labels = [column.label for column in comparison.columns]
-    speedups = [f"Speed-up{f' {label}' * (len(labels) > 2)}" for label in labels[:-1]]
     columns: list[TableColumn] = [
         ("Table", "l", lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name)))),
         ("Size", "r", lambda line: format_size(line[1][0].size)),
         *((label, "r", partial(_figure, index, Scale.quantity)) for index, label in enumerate(labels)),
-        *((name, "r", partial(_ratio, index, terminal)) for index, name in enumerate(speedups)),
+        *((name, "r", partial(_ratio, index, terminal)) for index, name in enumerate(_speedups(labels))),
     ]
     lines = [(section, [row]) for section in comparison.sections if (row := headline_row(section)) is not None]
     return table_of(columns, lines, title=SUMMARY)
 
 
-def section_table(
-    comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False, live: bool = False
-) -> Table:
-    """Return the table of sections that share it: on a terminal columns are narrow; live, it has only figures.
+def section_table(comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False) -> Table:
+    """Return the table of sections that share it: on a terminal columns are narrow.
 
     The first sizes, where a rate displays as 0, share a line that shows their time.
     """
-    metric, unit, title = sections[0].metric, sections[0].scale.unit, title_of(sections[0], () if live else (RAIL,))
+    metric, unit, title = sections[0].metric, sections[0].scale.unit, title_of(sections[0], (RAIL,))
     before, after = ("", "") if terminal else (f"{metric.name} ", f" ({unit})")
     labels = [column.label for column in comparison.columns]
     rails = any(RAIL in section.key for section in sections)
-    verdicts = _verdict_header(comparison, sections) if not live else []
-    speedups = ["Speed-up"] if len(labels) == 2 else [f"Speed-up {label}" for label in labels[:-1]]
+    verdicts, speedups = _verdict_header(comparison, sections), _speedups(labels)
     marked = zip(labels, _marks(sections), strict=True)
     columns: list[TableColumn] = [
         *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
@@ -109,9 +104,13 @@ def section_table(
     if terminal:
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
     # a table of several rails has none
-    alone = headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 and not live else ""
+    alone = headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
     lines = [(section, rows) for section in sections for rows in _lines(section)]
     return table_of(columns, lines, title=title, headline=alone, keys=(rails + 1) * terminal)
+
+
+def _speedups(labels: Sequence[str]) -> list[str]:
+    return ["Speed-up"] if len(labels) == 2 else [f"Speed-up {label}" for label in labels[:-1]]
 
 
 def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
@@ -196,7 +195,7 @@ HEADER = (*MEASURED, *FIELDS, "placement", "transport", "versions", "source", *T
 _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 
 
-def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> Mapping[str, object]:
+def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> dict[str, object]:
     """Return the document of `fabbench compare --format json`."""
     # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
@@ -235,7 +234,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": verdict and verdict.breaches,
-        "gates": verdict and [picked(each, "gate", "state", "breaches", "notes") for each in verdict.results],
+        "gates": verdict and list(map(asdict, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
 
@@ -285,6 +284,6 @@ def _column(column: ColumnSummary) -> Mapping[str, object]:
         **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,
         **picked(column, "source", "outcome", "reasons", "executions"),
-        "findings": [finding(found) for found in column.findings],
+        "findings": list(map(asdict, column.findings)),
         "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
     }

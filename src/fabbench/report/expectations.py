@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
+from fabbench.report.table import picked
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -54,14 +55,11 @@ def expectation_record(expectation: "Expectation") -> dict[str, object]:
         **expectation.key,
         "metric": expectation.metric.name,
         "unit": expectation.metric.unit,
-        "size": expectation.size,
-        "value": expectation.value,
+        **picked(expectation, "size", "value", "ceiling", "share"),
         "verdict": expectation.assessment.value,
-        "ceiling": expectation.ceiling,
-        "share": expectation.share,
         "published_min": low,
         "published_max": high,
-        "published": [{name: getattr(each, name) for name in _PUBLISHED} for each in expectation.figures],
+        "published": [picked(each, *_PUBLISHED) for each in expectation.figures],
         "causes": list(expectation.causes),
         "text": expectation.sentence(),
     }

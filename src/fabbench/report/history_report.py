@@ -1,18 +1,16 @@
 """A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
-from fabbench.report.json_contract import picked
 from fabbench.report.svg import to_svg, trend
-from fabbench.report.table import Table, records_to_csv, write_result
+from fabbench.report.table import Drawing, Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -22,15 +20,15 @@ NAMED = ("benchmark", "case", "configuration", "target")  # the keys that name a
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
-def render_history(history: History, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
+def render_history(history: History, form: str = "markdown", **drawing: Unpack[Drawing]) -> str:
     """Write a history as a page (`html`), or in a format of `write_result`. Ends with a newline."""
     if form == "html":
         from fabbench import __version__
 
         return "".join(history_page(history, __version__))
-    keys = dict.fromkeys(name for each in history.series for name in each.key)
-    csv, document = partial(records_to_csv, _records(history), (*keys, *_COLUMNS)), partial(history_document, history)
-    return write_result(form, lambda: [history_table(history)], document, csv, color=color, width=width)
+    header = (*dict.fromkeys(name for each in history.series for name in each.key), *_COLUMNS)
+    csv, document = partial(records_to_csv, _records(history), header), partial(history_document, history)
+    return write_result(form, lambda: [history_table(history)], document, csv, **drawing)
 
 
 def history_table(history: History) -> Table:
@@ -55,19 +53,14 @@ def history_table(history: History) -> Table:
     )
 
 
-def _names(history: History) -> list[str]:
-    """Return a name of each series: what it is, and what distinguishes it from series that are the same."""
-    groups: dict[tuple[str, ...], list[Series]] = {}
-    for each in history.series:
-        groups.setdefault(tuple(each.key.get(name) or "" for name in NAMED), []).append(each)
-    names = {}
-    for (benchmark, case, configuration, target), some in groups.items():
-        others = replace(history, series=some).distinguishing(NAMED)
-        where = " ".join(dict.fromkeys(filter(None, (benchmark, case)))) + (f" on {target}" if target else "")
-        for each in some:
-            more = [f"{name} {value}" for name in others if (value := each.key.get(name))]
-            names[id(each)] = ", ".join((f"{where}: {configuration}", *more))
-    return [names[id(each)] for each in history.series]
+def _names(history: History) -> Iterator[str]:
+    """Yield a name of each series: what it is, and what distinguishes it from others."""
+    others = history.distinguishing(NAMED)
+    for key in (each.key for each in history.series):
+        words = dict.fromkeys(filter(None, (key.get("benchmark"), key.get("case"))))
+        where = f" on {key['target']}" if key.get("target") else ""
+        more = [f"{name} {key[name]}" for name in others if key.get(name)]
+        yield ", ".join((f"{' '.join(words)}{where}: {key.get('configuration') or ''}", *more))
 
 
 def _scale(history: History, series: Series) -> Scale:
@@ -156,36 +149,23 @@ def history_document(history: History) -> dict[str, object]:
 
 def history_page(history: History, version: str) -> Iterator[str]:
     """Yield a page in pieces: an overview of several series, then each of them."""
-    named = zip(_names(history), history.series, strict=True)
     return template("history.html").generate(
         title=headline(history).rstrip("."),
         metric=history.metric.name,
         overview=history_table(history),
-        all=[_series(history, name, each, number) for number, (name, each) in enumerate(named, 1)],
+        all=[_series(history, *each) for each in enumerate(_names(history))],
+        percent=_percent,
+        time=format_time,
         version=version,
     )
 
 
-def _series(history: History, name: str, series: Series, number: int) -> dict[str, Any]:
-    points, unit_scale, sentences = series.points, _scale(history, series), list(_sentences(history, series))
-    axis, changes = (
-        f"{history.metric.name} ({unit_scale.unit})",
-        {each.index: _percent(each) for each in series.changes},
-    )
-    span = f"{counted(len(points), 'run')} from {points[0].created[:10]} to {points[-1].created[:10]}."
-    about = " ".join((span, f"The level is {unit_scale.quantity(series.level)}.", *sentences))
-    picture = trend(series, axis, unit_scale.factor, f"{axis} by run", about)
-    return {
-        "name": name,
-        "series": series,
-        "span": span,
-        "axis": axis,
-        "scale": unit_scale,
-        "drawn": to_svg(picture, name=f"trend-{number}") if points[1:] else None,
-        "changes": changes,
-        "sentences": sentences,
-        "rows": [
-            (point.run, format_time(point.created), unit_scale.text(point.value), changes.get(index, ""))
-            for index, point in enumerate(points)
-        ],
-    }
+def _series(history: History, number: int, name: str) -> dict[str, Any]:
+    series = history.series[number]
+    unit, sentences, count = _scale(history, series), list(_sentences(history, series)), len(series.points)
+    axis = f"{history.metric.name} ({unit.unit})"
+    span = f"{counted(count, 'run')} from {series.points[0].created[:10]} to {series.points[-1].created[:10]}."
+    about = " ".join((span, f"The level is {unit.quantity(series.level)}.", *sentences))
+    drawn = to_svg(trend(series, axis, unit.factor, f"{axis} by run", about), name=f"trend-{number + 1}")
+    known = {"name": name, "series": series, "span": span, "axis": axis, "scale": unit, "sentences": sentences}
+    return {**known, "drawn": drawn if count > 1 else None}

@@ -1,9 +1,10 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from dataclasses import asdict
+from functools import cache, partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nodes, series_of, with_curve
 from fabbench.benchmarks import benchmark_named
@@ -11,23 +12,11 @@ from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Severity
 from fabbench.model.units import Scale, format_size, parse_size, scale
-from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
-from fabbench.report.json_contract import sample_pieces
-from fabbench.report.table import (
-    CSV_FORMATS,
-    RAW_CSV,
-    Table,
-    TableColumn,
-    row_text,
-    table_of,
-    terminal_pieces,
-    to_markdown,
-    write_rows,
-)
+from fabbench.report.table import Table, TableColumn, csv_cell, csv_text, picked, table_of, terminal_pieces, to_markdown
 from fabbench.report.templates import rendered
 
-FORMATS = ("table", "json", "csv", "raw-csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown")
 
 LABELS = (
     "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
@@ -35,6 +24,7 @@ LABELS = (
 )  # fmt: skip
 """Every label of the contract, in the order of columns."""
 
+_SAMPLES_A_PIECE = 2048
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
 _COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
@@ -46,44 +36,87 @@ _DIAGNOSED = (
 """Facts that belong to a diagnosis, the most telling first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogWriter:
-    """Writes logs one at a time, in pieces: a log may be large."""
+class LogWriter(NamedTuple):
+    """Writes logs one at a time, in pieces: a log may be large. `closing` takes sources without a log, and why."""
 
     log: Callable[[Log], Iterator[str]]
     opening: str = ""
     separator: str = ""
     closing: Callable[[Iterable[tuple[str, str]]], str] = lambda errors: ""  # noqa: ARG005
-    """Takes the sources that could not be read, with the reasons."""
 
 
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
-        opening, separator, closing = json_contract.OPENING, json_contract.SEPARATOR, json_contract.closing
-        return LogWriter(log=json_contract.log_pieces, opening=opening, separator=separator, closing=closing)
-    if form in CSV_FORMATS:
-        return LogWriter(log=partial(_csv_pieces, raw=form == RAW_CSV), opening=write_rows(CSV_HEADER, ()))
+        return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _NEXT, _json_end)
+    if form == "csv":
+        return LogWriter(_csv_pieces, opening=csv_text([CSV_HEADER]))
     if form == "markdown":
-        return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
+        return LogWriter(lambda log: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
-        return LogWriter(log=lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n")
+        return LogWriter(lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n")
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
-def _csv_pieces(log: Log, *, raw: bool) -> Iterator[str]:
-    """Write samples as rows of CSV."""
-    head = row_text((log.source, log.benchmark or "", log.case or "", log.outcome.value), raw=raw)
-    sample = f"{head.replace('%', '%%')},%d,%s,%s,%r,%s\n"
-    return sample_pieces(log, sample, lambda labels: row_text(tuple(labels.get(name, "") for name in LABELS), raw=raw))
+_NEXT = ",\n"
+
+
+def _json_pieces(log: Log) -> Iterator[str]:
+    """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
+    head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
+    yield _json()(head)[:-1] + ',"samples":['
+    for start in range(0, len(log.points), _SAMPLES_A_PIECE):
+        samples = (
+            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
+            for size, labels, metrics, values in log.points[start : start + _SAMPLES_A_PIECE]
+            for metric, value in zip(metrics, values, strict=True)
+            for unit in [METRICS[metric].unit]
+        )
+        yield (_NEXT if start else "\n") + _NEXT.join(map(_json(), samples))
+    yield "]}"
+
+
+def _json_end(errors: Iterable[tuple[str, str]]) -> str:
+    return f'],\n"errors":{_json()([{"source": source, "reason": reason} for source, reason in errors])}}}\n'
+
+
+@cache
+def _json() -> Callable[[object], str]:
+    import json
+
+    return json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def _head(log: Log) -> dict[str, Any]:
+    return {
+        **picked(log, "source", "benchmark", "case", "outcome", "reason"),
+        "facts": dict(log.facts),
+        "findings": list(map(asdict, log.findings)),
+        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
+    }
+
+
+def _csv_pieces(log: Log) -> Iterator[str]:
+    rows = _rows(log, csv_cell)
+    while piece := csv_text(islice(rows, _SAMPLES_A_PIECE)):
+        yield piece
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
-    """Yield a row for each sample, for CSV."""
-    head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
+    """Yield what applies of the columns of CSV, for each sample."""
+    for row in _rows(log, lambda text: text):
+        yield {name: value for name, value in zip(CSV_HEADER, row, strict=True) if value is not None}
+
+
+def _rows(log: Log, cell: Callable[[object], object]) -> Iterator[Sequence[object]]:
+    """Yield a row of CSV for each sample; `cell` is asked once for what rows share."""
+    head = [cell(each) for each in (log.source, log.benchmark, log.case, log.outcome.value)]
+    known = dict[int, list[object]]()
     for size, labels, metrics, values in log.points:
+        if (shown := known.get(id(labels))) is None:
+            shown = known[id(labels)] = [cell(labels.get(name)) for name in LABELS]
         for metric, value in zip(metrics, values, strict=True):
-            yield {**head, "size": size, **labels, "metric": metric, "value": value, "unit": METRICS[metric].unit}
+            yield *head, size, *shown, metric, value, METRICS[metric].unit
 
 
 def log_tables(log: Log) -> list[Table]:
@@ -176,15 +209,13 @@ def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
     log = with_curve(log)
     return {
-        **json_contract.picked(log, "source", "benchmark", "case", "outcome", "reason"),
+        **_head(log),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
-        "findings": [json_contract.finding(found) for found in log.findings],
         "causes": [
             {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
         ],
         "curve": curve_line(log),
-        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
     }
 
 
@@ -230,17 +261,16 @@ def read_wanted(text: str) -> Wanted:
 
 def predictions(logs: Sequence[Log], targets: Sequence[Wanted]) -> Iterator[Mapping[str, object]]:
     """Yield each prediction as plain data, with its sentence as `text`."""
+    groups: dict[tuple[object, ...], list[Log]] = {}
+    for log in logs:
+        groups.setdefault((log.case or log.benchmark, log.benchmark, log.facts.get("transport")), []).append(log)
     for target in targets:
-        if target.nodes:
-            cases = dict.fromkeys((log.benchmark, log.case, log.facts.get("transport")) for log in logs)
-            for case in cases:
-                of = [log for log in logs if (log.benchmark, log.case, log.facts.get("transport")) == case]
-                where = f"{case[1] or case[0]} between {target.nodes} nodes"
-                yield _record(where, target, predict_nodes(of, target.size, target.nodes))
-        else:
-            for log in logs:
-                for series in series_of(log)[:1]:
-                    yield _record(f"{log.source}: {log.case or log.benchmark}", target, predict(series, target.size))
+        for (name, *_), some in groups.items() if target.nodes else ():
+            found = predict_nodes(some, target.size, target.nodes)
+            yield _record(f"{name} between {target.nodes} nodes", target, found)
+        for log in logs if not target.nodes else ():
+            for series in series_of(log)[:1]:
+                yield _record(f"{log.source}: {log.case or log.benchmark}", target, predict(series, target.size))
 
 
 def _record(where: str, target: Wanted, found: Prediction) -> Mapping[str, object]:

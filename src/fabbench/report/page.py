@@ -6,19 +6,16 @@ A content security policy also forbids scripts and all network access. `template
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.compare import Comparison
 from fabbench.analysis.curve import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
-from fabbench.model.messages import counted, listed
-from fabbench.model.units import format_decimal, format_ratio, format_size, scale
+from fabbench.model.messages import counted
+from fabbench.model.units import format_decimal, format_ratio, format_size
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -28,8 +25,6 @@ from fabbench.report.templates import rendered, template
 
 if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
-
-_MAX_FIGURES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +92,6 @@ def run_section(run: RunPage, number: int) -> RunSection:
     lines = [headline(usual, index) for index in range(len(usual.sections))] if usual else []
     headlines = [sweep_headline(run.sweep)] if run.sweep else list(filter(None, lines))
     named = f"Run {run.id}" if run.created else run.id
-    figures = _sweep_figures(run.sweep) if run.sweep else _figures(run.comparisons)
     html = rendered(
         "run.html",
         run=run,
@@ -105,15 +99,14 @@ def run_section(run: RunPage, number: int) -> RunSection:
         anchor=f"run-{number}",
         named=named,
         headlines=headlines or ["No result."],
-        figures=list(figures)[:_MAX_FIGURES],
+        figures=[each for comparison in run.comparisons for each in _figures(comparison)][:3],
         expected=expectations_of(usual) if usual else (),
-        facts=list(_facts(run, usual)) if usual else [],
+        versions_of=versions_of,
         findings=_findings(usual) if usual else [],
         tables=comparison_tables,
         svg=svg,
         sweeps=sweep_report,
         proven=EVIDENCE,
-        proofs=[_proof(column) for column, _ in usual.inputs] if usual else [],
     )
     first = next(iter(headlines), "")
     row = {
@@ -127,72 +120,24 @@ def run_section(run: RunPage, number: int) -> RunSection:
     return RunSection(run.id, first or f"{run.about}: {named}", row, str(html))
 
 
-_Card: TypeAlias = tuple[str, str, str, str]
-"""A large number: what it is, the number, its unit, and what it is compared with."""
+def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    """Yield large numbers: the result that a headline quotes, how it compares, and its share of the NICs' ceiling.
 
-
-def _figures(comparisons: Sequence[Comparison]) -> Iterator[_Card]:
-    """Yield the result at the largest size, how it compares, and the time of the smallest size."""
-    found = [
-        (comparison, section, row, at)
-        for comparison in comparisons
-        for section in [each for each in comparison.sections if headline_row(each)][:1]
-        for row in filter(None, [headline_row(section)])
-        for at in [at for at, figure in enumerate(row.figures) if figure and section.shown[at]][:1]
-    ]
-    for comparison, section, row, at in sorted(found, key=lambda each: each[1].metric.lower_is_better):
-        figure, base, label = row.figures[at], row.figures[-1], comparison.columns[at].label
+    Each is what it is, the number, its unit, and what it is compared with.
+    """
+    section = next((each for each in comparison.sections if headline_row(each)), comparison.sections[0])
+    row, label = headline_row(section), comparison.columns[0].label
+    figure, base = (row.figures[0], row.figures[-1]) if row and section.shown[0] else (None, None)
+    if row and figure:
         what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
-        if figure:
-            yield what, section.scale.text(figure.value), section.scale.unit, label
-        if base and (ratio := row.ratios[at]) and at < len(row.figures) - 1:
+        yield what, section.scale.text(figure.value), section.scale.unit, label
+        if base and (ratio := next(iter(row.ratios), None)) and row.figures[1:]:
             of = f"{comparison.base.label}: {section.scale.quantity(base.value)}"
             yield f"speed-up over {comparison.base.label}", format_ratio(ratio).removesuffix(" x"), "x", of
-        # The share of the ceiling of a column's rate, or of the best rate that others published.
-        for each in expectations_of(comparison) if section.metric.unit == "B/s" else ():
-            best = each.ceiling or (each.range or (0.0, 0.0))[1]
-            if (each.column, each.key) == (label, section.key) and best:
-                known = [f"ceiling {each.scale.quantity(each.ceiling)}"] if each.ceiling else []
-                known += (
-                    ["published " + "–".join(dict.fromkeys(map(each.scale.text, each.range)))] if each.range else []
-                )
-                of = "of the NICs' ceiling" if each.ceiling else "of the best published"
-                yield of, format_decimal(100 * each.value / best, 0), "%", f"{label}: {', '.join(known)}"
-
-
-def _sweep_figures(report: SweepReport) -> Iterator[_Card]:
-    """Yield the typical figure of a test, how much is bad, and how much was tested."""
-    found, (tested, links) = report.diagnosis, report.diagnosis.links
-    for kind, figure in list(found.typicals.items())[:1]:
-        unit = scale(report.metric.unit, figure)
-        spread = f"± {format_decimal(100 * found.spread, 0)}%{f', {kind}' if kind else ''}"
-        yield f"typical {report.metric.name}", unit.text(float(f"{figure:.3g}")), unit.unit, spread
-    more = f"{len(found.undecided)} undecided" if found.undecided else listed([each.name for each in found.suspects])
-    yield "bad", str(len(found.suspects)), "", more
-    yield "links tested", str(tested), f"of {links}", counted(found.tests, "test")
-
-
-def _facts(run: RunPage, usual: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield what the run ran on, in few words: hardware, ranks, network, versions."""
-    settings = {each.column: each.setting for each in expectations_of(usual)}
-    kinds = {
-        f"{each.nodes or '?'} × {each.system.name}, {each.system.gpus} × {each.system.gpu_model or 'GPU'}"
-        + (f", {max(each.system.nics)} NICs" if each.system.nics else "")
-        + (f" ({each.system.rate * 8 / 1e9:g} Gb/s)" if each.system.rate else "")
-        for each in settings.values()
-    }
-    if hardware := run.hardware or "; ".join(sorted(kinds)):
-        yield "Hardware", hardware
-    for name, of in (
-        ("Ranks", _size),
-        ("Network", lambda column: comparison_tables.stated(column, ("transport", "provider", "nics", "gdr"))),
-        ("Versions", lambda column: comparison_tables.stated(column, versions_of(column))),
-    ):
-        named = [(text, column.label) for column in usual.columns if (text := of(column))]
-        groups = [(text, [label for _, label in same]) for text, same in groupby(named, key=itemgetter(0))]
-        alone = len(groups) == 1 and len(named) == len(usual.columns)
-        if groups:
-            yield name, "; ".join(text if alone else f"{', '.join(labels)}: {text}" for text, labels in groups)
+        for each in expectations_of(comparison):
+            if (each.column, each.key) == (label, section.key) and each.ceiling and each.share:
+                of = f"{label}: ceiling {each.scale.quantity(each.ceiling)}"
+                yield "of the NICs' ceiling", format_decimal(100 * each.share, 0), "%", of
 
 
 def hardware_of(hosts: Iterable[Host]) -> str:
@@ -206,26 +151,11 @@ def hardware_of(hosts: Iterable[Host]) -> str:
     return "; ".join(f"{count} × {kind}" for kind, count in kinds.items() if kind)
 
 
-def _size(column: ColumnSummary) -> str:
-    nouns = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU"}
-    known = [(noun, "/".join(column.fields[name])) for name, noun in nouns.items() if column.fields[name]]
-    return ", ".join(f"{count} {noun}{'s' * (count != '1')}{' per host' * (noun == 'GPU')}" for noun, count in known)
-
-
-def _proof(column: Column) -> str:
-    """Return the lines of a column's logs that show what they say about its network."""
-    evidence = {fact: line for log in reversed(column.logs) for fact, line in log.evidence.items()}
-    return "\n".join(dict.fromkeys(evidence.values()))
-
-
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
-    """Return causes, the most likely first, then other findings, with the columns whose logs show them."""
-    found: list[tuple[int, Cause, str]] = []
-    for column, _ in comparison.inputs:
-        for likely, others in (causes(with_curve(log)) for log in column.logs):
-            ranked = (*likely, *(Cause(each, "", "") for each in others))
-            found += ((place, cause, column.label) for place, cause in enumerate(ranked))
+    """Return the causes of each column, the most likely first, then other findings, with the columns that have them."""
     known: dict[tuple[str, str], tuple[Cause, dict[str, None]]] = {}
-    for _, cause, label in sorted(found, key=itemgetter(0)):
-        known.setdefault((cause.found.code, cause.found.meaning), (cause, {}))[1][label] = None
+    for label, log in [(column.label, log) for column, _ in comparison.inputs for log in column.logs]:
+        likely, others = causes(with_curve(log))
+        for cause in (*likely, *(Cause(each, "", "") for each in others)):
+            known.setdefault((cause.found.code, cause.found.meaning), (cause, {}))[1][label] = None
     return [(cause, ", ".join(labels)) for cause, labels in known.values()]

@@ -7,14 +7,12 @@ words too. Colors are classes: they follow the reader's light or dark setting.
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
-from fabbench.analysis.highlights import confidence
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, format_size
@@ -55,13 +53,11 @@ def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
 
 def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
-    parts, y, width = list[dict[str, Any]](), 0, max([WIDTH, *(each.drawn[0]["width"] for each in pictures)])
-    for each in pictures:
-        lines = textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4]
-        parts.append({"picture": each, "y": y, "lines": lines, "top": 12 + 20 * len(lines)})
-        y += parts[-1]["top"] + each.drawn[0]["height"]
+    width = max([WIDTH, *(each.drawn[0]["width"] for each in pictures)])
+    parts = [(each, textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4]) for each in pictures]
+    height = sum(12 + 20 * len(lines) + each.drawn[0]["height"] for each, lines in parts)
     title = "; ".join(each.title for each in pictures) or "no plot"
-    return str(rendered("file.svg", parts=parts, title=title, width=width, height=y or 44))
+    return str(rendered("file.svg", parts=parts, title=title, width=width, height=height or 44))
 
 
 def to_png(text: str) -> bytes:
@@ -111,18 +107,11 @@ class Axis(NamedTuple):
             tried = [[part * 10.0**power for power in powers for part in each] for each in parts]
         within = [[value for value in values if self.low <= value <= self.high] for values in tried]
         values = next((each for each in within if len(each) > 2), within[-1])
-        return [(self.place(value), _number(value)) for value in values[:: 1 + (len(values) - 1) // 8]]
-
-
-def _number(value: float) -> str:
-    for least, unit in ((1e6, "M"), (1e4, "k")):
-        if value >= least:
-            return f"{value / (least if unit == 'M' else 1e3):g}{unit}"
-    return format_decimal(value, 6 if value >= 1e-4 or value <= 0 else 2 - floor(log10(value)))
+        return [(self.place(value), _figure(value)) for value in values[:: 1 + (len(values) - 1) // 8]]
 
 
 def _figure(value: float) -> str:
-    return format_decimal(value, 0 if value >= 1e4 else 2 if value >= 0.1 else 1 - floor(log10(value)))
+    return format_decimal(value, 0 if value >= 1e4 else 2 if value >= 0.1 or not value else 1 - floor(log10(value)))
 
 
 def _frame(width: int, ends: tuple[float, float], y: Axis, right: float, caption: str) -> dict[str, Any]:
@@ -137,15 +126,13 @@ def _frame(width: int, ends: tuple[float, float], y: Axis, right: float, caption
         "ticks": ticks,
         "x": Axis(*ends, left, right, linear=y.linear).place,
         "y": y.place,
-        "letter": LETTER,
     }
 
 
 # ---------------------------------------------------------------- lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotLine:
+class PlotLine(NamedTuple):
     """One line."""
 
     label: str
@@ -163,8 +150,7 @@ class PublishedRange(NamedTuple):
     kind: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class Plot(NamedTuple):
     """Values by message size."""
 
     title: str
@@ -174,7 +160,6 @@ class Plot:
     ceilings: Sequence[float] = ()  # Levels that no value can exceed
     published: Sequence[PublishedRange] = ()
     description: str = ""
-    even: bool = False  # Whether there is a line at 1
 
     def picture(self) -> Picture:
         """Return it with labels beside the ends of its lines; on a phone they are above it."""
@@ -186,7 +171,7 @@ def _lines(plot: Plot, width: int) -> dict[str, Any]:
     labels, beside = list(_labels(plot)), width >= WIDTH
     values = [value for line in plot.lines for _, value in line.points]
     values += [bound for line in plot.lines for _, *bounds in line.band for bound in bounds if bound > 0]
-    values += [*plot.ceilings, *(bound for each in plot.published for bound in each[1:3]), *[1.0] * plot.even]
+    values += [*plot.ceilings, *(bound for each in plot.published for bound in each[1:3])]
     low, high = min(values, default=1.0), max(values, default=10.0)
     low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
     room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
@@ -226,10 +211,9 @@ def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
 
 
 def _told(plot: Plot, sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines]
+    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines[:_MOST]]
     for size in sizes:
-        known = [f"{label} {_figure(values[size])}" for label, values in lines if size in values]
-        yield size, [format_size(size), *known[:_MOST]]
+        yield size, [format_size(size), *(f"{name} {_figure(known[size])}" for name, known in lines if size in known)]
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
@@ -275,10 +259,8 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
     return {
         **_frame(width, (-0.5, count - 0.5), y, width - 12 - LETTER * len(latest), axis),
         "below": list(_moments([point.created for point in points], 4 if width > NARROW else 2)),
-        "dots": list(enumerate(values)),
-        "large": 6.0 if count <= 60 else 4.0 if count <= 300 else 2.5,
+        "dots": values,
         "levels": list(zip(pairwise([0, *changes, count]), levels, strict=True)),
-        "changes": changes,
         "latest": latest,
         "told": told,
     }
@@ -303,31 +285,21 @@ def plots(comparison: Comparison) -> Iterator[Plot]:
         yield from section_plots(comparison, index)
 
 
-def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
-    """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
+def section_plots(comparison: Comparison, index: int) -> Iterator[Plot]:
+    """Yield the plot of a section's values; none without values."""
     section, factor = comparison.sections[index], comparison.sections[index].scale.factor
-    title = f": {title_of(section)}" if section.key else ""
-    description = headline(comparison, index)
     if values := list(_values(comparison, section)):
-        axis = f"{section.metric.name} ({section.scale.unit})"
         expected = [each for each in expectations_of(comparison) if each.key == section.key]
+        description = headline(comparison, index)
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
         yield Plot(
-            title=f"{section.metric.name} by message size{title}",
-            axis=f"{axis}{more}",
+            title=f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
+            axis=f"{section.metric.name} ({section.scale.unit}){more}",
             lines=values,
             headline=description,
             ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
             published=list(_published(expected, values, factor)),
             description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
-        )
-    if ratios and (tested := list(_ratios(comparison, section))):
-        yield Plot(
-            title=f"Speed-up over {comparison.base.label}{title}",
-            axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
-            lines=tested,
-            description=description,
-            even=True,
         )
 
 
@@ -346,19 +318,6 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
             )
 
 
-def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
-    for index, column in enumerate(comparison.columns[:-1]):
-        tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
-        known = [(size, ratio, test) for size, ratio, test in tested if ratio and test]
-        if not all(test.once for _, _, test in known):
-            yield PlotLine(
-                label=column.label,
-                points=[(size, ratio) for size, ratio, _ in known],
-                band=tuple((size, test.low, test.high) for size, _, test in known),
-                kind=index,
-            )
-
-
 def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float) -> Iterator[PublishedRange]:
     """Yield the smallest and the largest published figure of each size and line."""
     largest = max(size for line in lines for size, _ in line.points)
@@ -371,14 +330,9 @@ def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], fac
                 yield PublishedRange(size, min(values), max(values), line.kind)
 
 
-def left_out(comparison: Comparison, index: int) -> list[str]:
-    """Describe what the plots of section `index` leave out: a logarithmic axis cannot show values of 0."""
-    rows, ratios = comparison.sections[index].rows, list(_ratios(comparison, comparison.sections[index]))
-    without = len(rows) - max((len(line.points) for line in ratios), default=len(rows))
-    zeros = {
-        column.label: sum((figure := row.figures[number]) is not None and figure.value <= 0 for row in rows)
-        for number, column in enumerate(comparison.columns)
-    }
-    of = {f"{counted(count, 'zero value')} of {label}": count for label, count in zeros.items()}
-    of[f"{counted(without, 'size')} without a speed-up"] = without
-    return [f"{what} not plotted." for what, count in of.items() if count]
+def left_out(comparison: Comparison, index: int) -> Iterator[str]:
+    """Describe what the plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
+    for number, column in enumerate(comparison.columns):
+        figures = (row.figures[number] for row in comparison.sections[index].rows)
+        if zeros := sum(figure is not None and figure.value <= 0 for figure in figures):
+            yield f"{counted(zeros, 'zero value')} of {column.label} not plotted."

@@ -2,20 +2,20 @@
 
 import re
 import shlex
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations, groupby
 from math import ceil, isnan
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
-from fabbench.report.json_contract import picked
 from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
-from fabbench.report.table import Table, cut, painted, to_csv, write_result
+from fabbench.report.table import Drawing, Table, cut, picked, to_csv, write_result
+from fabbench.report.templates import rendered
 from fabbench.sweep.values import Suspect, SuspectKind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
     from fabbench.sweep.values import Diagnosis
 
-FORMATS = ("markdown", "json", "csv", "raw-csv", "svg", "terminal")
+FORMATS = ("markdown", "json", "csv", "svg", "terminal")
 _FEW = 4  # Maximum number of typical figures in the headline
 _LONGEST = 40  # Maximum length of the nodes of a group
 
@@ -39,18 +39,16 @@ class SweepReport:
     unfinished: str = ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
 
 
-def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
+def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Unpack[Drawing]) -> str:
     """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
         return to_svg_file([heat_map(report.matrix, headline(report))])
     suspects = suspects_table(report)
     first, *others = [*([groups_table(report)] if report.diagnosis.groups else []), suspects]
-    tables, csv = [replace(first, headline=headline(report)), *others], partial(to_csv, suspects)
-    text = write_result(form, lambda: tables, partial(sweep_document, report), csv, color=color, width=width)
-    if form not in {"markdown", "terminal"}:
-        return text
-    drawn = heat_map_text(report.matrix, color=color)
-    return f"{text}\n{drawn}" if form == "terminal" else f"{text}\n```text\n{drawn}```\n"
+    tables = [replace(first, headline=headline(report)), *others]
+    text = write_result(form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing)
+    drawn = {"terminal": "\n{}", "markdown": "\n```text\n{}```\n"}.get(form, "")
+    return text + (drawn.format(heat_map_text(report.matrix)) if drawn else "")
 
 
 def headline(report: SweepReport) -> str:
@@ -112,16 +110,8 @@ def suspects_table(report: SweepReport) -> Table:
         for each in some
     ]
     header, align = (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
-    return Table(header=header, rows=rows, align=align, notes=list(_notes(report.diagnosis)))
-
-
-def nodes_table(report: SweepReport) -> Table:
-    """Return the table behind the heat map."""
-    rows = [
-        (each.name, each.group, str(each.tests), str(each.slow), "-" if each.median is None else f"{each.median:.0%}")
-        for each in report.matrix.nodes
-    ]
-    return Table(header=("node", "group", "tests", "slow or failed", "median, of typical"), rows=rows, align="llrrr")
+    notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
+    return Table(header=header, rows=rows, align=align, notes=notes)
 
 
 def pairs_table(report: SweepReport) -> Table:
@@ -134,26 +124,6 @@ def pairs_table(report: SweepReport) -> Table:
 def _pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
     for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
         yield name, other, float(matrix.cells[row, column])
-
-
-def _notes(diagnosis: "Diagnosis") -> Iterator[str]:
-    """Yield what was not tested, and the next step."""
-    tested, links = diagnosis.links
-    if diagnosis.misgrouped:
-        yield "The tests do not fit --groups: the groups above explain them better."
-    if tested < links and len(diagnosis.nodes) > 2:
-        yield f"Links: {tested} of {links} were tested. Test all pairs to judge the others."
-    if any(each.kind in _WITH_NODES and each.nodes for each in diagnosis.suspects):
-        yield "Next: take bad nodes out of service. --print-cordon kubectl (or scontrol) prints the commands."
-    if diagnosis.slow_path:
-        yield "Next: check the links between these groups, or name the groups with --groups if this is their speed."
-    if diagnosis.contradiction:
-        yield "Next: test all pairs with --mode pairs, and name racks and types with --groups."
-    elif diagnosis.undecided:
-        yield "Undecided: chance is not ruled out, or no test counts. Next: test these again, with other partners."
-
-
-_WITH_NODES = {SuspectKind.NODE, SuspectKind.NIC, SuspectKind.GROUP}
 
 
 def confidence_text(chance: float) -> str:
@@ -228,39 +198,16 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 MAX_ROWS, MAX_SVG_ROWS = 40, 64
 _WIDE = 900  # Of a picture, unless it has many rows
-_FINE = 0.9
-_LONGEST_NAME, _MOST_PAIRS, _FEW_NODES = 28, 20, 4
-_KEY = "· ≥ 90 % of typical; 5 = 50–59 %; x = failed; blank = not tested.\nColumns in the same order as rows."
-
-
-def heat_map_text(matrix: "Matrix", *, color: bool = False) -> str:
-    """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
-    count = len(matrix.names)
-    if count <= _FEW_NODES == max(_FEW_NODES, *matrix.sizes):
-        return "".join(f"{name} – {other}  {part_words(part)}\n" for name, other, part in _pairs(matrix))
-    names = [cut(name, _LONGEST_NAME) for name in matrix.names]
-    width = max(map(len, names), default=0)
-    begins = [row > 0 and matrix.groups[row] != matrix.groups[row - 1] for row in range(count)]
-    lines = []
-    for name, begin, cells in zip(names, begins, matrix.cells, strict=True):
-        lines += [f"{'':{width}}  {''.join('┼─' if edge else '─' for edge in begins)}"] if begin else []
-        drawn = "".join(f"{'│' * edge}{_sign(float(cell))}" for edge, cell in zip(begins, cells, strict=True))
-        drawn = re.sub(r"[\dx]+", lambda found: painted(found[0], "31"), drawn) if color else drawn
-        lines.append(f"{name:<{width}}  {drawn}".rstrip())
-    several = max(matrix.sizes, default=1)
-    shared = f"\nRows with several nodes, up to {several}, show their lower quartile." if several > 1 else ""
-    return "\n".join([*lines, "", f"{_KEY}{shared}"]) + "\n"
-
-
-def _sign(part: float) -> str:
-    if isnan(part):
-        return " "
-    return "x" if part <= 0 else "·" if part >= _FINE else str(int(part * 10))
-
-
-_LEVELS, _OTHERS = (0.95, 0.9, 0.75, 0.5, 0.25), ("less", "failed", "not tested")
-_LEGEND = 74  # Width of an element of it
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
+_WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", "not tested")
+_FINE, _MOST_PAIRS = 0.9, 20
+
+
+def heat_map_text(matrix: "Matrix") -> str:
+    """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
+    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=_pairs(matrix), words=part_words))
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:
@@ -270,9 +217,8 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
     across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
     width = max(side + rows * across + (60 if written else 20), NARROW)
-    legend = list(zip("012345xn", [*(f"≥ {each:.0%}" for each in _LEVELS), *_OTHERS], strict=True))
-    a_line = (width - 90) // _LEGEND
-    head = 16 + 18 * ceil(len(legend) / a_line) + (12 + int(4.6 * longest) if written else 8)
+    a_line = (width - 90) // 74
+    head = 16 + 18 * ceil(len(_WORDS) / a_line) + (12 + int(4.6 * longest) if written else 8)
     drawn = {
         "width": width,
         "height": head + rows * min(across, 30) + 16,
@@ -280,12 +226,12 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
         "head": head,
         "across": across,
         "down": min(across, 30),
-        "legend": legend,
+        "legend": zip("012345xn", _WORDS, strict=True),
         "a_line": a_line,
-        "rows": list(zip(names, matrix.sizes, matrix.suspects, strict=True)),
-        "columns": names if written else [],
+        "names": names,
+        "written": written,
+        "matrix": matrix,
         "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
-        "edges": [row for row in range(1, rows) if matrix.groups[row] != matrix.groups[row - 1]],
     }
     return Picture("heat", [drawn], title)
 
@@ -309,6 +255,4 @@ def part_words(part: float) -> str:
 
 
 def _level(part: float) -> str:
-    if isnan(part) or part <= 0:
-        return "n" if isnan(part) else "x"
-    return str(next((index for index, level in enumerate(_LEVELS) if part >= level), len(_LEVELS)))
+    return "n" if isnan(part) else "x" if part <= 0 else str(len(_LEVELS) - bisect(_LEVELS, part))

@@ -1,8 +1,7 @@
 """A table made of text: built once, written as CSV, Markdown, or for a terminal, and always as plain text.
 
 CSV is RFC 4180, but with plain line feeds. A spreadsheet evaluates a cell that begins with one of ``= + - @``
-as a formula: such a cell gets an apostrophe in front, which marks it as text. Numbers are left alone, and
-`RAW_CSV` leaves everything as it is, for programs.
+as a formula: such a cell gets an apostrophe in front, which marks it as text. Numbers are left alone.
 
 Markdown is GitHub's, padded so that it can be read as text too. Nothing in a cell, a title or a note becomes
 markup, a link or HTML; only text that would be read as such is escaped, so that most text stays as it is.
@@ -14,14 +13,12 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
-from fabbench.report.json_contract import to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,49 +78,37 @@ class Overview:
 
 # ---------------------------------------------------------------- CSV
 
-RAW_CSV = "raw-csv"  # The format without apostrophes, for everything that can write CSV
-CSV_FORMATS = ("csv", RAW_CSV)
-
 _FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """Also in full width, as in East Asian spreadsheets, and after blanks, which may be stripped."""
 _NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
 
 
-def to_csv(table: Table, *, raw: bool = False) -> str:
+def to_csv(table: Table) -> str:
     """Write a table's header and cells. CSV has no title and no notes."""
-    return write_rows(table.header, table.rows, raw=raw)
+    return csv_text(map(csv_cell, row) for row in (table.header, *table.rows))
 
 
-def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str], *, raw: bool = False) -> str:
+def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str]) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
-    rows = ([str(value) if (value := record.get(name)) is not None else "" for name in header] for record in records)
-    return write_rows(header, rows, raw=raw)
+    rows = ([record.get(name) for name in header] for record in records)
+    return csv_text(map(csv_cell, row) for row in (header, *rows))
 
 
-def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False) -> str:
-    """Write a header and rows of text. A carriage return becomes a line feed: csv would not quote it."""
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Write rows of cells that are safe as they are."""
     import csv
 
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    cell = _raw if raw else _cell
-    writer.writerow(list(map(cell, header)))
-    writer.writerows(list(map(cell, row)) for row in rows)
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
-def row_text(cells: Sequence[str], *, raw: bool = False) -> str:
-    """Write one row without its line feed."""
-    return write_rows(cells, (), raw=raw).removesuffix("\n")
-
-
-def _raw(text: str) -> str:
-    return printable(text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def _cell(text: str) -> str:
-    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
-    return _raw(f"'{text}" if formula else text)
+def csv_cell(value: object) -> object:
+    """Make text safe. A carriage return becomes a line feed: csv would not quote it."""
+    if not isinstance(value, str):
+        return value
+    formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return printable(f"{chr(39) * bool(formula)}{value}".replace("\r\n", "\n").replace("\r", "\n"))
 
 
 # ---------------------------------------------------------------- Markdown
@@ -280,7 +265,7 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
     table = align_decimals(table)
     aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
-    widths = _fitted(table, _widths(table, fold=fold is not None), fold)
+    widths = _fitted(_widths(table, fold=fold is not None), fold)
 
     def lines(cells: Sequence[str], style: str = "") -> Iterator[str]:
         shown = [
@@ -350,18 +335,12 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
     return widths
 
 
-def _fitted(table: Table, widths: list[int], most: int | None) -> list[int]:
-    """Narrow the widest columns until all fit: at first not below their words, then to `_LEAST`."""
-    wide = sum(widths) + _GAP * (len(widths) - 1) - (most or 0)
-    if most is None or wide <= 0:
-        return widths
-    columns = zip(table.header, *table.rows, strict=True)
-    words = [max(_LEAST, *(len(word) for cell in column for word in cell.split())) for column in columns]
-    for least in ([min(word, _HEAD) for word in words], [_LEAST] * len(widths)):
-        while wide > 0 and any(width > room for width, room in zip(widths, least, strict=True)):
-            at = max(range(len(widths)), key=lambda each: (widths[each] > least[each], widths[each]))
-            widths[at], wide = widths[at] - 1, wide - 1
-    return widths
+def _fitted(widths: list[int], most: int | None) -> list[int]:
+    """Narrow the widest columns until all fit, but not below `_LEAST`."""
+    widest, gaps = max(widths, default=0), _GAP * (len(widths) - 1)
+    while most is not None and widest > _LEAST and sum(min(width, widest) for width in widths) + gaps > most:
+        widest -= 1
+    return [min(width, widest) for width in widths]
 
 
 def columns_of(table: Table, indices: Sequence[int]) -> Table:
@@ -395,29 +374,45 @@ def _cell_width(text: str) -> int:
 # ---------------------------------------------------------------- results
 
 
-def write_result(  # noqa: PLR0913 - what is written, and how
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
+
+
+def to_json(document: Any) -> str:
+    """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
+    import json
+
+    return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
+
+
+class Drawing(TypedDict, total=False):
+    """How a terminal shows text: whether in color, and its width, beyond which it is folded."""
+
+    color: bool
+    width: int | None
+
+
+def write_result(
     form: str,
     tables: Callable[[], Sequence[Table]],
     document: Callable[[], object],
-    csv: Callable[..., str],
-    *,
-    color: bool = False,
-    width: int | None = None,
+    csv: Callable[[], str],
+    **drawing: Unpack[Drawing],
 ) -> str:
-    """Write what is computed in a format that every result has; `csv` takes whether cells are written verbatim."""
+    """Write what is computed in a format that every result has."""
     if form == "json":
         return to_json(document())
-    if form in CSV_FORMATS:
-        return csv(raw=form == RAW_CSV)
+    if form == "csv":
+        return csv()
     if form == "markdown":
         return "\n".join(map(to_markdown, tables()))
     if form in {"terminal", "table"}:
-        return to_terminal(tables(), color=color, width=width)
+        return to_terminal(tables(), **drawing)
     raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal.")
 
 
-def render_overview(overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None) -> str:
+def render_overview(overview: Overview, form: str = "table", **drawing: Unpack[Drawing]) -> str:
     """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
-    csv = partial(to_csv, overview.table)
-    return write_result(form, lambda: [overview.table], lambda: document, csv, color=color, width=width)
+    return write_result(form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing)

@@ -3,9 +3,8 @@
 Suspects and the ends of bad links have a row each. If there are many others, they share rows, in order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,16 +15,6 @@ from fabbench.sweep.values import Diagnosis
 
 FAILED = 0.0
 """The value of a cell in which a quarter of the tests or more failed."""
-
-
-class NodeFigure(NamedTuple):
-    """One node in the table behind the matrix."""
-
-    name: str
-    group: str  # empty: there is one
-    tests: int
-    slow: int  # or failed
-    median: float | None  # the fraction of the typical figure; None: no test succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +31,6 @@ class Matrix:
     """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`; NaN: not tested."""
     suspects: Sequence[bool]
     """Which rows are suspects, or ends of a bad link."""
-    nodes: Sequence[NodeFigure]
 
 
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
@@ -70,24 +58,7 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
         groups=[of[nodes[0]] for nodes in rows],
         cells=_cells(fitted, slower, headline_row, len(rows)),
         suspects=[nodes[0] in worst for nodes in rows],
-        nodes=list(_nodes(fitted, slower)),
     )
-
-
-def _nodes(fitted: Fit, slower: Sequence[Floats]) -> Iterator[NodeFigure]:
-    counts, names = len(fitted.nodes), fitted.groups.names if fitted.groups is not None else [""]
-    nodes = np.concatenate([np.zeros(0, np.int64), *(each.tests.members.reshape(-1) for each in fitted.classes)])
-    order, ends = np.argsort(nodes), np.cumsum(np.bincount(nodes, minlength=counts))[:-1]
-    own, best = (
-        np.split(np.concatenate([np.zeros(0), *map(np.repeat, values, sizes)])[order], ends)
-        for sizes in [[each.tests.size for each in fitted.classes]]
-        for values in ([each.slower for each in fitted.classes], slower)
-    )
-    for node in sorted(range(counts), key=lambda node: natural_order(fitted.nodes[node])):
-        group = names[0 if fitted.groups is None else fitted.groups.of[node]]
-        slow, known = (~(own[node] >= fitted.slow)).sum(), best[node][~np.isnan(best[node])]
-        median = float(np.exp(np.median(known))) if len(known) else None
-        yield NodeFigure(fitted.nodes[node], group, len(own[node]), int(slow), median)
 
 
 def _cells(fitted: Fit, slower: Sequence[Floats], headline_row: Ints, count: int) -> Floats:

@@ -16,7 +16,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import Ending, Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.report import render_comparison
-from fabbench.report.nics_table import rail_table
+from fabbench.report.nics_table import rail_tables, rails_of
 from tests.support.here import lines_of
 from tests.support.rail_plans import first_execution
 
@@ -69,7 +69,7 @@ def test_repeats_give_their_median_and_logs_that_are_not_ok_nothing() -> None:
 
 def test_one_device_is_no_rails() -> None:
     assert aggregate.rail_figures([log_of({"a": [1.0]})], "bandwidth") == ()
-    assert rail_table("ib", [log_of({"a": [1.0]})], "bandwidth") is None
+    assert rail_tables(rails_of({"ib": [log_of({"a": [1.0]})]}, ["bandwidth"])) == []
 
 
 def test_the_client_counts_where_both_sides_printed() -> None:
@@ -81,13 +81,12 @@ def test_the_client_counts_where_both_sides_printed() -> None:
 
 @pytest.mark.parametrize(("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")])
 def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: str) -> None:
-    shown = rail_table("ib", [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)], "bandwidth")
-    assert shown is not None
-    assert shown.title == "Rails of ib: bandwidth"
-    assert list(shown.rows) == [["64 KB", "3", "9", "27", "7", "10", "c (7)"]]
+    logs = [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)]
+    (shown,) = rail_tables(rails_of({"ib": logs}, ["bandwidth"]))
+    assert list(shown.rows) == [["ib", "bandwidth", "64 KB", "3", "9 GB/s", "27 GB/s", "c (7 GB/s)"]]
     first, second = shown.notes
     assert expected in first
-    assert second.startswith("c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s")
+    assert second.startswith("ib: c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s")
 
 
 def test_rails_are_no_repeats_in_a_comparison_and_share_its_table() -> None:
@@ -99,7 +98,7 @@ def test_rails_are_no_repeats_in_a_comparison_and_share_its_table() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["|", "mlx5_0", "|", "64", "KB", "|", "10.00", "|"] in lines
     assert ["|", "mlx5_1", "|", "64", "KB", "|", "5.00", "|"] in lines
-    assert "### Rails of ib: bandwidth" in text
+    assert "### Rails" in text
     assert "Rails" not in render_comparison(comparison)
     assert '"sum": 15000000000.0' in render_comparison(comparison, "json", configurations={"ib": column.logs})
 

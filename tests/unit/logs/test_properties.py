@@ -21,8 +21,7 @@ import pytest
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.learned_prefixes import unread_reason
 from fabbench.model.log import Log, Outcome, Point
-from fabbench.report import json_contract
-from fabbench.report.log_report import log_records, log_tables
+from fabbench.report.log_report import log_records, log_tables, log_writer
 from fabbench.runs.parse_file import parse_stream
 from tests.support.corpus import CORPUS, recorded
 from tests.support.paths import LOGS, ROOT
@@ -362,8 +361,8 @@ time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL
 
 def written(logs: Sequence[Log]) -> str:
     """Write logs as the public contract."""
-    pieces = json_contract.SEPARATOR.join("".join(json_contract.log_pieces(log)) for log in logs)
-    return json_contract.OPENING + pieces + json_contract.closing([])
+    writer = log_writer("json")
+    return writer.opening + writer.separator.join("".join(writer.log(log)) for log in logs) + writer.closing([])
 
 
 def sound(data: bytes) -> list[Log]:

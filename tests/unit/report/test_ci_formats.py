@@ -9,8 +9,7 @@ from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
 from fabbench.model.log import Outcome
 from fabbench.plan.gates import parse_gate
-from fabbench.report.comment import LONGEST, to_comment
-from fabbench.report.junit import to_junit
+from fabbench.report.ci_formats import LONGEST, to_comment, to_junit
 from tests.support.logs_by_hand import GB, column, log, rates
 
 EFA, TCP = rates("EFA", [(GB, 80)]), rates("TCP", [(GB, 4)])

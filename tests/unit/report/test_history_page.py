@@ -50,7 +50,7 @@ def test_several_series_begin_with_an_overview_that_links_them() -> None:
     assert {"series-1", "series-2", "series-3"} < set(found.ids)
     assert len(found.ids) == len(set(found.ids))
     assert "nccl all_reduce on prod: efa, ranks 8" in found.text
-    assert "nccl all_reduce on prod: tcp, ranks" not in found.text  # nothing to distinguish it from
+    assert "nccl all_reduce on prod: tcp, ranks 4" in found.text
     assert "No change detected." in found.text
 
 

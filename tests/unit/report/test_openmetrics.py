@@ -12,7 +12,7 @@ from fabbench.analysis.compare import compare
 from fabbench.analysis.gate import check
 from fabbench.model.log import Outcome
 from fabbench.plan.gates import parse_gate
-from fabbench.report.openmetrics import to_openmetrics
+from fabbench.report.ci_formats import to_openmetrics
 from tests.support.logs_by_hand import GB, KB, column, latencies, log, rates
 
 EFA, TCP = rates("EFA", [(KB, 0.5), (GB, 80)]), rates("TCP", [(GB, 4)])

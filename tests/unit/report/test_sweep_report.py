@@ -30,7 +30,7 @@ def report(cluster: Cluster, *, times: int = 3, tested: Sequence[str] = ()) -> S
 BAD = Cluster(named(8), {"node-5": 0.65}, {frozenset(("node-1", "node-2")): 1.0}, noise=0.01)
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if form != "raw-csv"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_an_answer_is_written_as_recorded(form: str) -> None:
     text = re.sub(r"\d+\.\d{7,}(?:e-?\d+)?", lambda found: f"{float(found[0]):.6g}", render_sweep(report(BAD), form))
     assert_golden(GOLDEN / f"sweep-{form}.txt", text)
