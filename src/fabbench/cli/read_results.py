@@ -27,8 +27,8 @@ def parse(
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
     nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be compressed (gzip,
-    bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
-    those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    bzip2, xz, zstd). A directory stands for all files in it and below; those that have nothing to do with a
+    benchmark are left out. A list (a.log,b.log) stands for these files.
     RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured.
     Many files, and large ones, are read on all cores.
 
@@ -78,7 +78,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
     diagnosed too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
-    are read as one. LOG may be a directory, an archive, or compressed; - is standard input. RUN is a directory,
+    are read as one. LOG may be a directory, or compressed; - is standard input. RUN is a directory,
     an id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.

@@ -332,7 +332,7 @@ _MAX_NAMED = 20
     multiple=True,
     metavar="LOG|RUN",
     shell_complete=complete_run,
-    help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
+    help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to judge "
     "its tests again. Can be given several times.",
 )
 @click.option(

@@ -1,4 +1,4 @@
-"""What users name → logs: files, directories, archives, lists, and runs of a store. One grammar for all commands."""
+"""What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands."""
 
 import re
 import warnings
@@ -121,7 +121,7 @@ def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
-    """Read and judge logs of files, archives, all files in directories, and runs, as `fabbench parse` does.
+    """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
     `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
     MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
