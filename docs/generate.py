@@ -69,7 +69,6 @@ GUIDES = {
     "runs rm": "runs#list-show-repeat-remove",
     "show": "runs#list-show-repeat-remove",
     "history": "runs#history",
-    "baseline": "runs#baselines",
     "nodes": "check",
     "instances": "check",
     "clean": "kubernetes#when-something-breaks",

@@ -110,7 +110,7 @@ def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
     with writer.execution(execution) as stored:
         for line in planted("failure", payload).splitlines():
             stored.write(line)
-        stored.finish(Ending(status=0, timed_out=payload), ())
+        stored.finish(Ending(status=0, timed_out=payload))
     edited = writer.path / "request.json"
     # What the program itself would not have stored so.
     edited.write_text(edited.read_text().replace('"000-a-r1"', json.dumps(f"000-a{plain}-r1")))

@@ -42,7 +42,6 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "runs": "List past runs, or remove them.",
         "show": "Print a past run.",
         "history": "Show how a metric changed over past runs.",
-        "baseline": "Name runs that others are compared with.",
     },
     "Cluster and setup": {
         "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
@@ -57,7 +56,7 @@ COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for 
 _MODULES: Mapping[str, str] = {
     **dict.fromkeys(("run", "rerun"), "run_command"),
     **dict.fromkeys(("parse", "explain", "compare", "report"), "read_results"),
-    **dict.fromkeys(("runs", "show", "history", "baseline"), "past_runs"),
+    **dict.fromkeys(("runs", "show", "history"), "past_runs"),
     **dict.fromkeys(("check", "nodes", "instances", "clean"), "cluster"),
     "sweep": "sweep_command",
     **dict.fromkeys(("config", "completion"), "config_file"),

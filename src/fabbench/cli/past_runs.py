@@ -1,4 +1,4 @@
-"""Commands about the runs of a store: ``runs``, ``show``, ``history``, ``baseline``."""
+"""Commands about the runs of a store: ``runs``, ``show``, ``history``."""
 
 import json
 import sys
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 _HEADER = (
-    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES"),
+    *("ID", "NAME", "BENCHMARK", "TARGET", "NODES"),
     *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
-_OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
-_SPARE = ("FOLDER", "NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
+_OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
+_SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
 
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
@@ -85,7 +85,7 @@ def remove(
     else:
         rest = islice(_chosen(store, **filters), keep or 0, None)
         found = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
-    found = list(_removable(found, store))
+    found = list(_removable(found))
     if not found:
         terminal.say("Nothing to remove.")
         return Exit.FINE
@@ -127,18 +127,13 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exi
     return worst(*(terminal.say_damage(run.path.name, run.damage[:1], ", and was left out") for run in damaged))
 
 
-def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
-    """Yield the runs that may be removed, and print why others are kept."""
-    from fabbench.runs.baselines import baselines
+def _removable(found: Sequence["StoredRun"]) -> Iterator["StoredRun"]:
+    """Yield the runs that may be removed, and print which others are kept."""
     from fabbench.runs.store import in_progress
 
-    named = {each.folder(store).resolve(): each.name for each in baselines(store)}
     for run in found:
-        name = named.get(run.path.resolve())
         if in_progress(run.path):
             terminal.say(f"{run.id} may be in progress, and is kept.")
-        elif name is not None:
-            terminal.say(f"{run.id} is the baseline {name}, and is kept.")
         else:
             yield run
 
@@ -156,7 +151,7 @@ def _chosen(store: Path, *, since: timedelta | None = None, **wanted: str | None
 
 def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    return datetime.now(UTC) - datetime.fromisoformat(run.path.rpartition("/")[2].partition("-")[0])
+    return datetime.now(UTC) - datetime.fromisoformat(run.path.partition("-")[0])
 
 
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
@@ -164,7 +159,6 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
     return (
         run.id,
         run.name,
-        run.folder,
         run.setup.benchmark,
         run.setup.target,
         str(len(run.setup.hosts) or ""),
@@ -393,54 +387,3 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
         terminal.print_table(table, result.distinguishing(NAMED)[::-1], wide=chosen["wide"])
     else:
         terminal.show(render_history, result, form)
-
-
-@click.group("baseline", cls=SuggestingGroup)
-def baseline() -> None:
-    """Name runs that others are compared with: `--baseline NAME` of `run` and `compare`.
-
-    `--baseline last-good` needs no name: it is the newest earlier run of the same benchmark, options,
-    target, nodes and configuration whose executions are all ok and whose gates passed.
-    """
-
-
-@baseline.command("set", short_help="Name a run.")
-@click.argument("name", metavar="NAME")
-@click.argument("run", metavar="RUN", shell_complete=complete_run)
-@takes("store")
-def set_(name: str, run: str, store: Path) -> None:
-    """Name a run, or move a name to another run. `fabbench runs rm` keeps runs that have one.
-
-    Example: fabbench baseline set nccl-2.27 last
-    """
-    from fabbench.runs.baselines import set_baseline
-
-    baseline = set_baseline(name, run, store)
-    terminal.say(f"Baseline {name}: {baseline.run}")
-
-
-@baseline.command("list", short_help="List baselines.")
-@results(LISTED, "How to write the list.")
-@takes("store")
-def list_(form: str, store: Path) -> None:
-    """List the names and the runs that they stand for."""
-    from fabbench.report.table import Overview, Table
-    from fabbench.runs.baselines import baselines
-
-    known = list(baselines(store))
-    records = [{"name": each.name, "run": each.run, "exists": each.is_there(store)} for each in known]
-    rows = [(each.name, each.run + "  (removed)" * (not each.is_there(store))) for each in known]
-    table = Table(header=("NAME", "RUN"), rows=rows, ruled=False)
-    overview = Overview(name="baselines", table=table, records=records)
-    terminal.print_list(overview, form, f"No baselines in {store}.")
-
-
-@baseline.command("rm", short_help="Forget names.")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@takes("store")
-def forget(names: tuple[str, ...], store: Path) -> None:
-    """Forget names. The runs stay."""
-    from fabbench.runs.baselines import remove_baseline
-
-    for name in names:
-        remove_baseline(name, store)

@@ -51,14 +51,13 @@ def parse(
         for piece in read(sources, job):
             if piece.unread is not None:
                 unread.append(piece.unread)
-                continue
             if piece.text:
-                terminal.write_drawn((separator if piece.begins else "") + piece.text)
+                terminal.write_drawn(separator + piece.text)
                 separator = frame.separator
             if piece.done is not None:
                 advance()
-            logs += piece.logs
-            untrusted = untrusted or piece.untrusted
+            logs += piece.outcome is not None
+            untrusted = untrusted or piece.outcome not in {None, Outcome.OK}
     if not logs and all(entry.remark for entry in unread):
         unread.append(Unread(", ".join(inputs), "No log found in it."))
     sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
@@ -132,8 +131,8 @@ def _job(name: str, logs: Sequence[Log]) -> str:
 @click.command("compare")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
 @takes(
-    baseline="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
-    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files."
+    baseline="Compare with this as the last column: last-good (the newest earlier run of the same benchmark, "
+    "options, target, nodes and configuration that is good), a run, RUN:CONFIG, or log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
@@ -172,9 +171,10 @@ def compare_inputs(
         named = () if baseline else labels
         columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], labels=named, known=proof)
         if baseline:
-            from fabbench.runs.baselines import baseline_input
+            from fabbench.runs.summary import LAST_GOOD, last_good_before
 
-            last = matching_column(load(baseline_input(baseline, store, inputs[0]), store=store), columns[0].label)
+            last_input = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
+            last = matching_column(load(last_input, store=store), columns[0].label)
             columns = with_labels([*columns, last], labels)
         # Configurations that were planned together: each fabric has the endpoint that suits it.
         allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))

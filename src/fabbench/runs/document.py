@@ -17,7 +17,7 @@ import msgspec
 
 from fabbench.model.errors import Exit, MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Ending, Outcome
+from fabbench.model.log import Ending
 from fabbench.model.plan import Configuration, Variant
 from fabbench.runs.folders import ENVIRONMENT_VARIABLE
 
@@ -96,14 +96,6 @@ class RunDocument:
     """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.sweep_store`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOutcome:
-    """The outcome of a log of an execution."""
-
-    outcome: Outcome
-    reason: str | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionDocument:
     """``run.json``."""
@@ -112,7 +104,6 @@ class ExecutionDocument:
     started: float = 0.0
     ended: float = 0.0
     ending: Ending
-    outcomes: tuple[StoredOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

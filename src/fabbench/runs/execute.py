@@ -228,7 +228,7 @@ class RunningExecution:
         logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._execution.proof, ending),)
         logs = with_counters(logs, nics.counters if nics.counters.hosts else None)
         try:
-            self._writer.finish(ending, logs)
+            self._writer.finish(ending)
         except FabbenchError as error:
             self.failure = self.failure or error
         return logs

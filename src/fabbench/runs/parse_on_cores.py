@@ -58,17 +58,13 @@ class ParseJob:
     width: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Text to print, a file that could not be read, or the end of a source, or of a range of it, with its totals."""
+class Piece(NamedTuple):
+    """A log with its text to print, a file that could not be read, or the end of a source."""
 
     text: str = ""
-    begins: bool = False
-    """Whether a log begins with this text."""
-    done: Source | None = None  # the source that ends
-    logs: int = 0
-    untrusted: bool = False
+    outcome: Outcome | None = None
     unread: Unread | None = None
+    done: Source | None = None  # the source that ends
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
@@ -154,34 +150,18 @@ def _is_large(source: Source) -> bool:
 
 
 def _all_pieces(parts: Iterable[_Part], job: ParseJob) -> list[Piece]:
-    pieces: list[Piece] = []
-    texts: list[str] = []
-    for part in parts:
-        for piece in _pieces(part, job):
-            if texts and (piece.begins or not piece.text):
-                pieces.append(Piece(text="".join(texts), begins=True))
-                texts.clear()
-            if piece.text:
-                texts.append(piece.text)
-            else:
-                pieces.append(piece)
-    return pieces
+    return [piece for part in parts for piece in _pieces(part, job)]
 
 
 def _pieces(part: _Part, job: ParseJob) -> Iterator[Piece]:
     write = log_writer(job.form, color=job.color, width=job.width).log
-    logs, untrusted = 0, False
     for entry in read_part(part, job.proof):
         if isinstance(entry, Unread):
             yield Piece(unread=entry)
-            continue
-        logs += 1
-        untrusted = untrusted or entry.outcome is not Outcome.OK
-        begins = True
-        for text in write(within(entry, job.sizes)):
-            yield Piece(text=text, begins=begins)
-            begins = False
-    yield Piece(done=None if part.more else part.source, logs=logs, untrusted=untrusted)
+        else:
+            yield Piece(text="".join(write(within(entry, job.sizes))), outcome=entry.outcome)
+    if not part.more:
+        yield Piece(done=part.source)
 
 
 def read_part(part: _Part, proof: Proof | None) -> Iterator[Log | Unread]:

@@ -37,7 +37,6 @@ from fabbench.plan.request import RunRequest
 from fabbench.runs.document import (
     ExecutionDocument,
     RunDocument,
-    StoredOutcome,
     StoredRequest,
     SweepDocument,
     VerdictDocument,
@@ -83,13 +82,10 @@ class ExecutionWriter:
             # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
             write(self._counters, counted, indent=None)
 
-    def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
+    def finish(self, ending: Ending) -> None:
         """Write how the execution ended. It counts as finished from now on."""
         document = ExecutionDocument(
-            started=self._started,
-            ended=time.time(),
-            ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
-            outcomes=tuple(StoredOutcome(log.outcome, log.reason) for log in logs),
+            started=self._started, ended=time.time(), ending=replace(ending, planned_sizes=tuple(ending.planned_sizes))
         )
         with writing(self.path / ENDED):
             os.fsync(self.log.fileno())
