@@ -181,27 +181,19 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 
 @click.command("show")
 @click.argument("named", metavar="[RUN|LOG]", default="last", shell_complete=complete_run)
-@click.option("--from-job", type=click.IntRange(1), metavar="ID", help="Show what a Slurm job printed, not a run.")
-@click.option("--login", metavar="HOST", help="Slurm login node of --from-job (ssh host). Default: this machine.")
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
-def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path, **job: Any) -> Exit:
+def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path) -> Exit:
     """Print a run: what was requested, its executions and their outcomes, its comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
-    benchmark's own output, even if the run was stopped. A Slurm job outlives a killed `fabbench run`: --from-job.
+    benchmark's own output, even if the run was stopped.
     Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
     """
     from fabbench.runs.inputs import whole_runs
-    from fabbench.runs.load_columns import load, load_job
+    from fabbench.runs.load_columns import load
     from fabbench.runs.store import StoredRun
 
-    if job["login"] and not job["from_job"]:
-        raise RequestError("--login has no effect without --from-job.", hint="Leave it out, or add --from-job ID.")
-    if job["from_job"]:
-        state, columns = load_job(str(job["from_job"]), job["login"])
-        terminal.notify(state)
-        return _show_columns(columns, form, metric, sizes)
     runs = whole_runs(named, store)
     if len(runs) != 1:
         return _show_columns(load(named, store=store), form, metric, sizes)

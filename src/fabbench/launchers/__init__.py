@@ -322,11 +322,6 @@ class Launcher(ABC):
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
         """Find out what a check needs; `deep` starts pods or a job. A machine out of reach is part of the result."""
 
-    def fetch_output(self, target: Target, job: str, file: "Path") -> str:
-        """Write the output of a job to `file`; return a sentence about its state. Raise RequestError if unable."""
-        del target, job, file
-        raise RequestError(f"The launcher {self.name} keeps no output of jobs.")
-
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
         """Find what runs left behind; `force` is to remove it even if it won't end. Raise RequestError if unable."""
         del target, everywhere, force

@@ -149,15 +149,9 @@ def read(path: Path, kind: type[T]) -> T:
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise MachineError(f"{path} is damaged: it is larger than {_MAX_SIZE >> 20} MiB.")
-        return decode(path.read_bytes(), kind, str(path))
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
-
-
-def decode(text: bytes, kind: type[T], where: str) -> T:
-    """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
-    try:
-        return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
-        raise MachineError(f"{where} is damaged: {error}.", hint=hint) from error
+        raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error

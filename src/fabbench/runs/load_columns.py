@@ -68,21 +68,6 @@ def load(
     return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
 
 
-def load_job(job: str, login: str | None) -> tuple[str, list[Column]]:
-    """Read what a Slurm job has printed: a sentence about its state, and a column per configuration."""
-    from tempfile import TemporaryDirectory
-
-    from fabbench.launchers import launcher_named
-    from fabbench.model.hosts import Target
-    from fabbench.model.options import read_options
-
-    launcher = launcher_named("slurm")
-    options = read_options(launcher.options, {} if login is None else {"login": login})
-    with TemporaryDirectory(prefix="fabbench-") as folder:
-        file = Path(folder) / f"fabbench-{job}.out"
-        return launcher.fetch_output(Target(name="slurm", launcher="slurm", options=options), job, file), load(file)
-
-
 def _columns(
     argument: str, sources: Sequence[Source], fabric: str | None = None, known: Proof = NOTHING_KNOWN
 ) -> list[Column]:

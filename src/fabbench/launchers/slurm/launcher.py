@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
@@ -23,14 +22,11 @@ from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
-from fabbench.launchers.slurm.render import JOB_NAME, OUTPUT, given, hold_script
+from fabbench.launchers.slurm.render import JOB_NAME, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
-    accounted,
     check_nodes,
-    explain_end,
-    explain_pending,
     gpus_of,
     idle_alike,
     job_state,
@@ -43,7 +39,7 @@ from fabbench.launchers.slurm.scontrol import (
     type_of,
 )
 from fabbench.launchers.slurm.steps import JobSteps
-from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SACCT, SubmittedJob, by_node, follow
+from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -204,10 +200,6 @@ class SlurmLauncher(Launcher):
         return Examined(probes=probes, relations=relations, checks=checks)
 
     @override
-    def fetch_output(self, target: Target, job: str, file: Path) -> str:
-        return fetch_output(target, job, file)
-
-    @override
     @contextlib.contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         del everywhere, force
@@ -342,36 +334,3 @@ def _inventory(
         target = replace(target, gpus=gpus_of(fit) or None)
     instance_type = options.instance_type or type_of(fit)
     return inventory_of(instance_type, len(names), target=target, needs=needs, image=options.image).named(names)
-
-
-_PRINT = 'for file; do if [ -f "$file" ]; then echo "$file"; exec cat -- "$file"; fi; done'
-
-
-def fetch_output(target: Target, job: str, file: Path) -> str:
-    """Write the output of a job to `file`, and return a sentence about its state. Raise MachineError without output."""
-    with login(target) as login_node:
-        shown = login_node.run_idempotent(("scontrol", "show", "job", "--oneliner", job)).out
-        state = job_state(next((line for line in shown if line.startswith("JobId=")), f"JobId={job}"))
-        if not state.state:  # Slurm's controller forgets a job some minutes after its end
-            out = login_node.run_idempotent((*SACCT, f"--jobs={job}")).out
-            state = (accounted(out[-1], state) if out else None) or state
-        name = OUTPUT.replace("%j", job)
-        stream = login_node.start(("sh", "-c", _PRINT, "sh", state.output, name))
-        lines = stream.lines()
-        found = next(lines, "")
-        with file.open("w", encoding="utf-8", errors="surrogateescape") as copy:
-            copy.writelines(f"{line}\n" for line in lines)
-        stream.close()
-        where = login_node.name
-    if not found:
-        waits = (
-            explain_pending(state).text if state.pending else f"Slurm reports its state as {state.state or 'unknown'}."
-        )
-        raise MachineError(
-            f"Job {job} has no output on {where} ({state.output or name}). {waits}",
-            hint="A run that followed its job to the end is in the store: fabbench runs.",
-        )
-    if state.runs:
-        return f"Job {job} still runs on {state.nodes}: this is what it has printed so far to {found}."
-    why = explain_end(state) if state.over else None
-    return why.text if why is not None else f"Job {job} has ended. Its output is {found}."
