@@ -124,7 +124,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from click.shell_completion import CompletionItem
 
     from fabbench.plan import STORE
-    from fabbench.runs.folders import run_folders
+    from fabbench.runs.document import run_folders
 
     store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or STORE)
     found = items(("last", *(path.rpartition("-")[2] for path in run_folders(store))), incomplete)

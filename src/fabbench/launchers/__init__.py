@@ -21,7 +21,6 @@ from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from threading import Event
 
     # --help lists the options of all launchers, and needs none of these.

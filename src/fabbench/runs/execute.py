@@ -150,8 +150,7 @@ class NullWatcher:
 class PlanResult:
     """The result of a plan."""
 
-    logs: Mapping[str, tuple[Log, ...]]
-    """Label of a configuration → its judged logs, in order."""
+    logs: Mapping[str, tuple[Log, ...]]  # Label of a configuration → its judged logs, in order
     interrupted: bool = False
     failure: FabbenchError | None = None
     missing: int = 0  # executions that were not finished, of those that were wanted

@@ -11,8 +11,7 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
 from fabbench.runs.summary import FullSummary, Pairs, RunSetup, Summary
 
-UNLIMITED = 1 << 62
-"""The end of sizes that have none."""
+UNLIMITED = 1 << 62  # The end of sizes that have none
 
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:

@@ -12,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.folders import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
+from fabbench.runs.document import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 

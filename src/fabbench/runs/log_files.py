@@ -23,14 +23,11 @@ from typing import Any, Protocol, TypeAlias
 
 from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError
-from fabbench.runs.folders import REQUEST
+from fabbench.runs.document import REQUEST
 
-MAX_BYTES = 16 << 30
-"""Limit of the decompressed bytes of one file."""
-_MAX_DOCUMENT = 1 << 30
+MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _BLOCK = 1 << 18
-_AT_ONCE = 1 << 10
-"""Bytes that are decompressed at once, as the result has no limit."""
+_AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Endings of the names of such files that are useful to know before they are opened."""
@@ -42,21 +39,18 @@ Pieces: TypeAlias = Iterator[bytes]
 class Bytes(Protocol):
     """A stream that can be read in pieces."""
 
-    def read(self, size: int = -1, /) -> bytes:
-        """Return `size` bytes, or fewer at the end; without a size, all that are left."""
+    def read(self, size: int, /) -> bytes:
+        """Return `size` bytes, or fewer at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """What a command reads: a log file, or a run of a store."""
 
-    name: str
-    """The file, or the directory of the run."""
-    named: bool = True
-    """Whether the user named it, so that it must contain a log."""
+    name: str  # The file, or the directory of the run
+    named: bool = True  # Whether the user named it, so that it must contain a log
     run: bool = False
-    configuration: str = ""
-    """The only one of a run that was named; empty: all."""
+    configuration: str = ""  # The only one of a run that was named; empty: all
 
 
 class LogStream:
@@ -69,20 +63,18 @@ class LogStream:
         self._pieces, self._rest = pieces, b""
         self._damage: MachineError | None = None
 
-    def read(self, size: int = -1, /) -> bytes:
-        """Return `size` bytes, or all; see `Bytes`. The data before a damage counts: the next read raises the error."""
-        wanted, found, length = _MAX_DOCUMENT if size < 0 else size, [self._rest], len(self._rest)
+    def read(self, size: int, /) -> bytes:
+        """Return `size` bytes, or fewer at the end. The data before a damage counts: the next read raises the error."""
+        found, length = [self._rest], len(self._rest)
         try:
-            while length < wanted and self._damage is None and (piece := next(self._pieces, None)) is not None:
+            while length < size and self._damage is None and (piece := next(self._pieces, None)) is not None:
                 found.append(piece)
                 length += len(piece)
         except (MachineError, OSError) as error:
             self._damage = _unreadable(self.name, error)
         data = b"".join(found)
-        data, self._rest = data[:wanted], data[wanted:]
-        if size < 0 and len(data) == _MAX_DOCUMENT:
-            raise MachineError(f"{self.name} is a document of more than {_MAX_DOCUMENT >> 30} GB.")
-        if self._damage is not None and (size < 0 or not data):
+        data, self._rest = data[:size], data[size:]
+        if self._damage is not None and not data:
             raise self._damage
         self.head = self.head or data
         return data

@@ -11,15 +11,14 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
+from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof
 from fabbench.model.patterns import lazy
 from fabbench.runs.log_files import Bytes, Source, open_log
 from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-_MAX_DOCUMENT = 1 << 27
-"""Limit in bytes of a document, which is read whole; a larger file is not a document."""
+_MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -120,12 +119,16 @@ def _labeled(  # noqa: PLR0913 - as above
     line: int = 0,
 ) -> Iterator[tuple[str, Sequence[Log]]]:
     """Yield configurations as they begin, each with some of its logs; or the columns of a table."""
-    record, block = _document(file.read(BLOCK), file)
-    if record is not None:
-        yield "", (judge(record, source=source, proof=proof, ending=ending),)
-        return
+    block = file.read(BLOCK)
+    if candidates := [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]:
+        text = _whole(block, file)
+        record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
+        if record is not None:
+            yield "", (judge(record, source=source, proof=proof, ending=ending),)
+            return
+        block = text.encode()
     if tables and is_table(block.decode("utf-8", "replace")):
-        yield from table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).items()
+        yield from table_logs(_whole(block, file), source, proof).items()
         return
     sample, marked = () if prefixes else lines_to_learn_from(block), MARKER_SIGN.encode() in block
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
@@ -163,22 +166,17 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield configuration, "\n".join(lines[begin:])
 
 
-def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
-    """Read a document such as JSON. Return its record, or None, and the bytes read from the file so far."""
-    candidates = [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]
-    if not candidates:
-        return None, block
+def _whole(block: bytes, file: Bytes) -> str:
+    """Read the rest of a document. Raise MachineError if it is too large for one."""
     whole = bytearray(block)
     while more := file.read(BLOCK):
         whole += more
         if len(whole) > _MAX_DOCUMENT:
             raise MachineError(
-                f"It starts like a benchmark's JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+                f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
                 hint="Pass the text output of the program instead.",
             )
-    text = whole.decode("utf-8", "replace")
-    record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
-    return record, text.encode()
+    return whole.decode("utf-8", "replace")
 
 
 def lines_to_learn_from(block: bytes) -> list[str]:

@@ -33,18 +33,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
 T = TypeVar("T")
-PART = 2 << 20
-"""Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end together."""
+PART = 2 << 20  # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end together
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
     rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
 )
-_MAX_SEARCH = 8 << 20
-"""Bytes searched for the next boundary, so that a log without any is not read twice."""
-LARGE = 4 << 20
-"""Size in bytes from which a file is split, or read in this process."""
-_FEW = 8
-"""Number of files up to which processes are not worth their start (about 30 ms each)."""
+_MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, so that a log without any is not read twice
+LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process
+_FEW = 8  # Number of files up to which processes are not worth their start (about 30 ms each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,8 +49,7 @@ class Open(NamedTuple):
     """What is undecided, as sentences."""
 
     asked: Sequence[str]
-    besides: Sequence[str] = ()
-    """What no repeat is spent on."""
+    besides: Sequence[str] = ()  # What no repeat is spent on
 
 
 def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None) -> Open:
@@ -74,8 +73,7 @@ class StopCondition:
 
     adaptive: Adaptive
     configurations: int
-    undecided: Callable[[Mapping[str, Sequence[Log]]], Open]
-    """Returns what is still undecided."""
+    undecided: Callable[[Mapping[str, Sequence[Log]]], Open]  # Returns what is still undecided
     notify: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     started: float = field(default_factory=time.monotonic)
@@ -107,10 +105,8 @@ class RunResult:
     id: str
     path: Path
     columns: tuple[Column, ...] = ()  # the configurations with results, in order
-    comparison: Comparison | None = None
-    """None if nothing was measured, or it cannot be compared (see `failure`)."""
-    verdict: Verdict | None = None
-    """The gates' verdict; None if there are no gates, or the run was interrupted."""
+    comparison: Comparison | None = None  # None if nothing was measured, or it cannot be compared (see `failure`)
+    verdict: Verdict | None = None  # The gates' verdict; None if there are no gates, or the run was interrupted
     interrupted: bool = False
     missing: int = 0  # as in `PlanResult`
     failure: FabbenchError | None = None

@@ -18,8 +18,7 @@ import msgspec
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import RunDocument, read, write
-from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
+from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, read, run_folders, write
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory
@@ -39,10 +38,8 @@ class SetupConfiguration(msgspec.Struct, frozen=True):
 
     label: str
     fabric: str
-    variant: str = ""
-    """Its variant as text; empty if it has none."""
-    versions: Pairs = ()
-    """Libraries and their versions, as the logs state them."""
+    variant: str = ""  # Its variant as text; empty if it has none
+    versions: Pairs = ()  # Libraries and their versions, as the logs state them
 
 
 class RunSetup(msgspec.Struct, frozen=True):
@@ -50,14 +47,12 @@ class RunSetup(msgspec.Struct, frozen=True):
 
     benchmark: str
     target: str = ""
-    fabbench: str = ""
-    """The version of fabbench that measured."""
+    fabbench: str = ""  # The version of fabbench that measured
     image: str = ""
     hosts: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     configurations: tuple[SetupConfiguration, ...] = ()
-    options: str = "{}"
-    """The benchmark's own options, as JSON with sorted keys."""
+    options: str = "{}"  # The benchmark's own options, as JSON with sorted keys
     env: Pairs = ()
 
 
@@ -66,8 +61,7 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 
     configuration: str
     metric: str
-    key: Pairs
-    """What distinguishes it within the configuration: case, ranks, dtype, … and their values."""
+    key: Pairs  # What distinguishes it within the configuration: case, ranks, dtype, … and their values
     sizes: tuple[int, ...]
     values: tuple[float, ...]
 
@@ -81,22 +75,17 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: Literal[1] = 1
-    """To raise if older summaries lack something, or if logs are read differently now."""
+    format: Literal[1] = 1  # To raise if older summaries lack something, or if logs are read differently now
     id: str
     name: str = ""
     created: str
     setup: RunSetup
     sizes: str = ""
     peak: str = ""
-    gate: str = ""
-    """`passed` or `failed`; empty if there were none, or the run did not end."""
-    outcomes: Mapping[str, int] = {}
-    """Outcome → number of executions."""
-    damaged: tuple[str, ...] = ()
-    """Sentences: what cannot be read, and why."""
-    path: str = ""
-    """The name of its directory; not stored."""
+    gate: str = ""  # `passed` or `failed`; empty if there were none, or the run did not end
+    outcomes: Mapping[str, int] = {}  # Outcome → number of executions
+    damaged: tuple[str, ...] = ()  # Sentences: what cannot be read, and why
+    path: str = ""  # The name of its directory; not stored
 
     @property
     def is_ok(self) -> bool:

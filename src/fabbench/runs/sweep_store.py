@@ -14,8 +14,7 @@ from pathlib import Path
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
-from fabbench.runs.document import SweepDocument, read, write, writing
-from fabbench.runs.folders import SWEEP_LOGS
+from fabbench.runs.document import SWEEP_LOGS, SweepDocument, read, write, writing
 from fabbench.runs.inputs import open_run
 from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
@@ -36,21 +35,15 @@ def outcome_of_test(outcome: str) -> SweepOutcome:
 class TestResult:
     """One test that has ended."""
 
-    number: int
-    """Counts from 0."""
+    number: int  # Counts from 0
     round: int
-    nodes: tuple[str, ...]
-    """The nodes that took part, in order."""
-    rail: str = ""
-    """The NIC that each node used, if one was chosen."""
+    nodes: tuple[str, ...]  # The nodes that took part, in order
+    rail: str = ""  # The NIC that each node used, if one was chosen
     outcome: str
     reason: str = ""
-    value: float | None = None
-    """The metric in base units; None if no value counts."""
-    nics: Mapping[str, float] = field(default_factory=dict)
-    """The same for each NIC, if they were measured one by one."""
-    notes: tuple[str, ...] = ()
-    """Warnings, such as those from NIC counters."""
+    value: float | None = None  # The metric in base units; None if no value counts
+    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
+    notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     seconds: float = 0.0
 
     @property
@@ -90,8 +83,7 @@ class StoredSweep:
 
     path: Path
     document: SweepDocument
-    tests: Sequence[TestResult]
-    """The tests that have ended, in order."""
+    tests: Sequence[TestResult]  # The tests that have ended, in order
     damage: Sequence[str] = ()
 
     @property

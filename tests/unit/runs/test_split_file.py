@@ -94,5 +94,5 @@ def test_several_processes_print_what_one_prints(tmp_path: Path, pack: Callable[
     assert "".join(piece.text for piece in one) == "".join(piece.text for piece in two)
     assert [piece.done for piece in two if piece.done] == [source]
     assert [sum(piece.outcome is not None for piece in each) for each in (one, two)] == [40, 40]
-    assert any(piece.outcome == "corrupt" for piece in two)
+    assert any(piece.outcome not in {None, "ok"} for piece in two)
     assert [piece.unread for piece in one if piece.unread] == [piece.unread for piece in two if piece.unread]
