@@ -169,7 +169,7 @@ def store_texts(store: Path, benchmark: str, configurations: Mapping[str, Sequen
             with writer.execution(execution) as stored:
                 for line in text.splitlines():
                     stored.write(line)
-                stored.finish(Ending(status=0, planned_sizes=(size,)), ())
+                stored.finish(Ending(status=0, planned_sizes=(size,)))
     return writer.id
 
 

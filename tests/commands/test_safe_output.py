@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -112,7 +111,7 @@ def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
     with writer.execution(execution) as stored:
         for line in planted("failure", payload).splitlines():
             stored.write(line)
-        stored.finish(Ending(status=0, timed_out=payload), ())
+        stored.finish(Ending(status=0, timed_out=payload))
     edited = writer.path / "request.json"
     # What the program itself would not have stored so.
     edited.write_text(edited.read_text().replace('"000-a-r1"', json.dumps(f"000-a{plain}-r1")))
@@ -130,22 +129,19 @@ def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
 def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str) -> None:
     plain = payload.replace("\0", "")
     name = f"{plain.replace('/', '').encode()[-200:].decode(errors='ignore')}.log"
-    path, archive = tmp_path / name, tmp_path / "logs.tar"
+    path = tmp_path / name
     path.write_text(planted("library", "x"))
-    with tarfile.open(archive, "w") as packed:
-        packed.add(path, name)
     file = tmp_path / "fabbench.yaml"
     text = {"targets": {"t": {"launcher": "ssh", "hosts": [plain]}}, "defaults": {"fabrics": [plain]}}
     for document in ({**text, "variants": {"v": {"env": {"X": plain}}}}, {plain: plain, "default": plain}):
         file.write_text(json.dumps(document))
         run("config", "--config", file)
-    for log_file in (path, archive):
-        shown = run("explain", log_file)
-        assert payload != NAME or r"\u000aFORGED" in shown
-        run("parse", log_file, f"{path}.gone")
-        run("parse", log_file, "--format", "markdown")
-        run("compare", log_file, log_file, "--format", "comment")
-        run("compare", log_file, log_file, "--label", plain, "--label", "b", "--format", "terminal")
+    shown = run("explain", path)
+    assert payload != NAME or r"\u000aFORGED" in shown
+    run("parse", path, f"{path}.gone")
+    run("parse", path, "--format", "markdown")
+    run("compare", path, path, "--format", "comment")
+    run("compare", path, path, "--label", plain, "--label", "b", "--format", "terminal")
     for words in (
         ("compare", path, f"{path}.gone"),
         ("config", "--config", f"{path}.gone"),

@@ -94,7 +94,7 @@ def _template(store: Path, target: str) -> Path:
     )
     for execution in executions:
         with writer.execution(execution) as stored:
-            stored.finish(Ending(status=0, planned_sizes=tuple(SIZES)), ())
+            stored.finish(Ending(status=0, planned_sizes=tuple(SIZES)))
     (path,) = runs(store)
     document = json.loads((path / "request.json").read_text("utf-8"))
     document["request"]["target"] = target

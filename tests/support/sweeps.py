@@ -15,8 +15,7 @@ def sweep(lab: Lab, benchmark: str, *more: str, fabric: str = "tcp") -> list[str
 
 def stored(folder: Path) -> list[dict[str, Any]]:
     """What the sweeps below a folder keep of their tests, read without fabbench."""
-    lines = [line for path in sorted(folder.glob("*/tests.jsonl")) for line in path.read_text().splitlines()]
-    return [json.loads(line) for line in lines]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/tests/*.json"))]
 
 
 def kept_tests(lab: Lab) -> list[dict[str, Any]]:

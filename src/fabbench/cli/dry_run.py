@@ -25,17 +25,23 @@ _MAX_UNSET = 4  # More variables are only counted; --format json has all
 
 def show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
-    from fabbench.runs.run import estimated_s, longest_s, preview
+    from fabbench.launchers.batch_job import longest_s
+    from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "terminal", "json"}:
         raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
     inventory, planned = preview(request)
     planned = redacted(planned)
-    estimate, longest = estimated_s(request, planned), longest_s(planned)
+    longest = longest_s(planned)
     if form == "json":
-        times = {"estimated_s": estimate, "longest_s": longest}
         hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
-        document = {"format": 1, "target": planned.target, "hosts": hosts, "plan": asdict(planned), **times}
+        document = {
+            "format": 1,
+            "target": planned.target,
+            "hosts": hosts,
+            "plan": asdict(planned),
+            "longest_s": longest,
+        }
         terminal.write_json(redacted(document))
         return
     target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
@@ -46,7 +52,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         *([("Image:", inventory.image)] if inventory.image else []),
         ("Configurations:", ", ".join(map(str, planned.configurations))),
         ("Executions:", f"{len(planned.executions)}: {ids}"),
-        ("Time:", _time(estimate, longest)),
+        ("Time:", f"{format_duration(longest)} at most (all timeouts together)"),
     ):
         terminal.write_line(f"{name:16}{text}")
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
@@ -65,10 +71,6 @@ def _host(host: "Host") -> str:
     return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
 
 
-def _time(estimate: float | None, longest: float) -> str:
-    if estimate is not None:
-        return f"about {format_duration(estimate)}, based on earlier runs on this target"
-    return f"unknown (no earlier run like this on this target); all timeouts together: {format_duration(longest)}"
 
 
 def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _HEADER = (
-    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES"),
+    *("ID", "NAME", "BENCHMARK", "TARGET", "NODES"),
     *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
 )
-_OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})  # Columns that are left out if they are empty for all runs
-_SPARE = ("FOLDER", "NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
+_OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
+_SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
 
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
@@ -105,7 +105,7 @@ def _chosen(
 
 def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    return datetime.now(UTC) - datetime.fromisoformat(run.path.rpartition("/")[2].partition("-")[0])
+    return datetime.now(UTC) - datetime.fromisoformat(run.path.partition("-")[0])
 
 
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
@@ -113,7 +113,6 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
     return (
         run.id,
         run.name,
-        run.folder,
         run.setup.benchmark,
         run.setup.target,
         str(len(run.setup.hosts) or ""),

@@ -28,8 +28,8 @@ def parse(
 
     LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the JSON of
     nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be compressed (gzip,
-    bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
-    those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    bzip2, xz, zstd). A directory stands for all files in it and below; those that have nothing to do with a
+    benchmark are left out. A list (a.log,b.log) stands for these files.
     RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured.
     Many files, and large ones, are read on all cores.
 
@@ -52,14 +52,13 @@ def parse(
         for piece in read(sources, job):
             if piece.unread is not None:
                 unread.append(piece.unread)
-                continue
             if piece.text:
-                terminal.write_drawn((separator if piece.begins else "") + piece.text)
+                terminal.write_drawn(separator + piece.text)
                 separator = frame.separator
             if piece.done is not None:
                 advance()
-            logs += piece.logs
-            untrusted = untrusted or piece.untrusted
+            logs += piece.outcome is not None
+            untrusted = untrusted or piece.outcome not in {None, Outcome.OK}
     if not logs and all(entry.remark for entry in unread):
         unread.append(Unread(", ".join(inputs), "No log found in it."))
     sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
@@ -79,7 +78,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
     diagnosed too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
-    are read as one. LOG may be a directory, an archive, or compressed; - is standard input. RUN is a directory,
+    are read as one. LOG may be a directory, or compressed; - is standard input. RUN is a directory,
     an id, `last`, or RUN:CONFIG, and is judged as it was measured. Logs of one test are compared with the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
@@ -126,8 +125,8 @@ def _job(name: str, found: "list[Log | Unread]") -> str:
 @click.command("compare")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path())
 @takes(
-    baseline="Compare with this as the last column: last-good (the newest earlier run of the same key that is "
-    "good), a run, RUN:CONFIG, or log files."
+    baseline="Compare with this as the last column: last-good (the newest earlier run of the same benchmark, "
+    "options, target, nodes and configuration that is good), a run, RUN:CONFIG, or log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
@@ -164,7 +163,7 @@ def compare_inputs(
     proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
-        from fabbench.runs.baselines import LAST_GOOD, last_good_before
+        from fabbench.runs.summary import LAST_GOOD, last_good_before
 
         run = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
         columns = [*columns, matching_column(load(run, store=store), columns[0].label)]

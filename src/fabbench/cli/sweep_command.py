@@ -290,7 +290,7 @@ _MAX_NAMED = 20
     "sources",
     multiple=True,
     metavar="LOG|RUN",
-    help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
+    help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to judge "
     "its tests again. Can be given several times.",
 )
 @click.option("--resume", metavar="RUN", help="Resume this sweep: tests that have ended are not run again.")

@@ -345,7 +345,7 @@ def say_next(path: Path) -> None:
     for what, words in (
         ("What carried it:", f"explain {name}"),
         ("A page to send:", f"report {name} -o report.html"),
-        ("Compare later runs:", f"compare last --baseline {name}"),
+        ("Compare later runs:", f"compare last {name}"),
         ("Measure again:", f"rerun {name}"),
     ):
         click.echo(unbroken(f"{what:<20} fabbench {words}{store}"), err=True)  # not folded

@@ -337,7 +337,7 @@ class Unread(NamedTuple):
 
 
 class UnreadWarning(UserWarning):
-    """A file of a directory or an archive has a benchmark's output, but no result could be read."""
+    """A file of a directory has a benchmark's output, but no result could be read."""
 
 
 def unread_reason(text: str) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""The JSON documents of a store: dataclasses, written atomically and read strictly.
+"""The runs of a store, and its JSON documents: dataclasses, written atomically and read strictly.
 
 A document may come from another release, be cut by a full disk, or have been edited. Unknown keys are ignored; a
 value of the wrong type is damage, reported with its path (``$.executions[0].outcome``).
@@ -7,8 +7,10 @@ value of the wrong type is damage, reported with its path (``$.executions[0].out
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -17,12 +19,18 @@ import msgspec
 
 from fabbench.model.errors import Exit, MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Ending, Outcome
+from fabbench.model.log import Ending
 from fabbench.model.plan import Configuration, Variant
-from fabbench.runs.folders import ENVIRONMENT_VARIABLE
+from fabbench.plan import STORE
 
-Format: TypeAlias = Literal[1]
-"""Number of the layout of a run directory, and of each document that has a `format`."""
+ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
+REQUEST = "request.json"  # A directory without it is not a run
+VERDICT = "verdict.json"  # The result of the gates; written last
+SUMMARY = "summary.json"  # See `fabbench.runs.summary`
+SWEEP_LOGS = "logs"  # The folder of a sweep that holds the output of its tests
+RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
+
+Format: TypeAlias = Literal[1]  # Number of the layout of a run directory, and of each document that has a `format`
 _MAX_SIZE = 1 << 28
 
 T = TypeVar("T")
@@ -42,8 +50,7 @@ class StoredRequest:
     repeats: int | None = None
     most_repeats: int | None = None
     """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    """The target, with its options."""
+    where: Mapping[str, Any] = field(default_factory=dict)  # The target, with its options
     variants: tuple[Variant, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,18 +63,14 @@ class SweepDocument:
     mode: str
     benchmark: str
     fabric: str
-    nodes: tuple[str, ...]
-    """All nodes, in the launcher's order."""
+    nodes: tuple[str, ...]  # All nodes, in the launcher's order
     metric: str
     seed: int
     confidence: float
     tolerance: float
-    partners: int | None = None
-    """Random partners of each node, if requested."""
-    group_of: Mapping[str, str] = field(default_factory=dict)
-    """Node → its rack or other group, if known."""
-    nics: tuple[str, ...] = ()
-    """NICs that every node has, if they are tested one by one."""
+    partners: int | None = None  # Random partners of each node, if requested
+    group_of: Mapping[str, str] = field(default_factory=dict)  # Node → its rack or other group, if known
+    nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
 
@@ -80,28 +83,17 @@ class RunDocument:
     fabbench: str = ""
     id: str = ""
     created: str = ""
-    name: str = ""
-    """The name from `fabbench run --name`."""
-    command: tuple[str, ...] = ()
-    """The command line, without secrets."""
+    name: str = ""  # The name from `fabbench run --name`
+    command: tuple[str, ...] = ()  # The command line, without secrets
     request: StoredRequest = StoredRequest()
     arms: tuple[Configuration, ...] = ()
     schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
     """The executions' directories: no name leads to another path."""
     hosts: tuple[Host, ...] = ()
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
-    """Variant → the hosts as it sees them."""
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
     image: str = ""
     sweep: SweepDocument | None = None
     """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.sweep_store`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutcome:
-    """The outcome of a log of an execution."""
-
-    outcome: Outcome
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +104,6 @@ class ExecutionDocument:
     started: float = 0.0
     ended: float = 0.0
     ending: Ending
-    outcomes: tuple[StoredOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +149,40 @@ def read(path: Path, kind: type[T]) -> T:
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise MachineError(f"{path} is damaged: it is larger than {_MAX_SIZE >> 20} MiB.")
-        return decode(path.read_bytes(), kind, str(path))
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
-
-
-def decode(text: bytes, kind: type[T], where: str) -> T:
-    """Return the value of a JSON text; `where` names it in errors. Raise MachineError, as `read` does."""
-    try:
-        return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
-        raise MachineError(f"{where} is damaged: {error}.", hint=hint) from error
+        raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_folders(store: Path) -> list[str]:
+    """Return the names of the directories of all runs of a store, newest first."""
+    names = list[str]()
+    with suppress(OSError):
+        names = [path.name for path in store.iterdir() if RUN_NAME.fullmatch(path.name)]
+    seconds = Counter(name[:16] for name in names)
+
+    def written(name: str) -> int:
+        """Return when a request was written, which orders runs of the same second."""
+        with suppress(OSError):
+            return (store / name / REQUEST).stat().st_mtime_ns
+        return 0
+
+    return sorted(names, key=lambda name: (name[:16], written(name) if seconds[name[:16]] > 1 else 0, name))[::-1]
+
+
+def runs(store: Path, known: Iterable[str] | None = None) -> Iterator[Path]:
+    """Yield the directories of all runs of a store, newest first, or of those that are `known`."""
+    for path in run_folders(store) if known is None else known:
+        if (store / path / REQUEST).is_file():
+            yield store / path
+
+
+def store_here(store: Path | None) -> Path:
+    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
+    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)

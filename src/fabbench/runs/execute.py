@@ -150,8 +150,7 @@ class NullWatcher:
 class PlanResult:
     """The result of a plan."""
 
-    logs: Mapping[str, tuple[Log, ...]]
-    """Label of a configuration → its judged logs, in order."""
+    logs: Mapping[str, tuple[Log, ...]]  # Label of a configuration → its judged logs, in order
     interrupted: bool = False
     failure: FabbenchError | None = None
     missing: int = 0  # executions that were not finished, of those that were wanted
@@ -228,7 +227,7 @@ class RunningExecution:
         logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._execution.proof, ending),)
         logs = with_counters(logs, nics.counters if nics.counters.hosts else None)
         try:
-            self._writer.finish(ending, logs)
+            self._writer.finish(ending)
         except FabbenchError as error:
             self.failure = self.failure or error
         return logs

@@ -11,8 +11,7 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
 from fabbench.runs.summary import FullSummary, Pairs, RunSetup, Summary
 
-UNLIMITED = 1 << 62
-"""The end of sizes that have none."""
+UNLIMITED = 1 << 62  # The end of sizes that have none
 
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
@@ -52,7 +51,7 @@ def history(
     @cache
     def kind(setup: RunSetup, configuration: str, key: Pairs) -> tuple[Pairs, dict[str, str]]:
         about, around = _key(setup, configuration, dict(key)), _circumstances(setup, configuration)
-        known.update(("name", "store", *about, *around))
+        known.update(("name", *about, *around))
         return tuple(about.items()), around
 
     full = [run for run in runs if isinstance(run, FullSummary)]
@@ -62,7 +61,7 @@ def history(
             continue
         key, around = kind(run.setup, each.configuration, each.key)
         if where:
-            values = {**around, "name": run.name, "store": run.folder, **{name: text for name, text in key if text}}
+            values = {**around, "name": run.name, **{name: text for name, text in key if text}}
             if not all(fnmatchcase(values.get(name, ""), pattern) for name, pattern in where.items()):
                 continue
         by_key.setdefault(key, []).append(HistoryPoint(run.id, run.created, value, around))

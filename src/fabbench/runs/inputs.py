@@ -1,4 +1,4 @@
-"""What users name → logs: files, directories, archives, lists, and runs of a store. One grammar for all commands."""
+"""What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands."""
 
 import re
 import warnings
@@ -12,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.folders import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
+from fabbench.runs.document import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 
@@ -121,7 +121,7 @@ def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
-    """Read and judge logs of files, archives, all files in directories, and runs, as `fabbench parse` does.
+    """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
     `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
     MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if

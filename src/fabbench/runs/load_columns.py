@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
-NO_FABRIC = frozenset({"any", "-"})
-"""Values of `--fabric` for an input that is not judged."""
+NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 

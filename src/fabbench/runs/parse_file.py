@@ -11,26 +11,24 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
+from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof
 from fabbench.model.patterns import lazy
-from fabbench.runs.log_files import Bytes, LogStream, Source, open_all, open_logs
+from fabbench.runs.log_files import Bytes, Source, open_log
 from fabbench.runs.result_tables import is_table, table_logs
 
 BLOCK = 1 << 18
-_MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-_MAX_DOCUMENT = 1 << 27
-"""Limit in bytes of a document, which is read whole; a larger file is not a document."""
+_MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
+_MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
 def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None) -> Iterator[Log]:
     """Read a log file, a document such as nccl-tests' JSON, or fabbench's own `output.log`.
 
-    It may be compressed, or an archive of such files. Raise MachineError if the file cannot be read; a file
-    without any known output yields no log.
+    It may be compressed. Raise MachineError if the file cannot be read; a file without any known output yields no log.
     """
-    for log in open_logs(str(path)):
-        yield from parse_stream(log, log.name, proof=proof, ending=ending)
+    with open_log(str(path)) as file:
+        yield from parse_stream(file, str(path), proof=proof, ending=ending)
 
 
 def within(log: Log, sizes: range | None) -> Log:
@@ -39,42 +37,26 @@ def within(log: Log, sizes: range | None) -> Log:
 
 
 def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
-    """Read a file as named by the user: yield its logs, and for each log file without a result the reason.
+    """Read a file as named by the user: yield its logs or, if it has no result, the reason.
 
-    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory or an archive
-    that is unrelated to any benchmark is left out.
+    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is unrelated to
+    any benchmark is left out.
     """
-    empty = True
+    name, empty = source.name, True
     try:
-        for file in open_logs(source.name):
-            named = source.named and file.name == source.name
-            for entry in _read_whole(file, proof, named=named, tables=tables and named):
+        with open_log(name) as file:
+            for log in parse_stream(file, name, proof=proof, tables=tables and source.named):
                 empty = False
-                yield entry
+                if source.named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
+                    yield log
     except FabbenchError as error:
-        empty = False
-        yield Unread(source.name, str(error), damaged=True)
+        yield Unread(name, str(error), damaged=True)
+        return
+    reason, remark = unread_reason(file.head.decode("utf-8", "replace")) if empty else ("", False)
     if empty and source.named:
-        yield Unread(source.name, NO_KNOWN_OUTPUT)
-
-
-def _read_whole(file: LogStream, proof: Proof | None, *, named: bool, tables: bool) -> Iterator[Log | Unread]:
-    empty = True
-    try:
-        for log in parse_stream(file, file.name, proof=proof, tables=tables):
-            empty = False
-            if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
-                yield log
-    except FabbenchError as error:
-        yield Unread(file.name, str(error), damaged=True)
-        return
-    if not empty:
-        return
-    reason, remark = unread_reason(file.head.decode("utf-8", "replace"))
-    if named:
-        yield Unread(file.name, reason or NO_KNOWN_OUTPUT)
-    elif reason and (not remark or _MAY_BE_LOG.search(file.name)):
-        yield Unread(file.name, reason, remark=remark)
+        yield Unread(name, reason or NO_KNOWN_OUTPUT)
+    elif reason and (not remark or _MAY_BE_LOG.search(name)):
+        yield Unread(name, reason, remark=remark)
 
 
 def parse_configurations(path: str, *, proof: Proof | None = None, tables: bool = True) -> dict[str, tuple[Log, ...]]:
@@ -84,13 +66,13 @@ def parse_configurations(path: str, *, proof: Proof | None = None, tables: bool 
     configuration ``""``. Raise MachineError if the file cannot be read.
     """
     found: dict[str, tuple[Log, ...]] = {}
-    for file in open_logs(path):
-        pieces = list(_labeled(file, file.name, proof, tables=tables))
-        if tables and not any(read for _, read in pieces):
-            pieces = list(table_logs(file.head.decode("utf-8", "replace"), file.name, proof).items())
-        for label, read in pieces:
-            if label or read:
-                found[label] = (*found.get(label, ()), *read)
+    with open_log(path) as file:
+        pieces = list(_labeled(file, path, proof, tables=tables))
+    if tables and not any(read for _, read in pieces):
+        pieces = list(table_logs(file.head.decode("utf-8", "replace"), path, proof).items())
+    for label, read in pieces:
+        if label or read:
+            found[label] = (*found.get(label, ()), *read)
     return found
 
 
@@ -101,35 +83,59 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
-    texts = (text for file in open_all(names) for text in blocks(file.read(BLOCK), file))
-    read = [log for text in texts for log in logs(parser.feed_text(text))]
+    read = list[Log]()
+    for name in names:
+        with open_log(name) as file:
+            read += (log for text in _blocks(file.read(BLOCK), file) for log in logs(parser.feed_text(text)))
     return [*read, *logs(parser.close(None))]
 
 
-def parse_stream(
-    file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None, tables: bool = False
+def parse_stream(  # noqa: PLR0913 - what is known about a log
+    file: Bytes,
+    source: str,
+    *,
+    proof: Proof | None = None,
+    ending: Ending | None = None,
+    tables: bool = False,
+    prefixes: Prefixes | None = None,
+    line: int = 0,
 ) -> Iterator[Log]:
-    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV."""
-    return (log for _, read in _labeled(file, source, proof, ending, tables=tables) for log in read)
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
+
+    `prefixes` and `line`: the known prefixes of its lines, and the number of the line before the first.
+    """
+    labeled = _labeled(file, source, proof, ending, tables=tables, prefixes=prefixes, line=line)
+    return (log for _, read in labeled for log in read)
 
 
-def _labeled(
-    file: Bytes, source: str, proof: Proof | None, ending: Ending | None = None, *, tables: bool = False
+def _labeled(  # noqa: PLR0913 - as above
+    file: Bytes,
+    source: str,
+    proof: Proof | None,
+    ending: Ending | None = None,
+    *,
+    tables: bool = False,
+    prefixes: Prefixes | None = None,
+    line: int = 0,
 ) -> Iterator[tuple[str, Sequence[Log]]]:
     """Yield configurations as they begin, each with some of its logs; or the columns of a table."""
-    record, block = _document(file.read(BLOCK), file)
-    if record is not None:
-        yield "", (judge(record, source=source, proof=proof, ending=ending),)
-        return
+    block = file.read(BLOCK)
+    if candidates := [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]:
+        text = _whole(block, file)
+        record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
+        if record is not None:
+            yield "", (judge(record, source=source, proof=proof, ending=ending),)
+            return
+        block = text.encode()
     if tables and is_table(block.decode("utf-8", "replace")):
-        yield from table_logs((block + file.read()).decode("utf-8", "replace"), source, proof).items()
+        yield from table_logs(_whole(block, file), source, proof).items()
         return
-    sample, marked = lines_to_learn_from(block), MARKER_SIGN.encode() in block
+    sample, marked = () if prefixes else lines_to_learn_from(block), MARKER_SIGN.encode() in block
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
-    make = partial(LogParser, source, proof=proof, live=False)
-    parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
+    make = partial(LogParser, source, proof=proof, live=False, line=line)
+    parser, current, preamble, damage = make(prefixes=prefixes or Prefixes(sample)), "", list[str](), None
     try:
-        for configuration, text in _by_configuration(blocks(block, file)):
+        for configuration, text in _by_configuration(_blocks(block, file)):
             if current and configuration != current:
                 yield current, list(logs(parser.close(None)))
                 parser = make(prefixes=Prefixes(sample))
@@ -160,22 +166,17 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield configuration, "\n".join(lines[begin:])
 
 
-def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
-    """Read a document such as JSON. Return its record, or None, and the bytes read from the file so far."""
-    candidates = [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]
-    if not candidates:
-        return None, block
+def _whole(block: bytes, file: Bytes) -> str:
+    """Read the rest of a document. Raise MachineError if it is too large for one."""
     whole = bytearray(block)
     while more := file.read(BLOCK):
         whole += more
         if len(whole) > _MAX_DOCUMENT:
             raise MachineError(
-                f"It starts like a benchmark's JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+                f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
                 hint="Pass the text output of the program instead.",
             )
-    text = whole.decode("utf-8", "replace")
-    record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
-    return record, text.encode()
+    return whole.decode("utf-8", "replace")
 
 
 def lines_to_learn_from(block: bytes) -> list[str]:
@@ -184,7 +185,7 @@ def lines_to_learn_from(block: bytes) -> list[str]:
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
 
 
-def blocks(block: bytes, file: Bytes) -> Iterator[str]:
+def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:

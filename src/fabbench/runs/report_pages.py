@@ -225,8 +225,7 @@ def sweep_report(
 
 
 _CHUNK = 8
-MANY = 100
-"""With more runs, a page has one metric each, as browsers would take long to open it."""
+MANY = 100  # With more runs, a page has one metric each, as browsers would take long to open it
 BRIEF = f"Of more than {MANY} runs one metric each is shown, the usual one or that of --metric."
 
 

@@ -35,9 +35,12 @@ from fabbench.model.options import written
 from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import (
+    REQUEST,
+    RUN_NAME,
+    SUMMARY,
+    VERDICT,
     ExecutionDocument,
     RunDocument,
-    StoredOutcome,
     StoredRequest,
     SweepDocument,
     VerdictDocument,
@@ -46,16 +49,13 @@ from fabbench.runs.document import (
     write,
     writing,
 )
-from fabbench.runs.folders import REQUEST, RUN_NAME, SUMMARY, VERDICT
-from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
+from fabbench.runs.document import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
 EXECUTIONS, COUNTERS = "exec", "counters"
-PLAN = "plan.json"
-"""The `Execution`, written when it begins."""
+PLAN = "plan.json"  # The `Execution`, written when it begins
 OUTPUT = "output.log"
-ENDED = "run.json"
-"""How an execution ended."""
+ENDED = "run.json"  # How an execution ended
 
 
 class ExecutionWriter:
@@ -83,21 +83,17 @@ class ExecutionWriter:
             # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
             write(self._counters, counted, indent=None)
 
-    def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
+    def finish(self, ending: Ending) -> None:
         """Write how the execution ended. It counts as finished from now on."""
         document = ExecutionDocument(
-            started=self._started,
-            ended=time.time(),
-            ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
-            outcomes=tuple(StoredOutcome(log.outcome, log.reason) for log in logs),
+            started=self._started, ended=time.time(), ending=replace(ending, planned_sizes=tuple(ending.planned_sizes))
         )
         with writing(self.path / ENDED):
             os.fsync(self.log.fileno())
             write(self.path / ENDED, document)
 
 
-_QUIET_S = 600
-"""A run that was not written to for this long has stopped."""
+_QUIET_S = 600  # A run that was not written to for this long has stopped
 STOPPED = "fabbench was stopped before this execution ended."
 
 
@@ -262,8 +258,7 @@ class StoredExecution:
     begun: bool
     finished: bool
     logs: tuple[Log, ...]
-    damage: str = ""
-    """A sentence if its documents cannot be read: its logs are then truncated."""
+    damage: str = ""  # A sentence if its documents cannot be read: its logs are then truncated
 
     @property
     def is_ok(self) -> bool:

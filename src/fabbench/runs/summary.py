@@ -8,25 +8,28 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from itertools import chain
+from itertools import chain, dropwhile, islice
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import RunDocument, read, write
-from fabbench.runs.folders import REQUEST, SUMMARY, run_folders
+from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, read, run_folders, write
 
 if TYPE_CHECKING:
+    from fabbench.model.hosts import Inventory
+    from fabbench.model.plan import Plan
+    from fabbench.plan.request import RunRequest
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
+LAST_GOOD = "last-good"
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -35,10 +38,8 @@ class SetupConfiguration(msgspec.Struct, frozen=True):
 
     label: str
     fabric: str
-    variant: str = ""
-    """Its variant as text; empty if it has none."""
-    versions: Pairs = ()
-    """Libraries and their versions, as the logs state them."""
+    variant: str = ""  # Its variant as text; empty if it has none
+    versions: Pairs = ()  # Libraries and their versions, as the logs state them
 
 
 class RunSetup(msgspec.Struct, frozen=True):
@@ -46,14 +47,12 @@ class RunSetup(msgspec.Struct, frozen=True):
 
     benchmark: str
     target: str = ""
-    fabbench: str = ""
-    """The version of fabbench that measured."""
+    fabbench: str = ""  # The version of fabbench that measured
     image: str = ""
     hosts: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     configurations: tuple[SetupConfiguration, ...] = ()
-    options: str = "{}"
-    """The benchmark's own options, as JSON with sorted keys."""
+    options: str = "{}"  # The benchmark's own options, as JSON with sorted keys
     env: Pairs = ()
 
 
@@ -62,8 +61,7 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 
     configuration: str
     metric: str
-    key: Pairs
-    """What distinguishes it within the configuration: case, ranks, dtype, … and their values."""
+    key: Pairs  # What distinguishes it within the configuration: case, ranks, dtype, … and their values
     sizes: tuple[int, ...]
     values: tuple[float, ...]
 
@@ -77,27 +75,17 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: Literal[1] = 1
-    """To raise if older summaries lack something, or if logs are read differently now."""
+    format: Literal[1] = 1  # To raise if older summaries lack something, or if logs are read differently now
     id: str
     name: str = ""
     created: str
     setup: RunSetup
     sizes: str = ""
     peak: str = ""
-    gate: str = ""
-    """`passed` or `failed`; empty if there were none, or the run did not end."""
-    outcomes: Mapping[str, int] = {}
-    """Outcome → number of executions."""
-    damaged: tuple[str, ...] = ()
-    """Sentences: what cannot be read, and why."""
-    path: str = ""
-    """Its directory, relative to the store; not stored."""
-
-    @property
-    def folder(self) -> str:
-        """The folder of the store that contains the run, such as a machine's; empty for the store itself."""
-        return self.path.rpartition("/")[0]
+    gate: str = ""  # `passed` or `failed`; empty if there were none, or the run did not end
+    outcomes: Mapping[str, int] = {}  # Outcome → number of executions
+    damaged: tuple[str, ...] = ()  # Sentences: what cannot be read, and why
+    path: str = ""  # The name of its directory; not stored
 
     @property
     def is_ok(self) -> bool:
@@ -284,3 +272,54 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
                 sizes = tuple(sorted(figures))
                 values = tuple(median(figures[size]) for size in sizes)
                 yield Measured(configuration.label, name, key, sizes, values)
+
+
+# ---------------------------------------------------------------- the last good run
+
+
+def last_good_for(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> str:
+    """Return the newest good run of what is about to be measured; see `_newest_good`."""
+    from fabbench.runs.store import document_of
+
+    setup = setup_of(document_of(request, inventory, planned))
+    return _newest_good(setup, planned.configurations[0].label, summaries(request.store), request.store)
+
+
+def last_good_before(ref: str, store: Path) -> str:
+    """Return the newest good run before a run, that measured the same; see `_newest_good`."""
+    from fabbench.runs.inputs import open_run
+
+    run_ref, _, configuration = ref.partition(":")
+    try:
+        run = open_run(run_ref, store)
+    except RequestError as error:
+        raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
+    setup = summary_of(run).setup
+    if run.damage or not setup.configurations:
+        raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
+    known = (each for each in summaries(store) if each.created <= run.created)
+    # Of the same second, the one that follows in the list is older.
+    listed = run.path.name in run_folders(store)
+    earlier = islice(dropwhile(lambda each: each.id != run.id, known), 1, None) if listed else known
+    return _newest_good(setup, configuration or setup.configurations[0].label, earlier, store)
+
+
+def _newest_good(setup: RunSetup, configuration: str, runs: Iterable[Summary], store: Path) -> str:
+    """Return the newest good run with a configuration that measured the same, as an input of a comparison.
+
+    It may have other configurations too. Raise RequestError if there is none.
+    """
+    for run in runs:
+        labels = [each.label for each in run.setup.configurations]
+        if run.is_ok and configuration in labels and _measured_by(run.setup) == _measured_by(setup):
+            return f"{store / run.path}:{configuration}"
+    raise RequestError(
+        f"No earlier run of {setup.benchmark} on {setup.target} in {store} measured {configuration} "
+        "the same way and is good.",
+        hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
+        "all executions ok, and no failed gate.",
+    )
+
+
+def _measured_by(setup: RunSetup) -> tuple[object, ...]:
+    return setup.benchmark, setup.target, setup.options, len(setup.hosts), setup.instance_types

@@ -48,20 +48,15 @@ class SweepWatcher(Protocol):
 class SweepRequest:
     """One sweep, as requested."""
 
-    run: RunRequest
-    """What a test measures, and where."""
+    run: RunRequest  # What a test measures, and where
     mode: str
     confidence: float
     tolerance: float
-    group_of: Mapping[str, str] = field(default_factory=dict)
-    """Node → its rack or other group; of all nodes or of none."""
-    groups_by: str = ""
-    """What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried."""
+    group_of: Mapping[str, str] = field(default_factory=dict)  # Node → its rack or other group; of all nodes or of none
+    groups_by: str = ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
     seed: int = 0
-    partners: int | None = None
-    """Random partners of each node; None: the mode's default."""
-    max_time: float | None = None
-    """Seconds after which the best result so far is returned; None: no limit."""
+    partners: int | None = None  # Random partners of each node; None: the mode's default
+    max_time: float | None = None  # Seconds after which the best result so far is returned; None: no limit
     resume: StoredRun | None = None
 
 

@@ -20,7 +20,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.folders import VERDICT
+from fabbench.runs.document import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import judged_together
 from fabbench.runs.store import StoredRun
@@ -38,16 +38,12 @@ class SweepLogs:
     """The results of logs."""
 
     results: Sequence[SweepResult]
-    nodes: Sequence[str]
-    """All nodes in natural order, also those of files without a result."""
+    nodes: Sequence[str]  # All nodes in natural order, also those of files without a result
     metric: Metric
-    left_out: Sequence[tuple[str, str]]
-    """Files without a result, and the reasons."""
-    group_of: Mapping[str, str]
-    """Node → its group, as sweeps know it."""
+    left_out: Sequence[tuple[str, str]]  # Files without a result, and the reasons
+    group_of: Mapping[str, str]  # Node → its group, as sweeps know it
     unfinished: str
-    slow_nics: Sequence[tuple[str, str]]
-    """Files, and a NIC far below the others of its nodes."""
+    slow_nics: Sequence[tuple[str, str]]  # Files, and a NIC far below the others of its nodes
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
@@ -104,8 +100,7 @@ class _Known(NamedTuple):
     """What other logs say of nodes."""
 
     hosts: AbstractSet[str]
-    templates: Sequence[Template]
-    """How their files are named."""
+    templates: Sequence[Template]  # How their files are named
 
 
 def _result(entry: Log | Unread, metric: Metric, known: _Known) -> SweepResult:

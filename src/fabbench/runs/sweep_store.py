@@ -1,15 +1,12 @@
 """The tests of a sweep on disk, which is a run directory besides.
 
-``request.json`` has the options of the sweep, too. ``tests.jsonl`` grows by one line per ended test; a test counts
-once its line is on disk. ``logs/NNNNNN.log.gz`` is the output of the programs of a test. ``exec/`` and ``counters/``
-hold only tests in progress: those found there later were interrupted, and are measured again.
+``request.json`` has the options of the sweep, too. ``tests/NNNNNN.json`` is a test that has ended, and
+``logs/NNNNNN.log.gz`` the output of its programs. ``exec/`` and ``counters/`` hold only tests in progress: those found
+there later were interrupted, and are measured again.
 """
 
 import gzip
-import json
-import os
 import shutil
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +14,14 @@ from pathlib import Path
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
-from fabbench.runs.document import SweepDocument, decode, plain, writing
-from fabbench.runs.folders import SWEEP_LOGS
+from fabbench.runs.document import SWEEP_LOGS, SweepDocument, read, write, writing
 from fabbench.runs.inputs import open_run
 from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 """Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
-_TESTS = "tests.jsonl"
+_TESTS = "tests"
 
 
 def outcome_of_test(outcome: str) -> SweepOutcome:
@@ -39,21 +35,15 @@ def outcome_of_test(outcome: str) -> SweepOutcome:
 class TestResult:
     """One test that has ended."""
 
-    number: int
-    """Counts from 0."""
+    number: int  # Counts from 0
     round: int
-    nodes: tuple[str, ...]
-    """The nodes that took part, in order."""
-    rail: str = ""
-    """The NIC that each node used, if one was chosen."""
+    nodes: tuple[str, ...]  # The nodes that took part, in order
+    rail: str = ""  # The NIC that each node used, if one was chosen
     outcome: str
     reason: str = ""
-    value: float | None = None
-    """The metric in base units; None if no value counts."""
-    nics: Mapping[str, float] = field(default_factory=dict)
-    """The same for each NIC, if they were measured one by one."""
-    notes: tuple[str, ...] = ()
-    """Warnings, such as those from NIC counters."""
+    value: float | None = None  # The metric in base units; None if no value counts
+    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
+    notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     seconds: float = 0.0
 
     @property
@@ -71,20 +61,11 @@ class TestResult:
         )
 
 
-_ONE = threading.Lock()
-
-
 def add_test(path: Path, measured: TestResult) -> None:
     """Store the result of a test, from any thread. Once this returns, it survives the end of fabbench."""
-    line = json.dumps(plain(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-    with writing(path / _TESTS), _ONE, (path / _TESTS).open("a+b") as file:
-        file.seek(max(file.tell() - 1, 0))
-        if file.read() not in {b"", b"\n"}:  # the last line was being written when a sweep ended
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with writing(path / _TESTS):
+        (path / _TESTS).mkdir(exist_ok=True)
+        write(path / _TESTS / f"{measured.number:06}.json", measured)
 
 
 def pack_log(path: Path, execution: Execution, number: int) -> None:
@@ -102,8 +83,7 @@ class StoredSweep:
 
     path: Path
     document: SweepDocument
-    tests: Sequence[TestResult]
-    """The tests that have ended, in order."""
+    tests: Sequence[TestResult]  # The tests that have ended, in order
     damage: Sequence[str] = ()
 
     @property
@@ -126,10 +106,13 @@ def stored_sweep(run: StoredRun) -> StoredSweep:
     """Read a sweep. Raise MachineError if it cannot be read at all."""
     if run.sweep is None:
         raise MachineError(f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}.")
-    damage: list[str] = []
-    tests = {each.number: each for each in _tests(run.path / _TESTS, damage)}
-    in_order = tuple(tests[number] for number in sorted(tests))
-    return StoredSweep(path=run.path, document=run.sweep, tests=in_order, damage=tuple(damage))
+    tests, damage = list[TestResult](), list[str]()
+    for file in sorted((run.path / _TESTS).glob("*.json")):
+        try:
+            tests.append(read(file, TestResult))
+        except MachineError as error:
+            damage.append(str(error))
+    return StoredSweep(path=run.path, document=run.sweep, tests=tuple(tests), damage=tuple(damage))
 
 
 def require_executions(run: StoredRun) -> StoredRun:
@@ -148,17 +131,3 @@ def open_sweep(ref: str, store: Path) -> StoredRun:
     if run.sweep is None:
         raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
     return run
-
-
-def _tests(path: Path, damage: list[str]) -> Iterator[TestResult]:
-    """Yield the tests that have ended. A last line without a newline was still being written."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decode(line, TestResult, f"{path.name}: line {number}")
-            except MachineError as error:
-                damage.append(str(error))

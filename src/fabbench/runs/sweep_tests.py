@@ -25,8 +25,7 @@ from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import Diagnosis, SweepResult, SweepTest
 
-_MIN_TIME_S = 1.0
-"""No test starts with less time than this left."""
+_MIN_TIME_S = 1.0  # No test starts with less time than this left
 _OUTCOMES = tuple(Outcome)
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from fabbench.model.log import Finding, Log, Outcome, Point, Proof, Severity
 from fabbench.report import nics_table
 from fabbench.report.expectations import expectations_of_log
 from fabbench.report.table import to_markdown, to_terminal
-from fabbench.runs.document import decode, plain
+from fabbench.runs.document import plain, read
 from tests.support.counter_trees import Tree, efas, nic, run_script
 from tests.support.needed import need
 
@@ -176,7 +177,7 @@ FREE = st.one_of(st.text(), st.lists(PIECES, max_size=8).map("".join))
 
 
 def read_again(value: Any) -> Any:
-    return decode(json.dumps(plain(value)).encode(), type(value), "counters.json")
+    return msgspec.json.decode(json.dumps(plain(value)), type=type(value))
 
 
 LINES = st.lists(st.one_of(PORT_LINES, INTERFACE_LINES, TIMES, FREE), max_size=30)
@@ -421,9 +422,10 @@ def test_what_is_stored_is_read_again(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("document", [None, {"format": 2, "hosts": {}}, {"format": 1, "hosts": {"a": 5}}])
-def test_what_is_damaged_is_a_message(document: object) -> None:
+def test_what_is_damaged_is_a_message(document: object, tmp_path: Path) -> None:
+    (tmp_path / "counters.json").write_text(json.dumps(document))
     with pytest.raises(MachineError, match=r"counters\.json is damaged: .* `"):
-        decode(json.dumps(document).encode(), ExecutionCounters, "counters.json")
+        read(tmp_path / "counters.json", ExecutionCounters)
 
 
 # ---------------------------------------------------------------- shown

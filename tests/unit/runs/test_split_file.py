@@ -1,15 +1,16 @@
 """A large log that is read in parts gives what it gives as a whole."""
 
-from collections.abc import Sequence
-from functools import partial
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fabbench.model.log import Log
-from fabbench.runs import parse_file, parse_on_cores
+from fabbench.runs import parse_on_cores
 from fabbench.runs.log_files import Source
-from fabbench.runs.parse_on_cores import ParseJob, byte_ranges, parse_range, read
+from fabbench.runs.parse_file import parse_file
+from fabbench.runs.parse_on_cores import ParseJob, parts, read, read_part
 
 DEVICES = "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
 HEADER = """\
@@ -32,8 +33,20 @@ def table(number: int, *, damaged: bool = False, concluded: str = CONCLUDED) -> 
     return f"{banner}#\n{DEVICES}{HEADER}{begin}{torn}{end}{CLOSING}{concluded}"
 
 
-def in_parts(path: Path) -> Sequence[Log]:
-    return [log for part in byte_ranges(path, min_size=1) for log in parse_range(path, part)]
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_on_cores, "PART", 100)
+    monkeypatch.setattr(parse_on_cores, "LARGE", 1000)
+
+
+def in_parts(path: Path) -> list[list[Log]]:
+    return [
+        [entry for entry in read_part(part, None) if isinstance(entry, Log)] for part in parts(Source(name=str(path)))
+    ]
+
+
+def count(path: Path) -> int:
+    return len(list(parts(Source(name=str(path)))))
 
 
 @pytest.mark.parametrize(("newline", "concluded"), [("\n", CONCLUDED), ("\r\n", CONCLUDED), ("\n", "")])
@@ -42,9 +55,8 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
     path = tmp_path / "log.txt"
     text = "".join(table(number, damaged=number == 3, concluded=concluded) for number in range(5))
     path.write_bytes(text.replace("\n", newline).encode())
-    assert len(list(byte_ranges(path, min_size=1))) == 5
-    whole = list(parse_file.parse_file(path))
-    assert in_parts(path) == whole
+    whole = list(parse_file(path))
+    assert in_parts(path) == [[log] for log in whole]
     assert [len(log.damaged) for log in whole] == [0, 0, 0, 1, 0]
     assert whole[3].damaged[0].line > 3 * len(table(0, concluded=concluded).splitlines())
 
@@ -55,24 +67,32 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
 def test_what_may_belong_to_either_table_is_no_place_to_split(tmp_path: Path, concluded: str) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, concluded=concluded) for number in range(3)))
-    assert len(list(byte_ranges(path, min_size=1))) == 1
+    assert count(path) == 1
 
 
 def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     lines = "".join(map(table, range(3))).splitlines(keepends=True)
     path.write_text("".join(f"[1,0]<stdout>:{line}" for line in lines))
-    assert len(list(byte_ranges(path, min_size=1))) == 1
+    assert count(path) == 1
 
 
-def test_several_processes_print_what_one_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_boundary_for_long_is_read_as_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_on_cores, "_MAX_SEARCH", 3000)
     path = tmp_path / "log.txt"
-    path.write_text("".join(table(number, damaged=number == 30) for number in range(40)))
-    monkeypatch.setattr(parse_on_cores, "LARGE", 1000)
-    monkeypatch.setattr(parse_on_cores, "byte_ranges", partial(byte_ranges, min_size=2000))
+    path.write_text("".join(map(table, range(3))) + f"{table(3)}{'a line of something else' * 200}\n" + table(4))
+    assert [part.text is None for part in parts(Source(name=str(path)))] == [False, False, False, True]
+    assert [log for logs in in_parts(path) for log in logs] == list(parse_file(path))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(data)[:-5]])
+def test_several_processes_print_what_one_prints(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(pack("".join(table(number, damaged=number == 30) for number in range(40)).encode()))
     source, job = Source(name=str(path)), ParseJob(form="csv")
     one, two = (list(read([source], job, cores=cores)) for cores in (1, 2))
     assert "".join(piece.text for piece in one) == "".join(piece.text for piece in two)
     assert [piece.done for piece in two if piece.done] == [source]
-    assert [sum(piece.logs for piece in each) for each in (one, two)] == [40, 40]
-    assert any(piece.untrusted for piece in two)
+    assert [sum(piece.outcome is not None for piece in each) for each in (one, two)] == [40, 40]
+    assert any(piece.outcome not in {None, "ok"} for piece in two)
+    assert [piece.unread for piece in one if piece.unread] == [piece.unread for piece in two if piece.unread]

@@ -67,7 +67,7 @@ def write(run: RunWriter, execution: Execution, *, finished: bool = True, lines:
         for line in log_lines(execution)[:lines]:
             stored.write(line)
         if finished:
-            stored.finish(ending, ())
+            stored.finish(ending)
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -139,17 +139,6 @@ def test_a_store_that_cannot_be_written_is_read(store: Path) -> None:
     assert [len(full(store)), listed(store)[1]] == [RUNS, RUNS]
 
 
-def test_stores_of_several_machines_in_one_folder(store: Path, tmp_path: Path) -> None:
-    own, _ = listed(store)
-    together = tmp_path / "together"
-    shutil.copytree(store, together / "a")
-    shutil.copytree(store, together / "b")
-    runs, made = listed(together)
-    assert (len(runs), made) == (2 * RUNS, 0)
-    assert [run.path for run in runs[:2]] == [f"b/{own[0].path}", f"a/{own[0].path}"]
-    assert {run.folder for run in runs} == {"a", "b"}
-
-
 def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert listed(tmp_path / "none") == ([], 0)
     assert not (tmp_path / "none").exists()

@@ -75,15 +75,6 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
     assert found.damage == ()
 
 
-def test_a_line_that_was_being_written_does_not_count(sweep: Path) -> None:
-    add_test(sweep, measured(0, "a", "b"))
-    whole = (sweep / "tests.jsonl").read_bytes()
-    (sweep / "tests.jsonl").write_bytes(whole + whole[:20])
-    assert len(read(sweep).tests) == 1
-    add_test(sweep, measured(1, "a", "c"))
-    assert [each.number for each in read(sweep).tests] == [0, 1]
-
-
 def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
     asked, efa = request("pingpong", PingpongWork(), store=tmp_path), Configuration(label="efa", fabric="efa")
     whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
@@ -101,14 +92,13 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
         RunWriter(asked, two_hosts().part((0,)), whole, sweep)
 
 
-def test_a_damaged_line_is_reported_and_the_others_count(sweep: Path) -> None:
+def test_a_damaged_test_is_reported_and_the_others_count(sweep: Path) -> None:
     add_test(sweep, measured(0, "a", "b"))
-    with (sweep / "tests.jsonl").open("a") as file:
-        file.write('{"number": "one"}\n')
+    (sweep / "tests/000001.json").write_text('{"number": "one"}\n')
     add_test(sweep, measured(2, "b", "c"))
     found = read(sweep)
     assert [each.number for each in found.tests] == [0, 2]
-    assert "tests.jsonl: line 2 is damaged" in found.damage[0]
+    assert "tests/000001.json is damaged" in found.damage[0]
     summary = summary_of(StoredRun(sweep))
     assert (summary.outcomes, found.damage[0] in summary.damaged) == ({"ok": 2}, True)
 
