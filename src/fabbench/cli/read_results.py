@@ -35,7 +35,7 @@ def parse(
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import sources_of
     from fabbench.runs.parse_on_cores import ParseJob, read

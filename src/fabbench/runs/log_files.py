@@ -23,7 +23,7 @@ from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
-from fabbench.logs.learned_prefixes import UnreadWarning
+from fabbench.logs.signs import UnreadWarning
 from fabbench.model.errors import MachineError
 from fabbench.runs.folders import REQUEST
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import Unread
+from fabbench.logs.signs import Unread
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
 from fabbench.model.plugins import PluginWarning

@@ -16,7 +16,7 @@ import pytest
 
 from fabbench import parse
 from fabbench.dataframes import frame
-from fabbench.logs.learned_prefixes import Unread
+from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Log
 from fabbench.runs import log_files
