@@ -13,7 +13,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
 if TYPE_CHECKING:
-    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.logs.signs import Unread
 
 
 @click.command("parse")
@@ -36,7 +36,7 @@ def parse(
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import sources_of
     from fabbench.runs.parse_on_cores import ParseJob, read
@@ -83,7 +83,7 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.logs.signs import Unread
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
     from fabbench.runs.load_columns import judged_together

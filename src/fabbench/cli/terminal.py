@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
     from fabbench.hosts.check import Progress
-    from fabbench.logs.learned_prefixes import Unread
+    from fabbench.logs.signs import Unread
     from fabbench.model.log import Log
     from fabbench.report.page import RunPage
     from fabbench.report.table import Overview, Table

@@ -29,26 +29,20 @@ class Device:
     link: Link
     port: int = 1
     driver: str = ""
-    bus: str = ""
-    """PCI address."""
-    state: str = ""
-    """`ACTIVE`, `DOWN`, `INIT`, …"""
+    bus: str = ""  # PCI address
+    state: str = ""  # `ACTIVE`, `DOWN`, `INIT`, …
     rate_gbps: float | None = None
-    netdev: str = ""
-    """The network interface on the same device."""
-    roce_v2_gid: int | None = None
-    """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
+    netdev: str = ""  # The network interface on the same device
+    roce_v2_gid: int | None = None  # Index of the GID for RoCE v2: that of an IPv4 address if there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """One domain that libfabric offers: an entry of ``fi_info``."""
 
-    provider: str
-    """With its layers: ``tcp;ofi_rxm``."""
+    provider: str  # With its layers: ``tcp;ofi_rxm``
     name: str = ""
-    endpoint: str = ""
-    """`msg`, `rdm` or `dgram`."""
+    endpoint: str = ""  # `msg`, `rdm` or `dgram`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +79,7 @@ class ProgramResult:
     """The result of a program that the probe ran. Status 127: not found; 124: timed out."""
 
     status: int | None = None
-    lines: tuple[str, ...] = ()
-    """The first lines that it printed."""
+    lines: tuple[str, ...] = ()  # The first ones that it printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,39 +107,31 @@ class Probe:
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
-    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
-    """``GPU 0`` and RDMA devices → how they are attached."""
-    verbs: int | None = None
-    """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
-    verbs_there: int | None = None  # Files ``/dev/infiniband/uverbs*``, whether or not they can be opened
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)  # How ``GPU 0`` and RDMA devices are attached
+    verbs: int | None = None  # ``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory
+    verbs_there: int | None = None  # Those files, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
     fi_info: ProgramResult = field(default_factory=ProgramResult)
     fi_info_path: str = ""
-    libfabric: str = ""
-    """Version, as ``fi_info --version`` prints it."""
+    libfabric: str = ""  # Version, as ``fi_info --version`` prints it
     efa_installer: str = ""
     efa_driver: str = ""
     gpus: tuple[Gpu, ...] = ()
     nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
     gpu_processes: int | None = None
     nvidia_driver: str = ""
-    libraries: tuple[str, ...] = ()
-    """Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA."""
-    programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
-    """The requested programs that were found."""
-    missing: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    """Required directories that do not exist."""
+    libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
+    programs: Mapping[str, InstalledProgram] = field(default_factory=dict)  # The requested ones that were found
+    missing: tuple[str, ...] = ()  # The others
+    absent: tuple[str, ...] = ()  # Required directories that do not exist
     variant_files: tuple[str, ...] = ()
     """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)
-    tools: Mapping[str, str] = field(default_factory=dict)
-    """`stdbuf`, `setsid`, `timeout`, `python3` → path, if found."""
+    tools: Mapping[str, str] = field(default_factory=dict)  # `stdbuf`, `setsid`, `timeout`, `python3` → path
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of NCCL, libfabric, its plugin, MPI and NVSHMEM that a program on this host inherits."""
-    files: tuple[str, ...] = ()
-    """Files from which NCCL reads more settings."""
+    files: tuple[str, ...] = ()  # From which NCCL reads more settings
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
@@ -167,18 +152,12 @@ class Probe:
     @property
     def plugins(self) -> tuple[str, ...]:
         """Return the files of aws-ofi-nccl: libnccl-net-ofi.so since 1.15, earlier told by its directory."""
-        parts = ((path, path.rpartition("/")) for path in self.libraries)
-        return tuple(
-            path
-            for path, (folder, _, name) in parts
-            if name.startswith("libnccl-net") and ("ofi" in name or "ofi" in folder)
-        )
+        return tuple(path for path in self.libraries if re.search(r"/libnccl-net[^/]*$", path) and "ofi" in path)
 
     @property
     def nccl(self) -> tuple[str, ...]:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
-        names = (path.rpartition("/")[2] for path in self.libraries)
-        versions = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
+        versions = {path.rpartition("/libnccl.so.")[2] for path in self.libraries if "/libnccl.so." in path}
         return tuple(sorted(version for version in versions if version.count(".") >= 2))
 
     @property

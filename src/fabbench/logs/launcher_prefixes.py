@@ -1,67 +1,97 @@
 """Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
-Those listed here are unmistakable: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker, SkyPilot,
-Modal, torchrun, `kubectl logs --timestamps --prefix`, colors, `>` quotation marks, and fabbench's own tag.
-All others are learned from the log (`learned_prefixes`). Several may be stacked: docs/formats.md.
+A prefix is a pattern. `_KNOWN` are unmistakable: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker,
+SkyPilot, Modal, torchrun, `kubectl logs --timestamps --prefix`, `>` quotation marks, and fabbench's own tag.
+All others are learned from the text before a line that only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …`
+shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one too. Several may be stacked: docs/formats.md.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from fabbench.logs import learned_prefixes
-from fabbench.logs.learned_prefixes import HeaderSign, NumberedPrefix, Prefix, Signs, Stripped, find_sign, signs_in
+from fabbench.logs.signs import all_signs, find_sign, signs_in
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
-_STD = r"<std(?:out|err|diag)>: ?"
-_TASK = r"\[(?:[^\]\s@]*@)?\d+,(?P<mpi>\d+|WILDCARD)\](?:\[[^\]]*\])?"
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"
-_SAFE = lazy(
-    "|".join(
+_STD = r"<std(?:out|err|diag)>: ?"
+_TAG = (
+    rf"(?:\[{_DATE}\]|{_DATE})?"
+    rf"\[(?:[^\]\s@]*@)?\d+,(?:(?P<rank1>\d+)|WILDCARD)\](?:\[[^\]]*\])?{_STD}"
+)
+_KNOWN = lazy(
+    " *+(?:"
+    + "|".join(
         (
             r"\[fabbench:(?P<side>server|client)\](?: |$)",
-            rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}",
+            _TAG,
             rf"\[?{_DATE}\]?{_STD}",
-            r"\((?P<sky>head|worker\d+|setup|[\w.-]+)(?:,? [^()]*)?pid=\d+[^()]*\) ?",
-            r"\[rank (?P<modal>\d+)\] ",
-            r"\[pod/(?P<pod>[^\]\s]+)\] ",
-            r"\[(?P<torchrun>default\d+|[\w.-]+:\d+)\]:",
+            r"\((?P<group1>head|worker\d+|setup|[\w.-]+)(?:,? [^()]*)?pid=\d+[^()]*\) ?",
+            r"\[rank (?P<rank2>\d+)\] ",
+            r"\[pod/(?P<group2>[^\]\s]+)\] ",
+            r"\[(?P<rank3>default\d+|[\w.-]+:\d+)\]:",
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?: std(?:out|err) [FP])?(?: |$)",
-            r"\[\d+,mpirank:(?P<sagemaker>\d+),[\w.-]+\]<std(?:out|err)>:",
+            r"\[\d+,mpirank:(?P<rank4>\d+),[\w.-]+\]<std(?:out|err)>:",
             r"#?> ",
         )
     )
+    + ")"
 )
-_STARTS = frozenset("\x1b[(#> 0123456789MTWFS")
-"""First characters of the prefixes above (a blank may precede them): any other line has none."""
+"""Each has at most one group: a field of `Stream`."""
+_STARTS = frozenset("[(#> 0123456789MTWFS")
+"""First characters of the prefixes above: any other line has none."""
+_INNER = lazy(_TAG)
+_COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-_INNER = lazy(rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}")
-
-_NESTED = _STARTS - {" ", "#"}
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_DAY, _MONTH_DAY = r"\d{4}[-/]\d\d[-/]\d\d[T ]", r"[A-Z][a-z]{2} [ \d]\d "
+_TIME = (
+    rf"(?:{_DAY}{_CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+    rf"|[A-Z][a-z]{{2}} {_MONTH_DAY}{_CLOCK} \d{{4}}|{_MONTH_DAY}{_CLOCK}|{_CLOCK})"
+)
+_PART = lazy(
+    rf"(?P<time>(?<!\w){_TIME})"
+    r"|(?P<rank>(?<!\S)\[(?:rank ?)?\d+\](?=:?\s)|(?<!\S)\d+(?=: (?:\S|$)))"
+    r"|(?P<name>[A-Za-z\d][\w.-]*)"
+    r"|(?P<blank>[ \t]+)"
+    r"|(?P<sign>.)",
+    re.DOTALL,
+)
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
+"""A number, maybe with a unit, but no address."""
+_LONG_NUMBER = 9
+"""From this many digits on, a number such as seconds since 1970 has equally many in each line."""
+_NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]|<std")
+_NO_ROW = lazy(r"\d{9}|[^\d.\s]")
+"""Part of any prefix that is not the beginning of a row."""
+_LONGEST_PREFIX = 160
+_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")
+"""A rank, or the number of a line."""
+_DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
+_JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
+_ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
+_ROW = lazy(r" *\d+ +\d")
+_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
+"""Text after a number that is not the size of a row."""
 _LINES_AGAIN = '"stdout_lines": ['
 _MAX_FORMS = 16
 """Limit of the learned prefixes that are tried: the latest."""
 _MAX_STACKED = 32
 """Limit of the prefixes of a line; real lines have three."""
 
-_ROW = lazy(r"\d+ +\d")
-"""A line that begins with blanks and a digit is nearly always a row."""
-
-_COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
-
 
 class Prefixes:
-    """Cuts the prefixes of one log: those listed above, and those learned from the log's own lines.
+    """Cuts the prefixes of one log: the known ones, and those learned from the log's own lines.
 
     `sample`: lines to learn from before the first one is cut.
     """
 
     def __init__(self, sample: Iterable[str] = ()) -> None:
-        self.starts = set(_STARTS)
-        """First characters of lines that may have a prefix; other lines need no check."""
-        self._known: dict[str, Stream] = {}
-        self._forms: list[Prefix] = []
-        self._groups: dict[tuple[str, ...], str] = {}
+        self._forms: list[_Text | _Json] = []
+        self._groups: dict[str, str] = {}
         """Names in learned prefixes found before a banner → the stream group of their lines."""
         lines = list(sample)
         self._repeated = any(_LINES_AGAIN in line for line in lines)
@@ -74,30 +104,24 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
         lines.
         """
-        first = raw[:1]
-        if first == "\x1b":
-            raw = strip_colors(raw)
-            first = raw[:1]
-        if self._forms and first in self.starts:
-            text, stream = self._cut_all(raw, outer)
-            if text is not raw:
-                return text, stream
-        if first == " ":
-            if (bare := raw.lstrip())[:1] in _NESTED and not _ROW.match(bare):
-                text, stream = self._cut_all(bare, outer)
-                if len(text) < len(bare):
-                    return text, stream
-            return strip_colors(raw) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
-        if first not in _STARTS or (first == "#" and raw[1:2] != ">"):
-            return raw, outer
-        # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.
-        end = raw.find(">:", 0, 40) + 2 if first == "[" and outer is NO_STREAM else 0
-        if end > 1 and (known := self._known.get(raw[:end])) is not None:
-            text = raw[end + 1 :] if raw[end : end + 1] == " " else raw[end:]
-            return (text, known) if text[:1] not in _NESTED else self._cut_all(text, known)
-        text, stream = self._cut_all(raw, outer)
-        if end > 1 and raw[end:] in {text, f" {text}"} and len(self._known) < 10_000:
-            self._known[raw[:end]] = stream
+        text, stream = strip_colors(raw) if "\x1b" in raw else raw, outer
+        forms = self._forms
+        if not forms and text[:1] not in _STARTS:
+            return text, stream
+        for _ in range(_MAX_STACKED):
+            known = _KNOWN.match(text)
+            if known is not None:
+                text = text[known.end() :]
+                if known.lastgroup is not None:
+                    stream = stream._replace(**{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
+            cut = None
+            for form in forms:
+                if (cut := form.cut(text)) is not None:
+                    forms = [other for other in forms if other is not form]
+                    text, stream = self._stated(text, *cut, stream)
+                    break
+            if known is None and cut is None:
+                break
         return text, stream
 
     def learn(self, text: str) -> bool:
@@ -105,107 +129,56 @@ class Prefixes:
 
         `text` is without the known prefixes.
         """
-        sign = find_sign(text)
-        return sign is not None and sign.begins and sign.at > 0 and self._learn(text, sign) is not None
-
-    @staticmethod
-    def inner(text: str) -> int:
-        """Return where in a line another mpirun tag begins; -1 if nowhere.
-
-        Open MPI 4 reads blocks and begins each with a tag, even in the middle of a line.
-        """
-        match = _INNER.search(text) if "<std" in text else None
-        return match.start() if match else -1
+        return self._learn(text, find_sign(text, all_signs(begins=True)))
 
     def _learn_all(self, sample: Sequence[str]) -> None:
         """Learn from lines that show which prefixes the log has.
 
-        Banners and headers show it best, then a footer, a debug line after a rank, a label on nearly all lines.
+        Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
         """
-        numbered: list[tuple[int, NumberedPrefix]] = []
         # A debug line shows no sign that others do not, unless it is a string of many lines.
-        lines = [(number, line) for number, line in enumerate(sample) if " NCCL " not in line or '"' in line]
-        signs = signs_in("\n".join(line for _, line in lines))
-        begins = [entry for entry in signs if entry[2]]
-        signed = _lines_with(begins, lines) or _lines_with(signs, lines)
-        for number, line in signed:
-            for where, counter in numbered:
-                counter.rewind(where - number)
-            while (sign := find_sign(text := self.cut(line)[0], signs)) is not None and sign.at:
-                form = self._learn(text, sign)
-                if form is None:
-                    break
-                if isinstance(form, NumberedPrefix):
-                    numbered.append((number, form))
-        for where, counter in numbered:
-            counter.rewind(where)
-        if self._forms:
-            return
-        # A line with another first character has neither a prefix nor a label.
-        labeled = (self.cut(line)[0] for line in sample if " NCCL " in line and line[:1] in self.starts)
-        labels = map(learned_prefixes.learn_rank, labeled)
-        label = next((form for form in labels if form is not None), None)
-        if label is None and not signed:
-            texts = [self.cut(line)[0] for line in sample]
-            label = learned_prefixes.rank_labels(texts) or learned_prefixes.line_numbers(texts)
-        if label is not None:
-            self._add(label)
+        lines = [line for line in sample if " NCCL " not in line or '"' in line]
+        signs = signs_in("\n".join(lines))
+        begins = [sign for sign in signs if sign.begins]
+        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
+        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
+        for line in signed:
+            while self._learn(text := self.cut(line)[0], find_sign(text, signs)):
+                pass
+        if not self._forms:
+            debug = [line for line in sample if " NCCL " in line and line[:1] in _STARTS]
+            texts = [f"{text} " for line in (debug if signed else sample) if (text := self.cut(line)[0]).strip()]
+            labels = [match for match in map(_LABEL.match, texts) if match is not None]
+            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
+            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
+                sure = labels
+            self._forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
+        for form in self._forms:
+            if isinstance(form, _Text):
+                form.last = 0
 
-    def _learn(self, text: str, sign: HeaderSign) -> Prefix | None:
-        """Learn the prefix before a sign; return its form, if it was unknown."""
-        if 0 < (inner := self.inner(text)) < sign.at and text[inner - 1].isalnum():
-            return None  # mpirun's own tag, after text without a newline
-        if self._repeated and text.lstrip().startswith('"stdout":'):
-            return None
-        form = learned_prefixes.learn(text, sign)
-        cut = form.cut(text) if form is not None else None
-        if form is None or cut is None or form in self._forms:
-            return None
-        self._add(form)
-        return form
-
-    def _add(self, form: Prefix) -> None:
+    def _learn(self, text: str, at: int) -> bool:
+        """Learn the prefix before a sign, which begins at `at`. Return whether there is one that was unknown."""
+        if at <= 0 or (self._repeated and text.lstrip().startswith('"stdout":')):
+            return False
+        form = _form(text, at)
+        if form is None or form in self._forms or form.cut(text) is None:
+            return False
         self._forms = [form, *self._forms][:_MAX_FORMS]
-        self.starts |= form.starts
+        return True
 
-    def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
-        """Cut prefixes until nothing matches; learned ones once each."""
-        if "\x1b" in text:
-            text = strip_colors(text)
-        forms = self._forms
-        for _ in range(_MAX_STACKED):
-            matched = False
-            match = _SAFE.match(text)
-            if match is not None and match.end():
-                text, stream, matched = text[match.end() :], _merged(stream, match), True
-            for form in forms:
-                cut = form.cut(text)
-                if cut is not None:
-                    # hydra labels each block that it reads, also in the middle of a row.
-                    label = text[: len(text) - len(cut.text)] if cut.rank and _ROW.match(cut.text.lstrip()) else ""
-                    text = cut.text.replace(label, "") if label else cut.text
-                    stream, matched = self._stream(stream, cut), True
-                    forms = [other for other in forms if other is not form]
-                    break
-            if not matched:
-                break
-        return text, stream
-
-    def _stream(self, stream: Stream, cut: Stripped) -> Stream:
-        """Add what a learned prefix states to what outer ones stated."""
-        if cut.names and cut.names not in self._groups:
+    def _stated(self, text: str, rest: str, fields: Mapping[str, str], stream: Stream) -> tuple[str, Stream]:
+        """Return what is left of a text, and its stream with what a learned prefix states."""
+        rank, names = fields.get("rank", ""), " ".join(value for name, value in fields.items() if name != "rank")
+        if names and names not in self._groups and find_sign(rest, all_signs(begins=True)) >= 0:
             # Each name that begins an execution is a group. The first one's group also has all the others.
-            sign = find_sign(cut.text)
-            if sign is not None and sign.begins:
-                self._groups[cut.names] = " ".join(cut.names) if self._groups else ""
-        group = self._groups.get(cut.names, "")
-        if not group and not cut.rank:
-            return stream
-        return stream._replace(group=group or stream.group, rank=cut.rank or stream.rank)
-
-
-def _lines_with(signs: Signs, lines: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [numbered for numbered in lines if signs and find_sign(numbered[1], signs)]
+            self._groups[names] = names if self._groups else ""
+        if rank and _ROW.match(rest):
+            # hydra labels each block that it reads, also in the middle of a row.
+            rest = rest.replace(text[: len(text) - len(rest)], "")
+        if rank or self._groups.get(names):
+            stream = stream._replace(group=self._groups.get(names) or stream.group, rank=rank or stream.rank)
+        return rest, stream
 
 
 def strip_colors(text: str) -> str:
@@ -213,9 +186,132 @@ def strip_colors(text: str) -> str:
     return _COLOR.sub("", text)
 
 
-def _merged(stream: Stream, match: re.Match[str]) -> Stream:
-    named = {name: value for name, value in match.groupdict().items() if value is not None}
-    group = named.get("sky") or named.get("pod") or stream.group
-    ranks = (named.get(name) for name in ("mpi", "sagemaker", "modal", "torchrun"))
-    rank = next(filter(None, ranks), stream.rank)
-    return Stream(group, rank if rank != "WILDCARD" else stream.rank, named.get("side") or stream.side)
+def inner_tag(text: str) -> int:
+    """Return where in a line another mpirun tag begins; -1 if nowhere.
+
+    Open MPI 4 reads blocks and begins each with a tag, even in the middle of a line.
+    """
+    match = _INNER.search(text) if "<std" in text else None
+    return match.start() if match else -1
+
+
+@dataclass(slots=True)
+class _Text:
+    """A form of prefix before text: a pattern."""
+
+    pattern: re.Pattern[str]
+    last: int = field(default=0, compare=False)
+    """The number in the last line, if the lines are numbered."""
+
+    def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
+        """Return the text without the prefix, and the prefix's fields; None if the line has none of this form."""
+        match = self.pattern.match(text)
+        if match is None:
+            return None
+        prefix, rest = match[0].rstrip(), text[match.end() :]
+        fields = {name: value for name, value in match.groupdict().items() if value}
+        if "line" in fields:  # as `cat -n` and `nl` number it; any other number may be a row's size
+            number = int(fields.pop("line")[:18])
+            if number != self.last + 1 and not _NUMBERED.match(rest):
+                return None
+            self.last = number
+        if prefix.endswith('"'):
+            rest = _unquoted(rest)
+        elif "|" in prefix and rest.rstrip().endswith("|"):  # a cell of a table
+            rest = rest.rstrip().removesuffix("|").rstrip()
+        return rest, fields
+
+
+@dataclass(slots=True)
+class _Json:
+    """Lines that are JSON objects, with the output of the program as one value."""
+
+    key: str
+
+    def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
+        """Return the value, which may hold several lines; None if the line is not such an object.
+
+        An entry may also state how the program ended: that becomes a separate line.
+        """
+        entries = _entries(text)
+        value, ended = entries.get(self.key), _ENDED.search(str(entries.get("error", "")))
+        lines = [value.rstrip("\r\n")] if isinstance(value, str) else []
+        lines += [f"[exit status: {ended[1]}]"] if ended is not None else []
+        return ("\n".join(lines), {}) if lines else None
+
+
+def _entries(text: str) -> dict[str, Any]:
+    """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
+    found: list[tuple[str, Any]] = []
+    try:
+        if text[:1] == "{":
+            json.loads(text, object_pairs_hook=found.extend)
+    except (ValueError, RecursionError):
+        return {}
+    return dict(found)
+
+
+def _form(text: str, at: int) -> _Text | _Json | None:
+    """Return the form of the prefix before a sign; None if there is no prefix, or no certain one."""
+    for key, value in _entries(text).items():
+        if isinstance(value, str) and find_sign(value) >= 0:
+            return _Json(key)
+    string = _JSON_STRING.match(text, 0, at) if text.rstrip(" ,").endswith('"') else None
+    prefix = string[0] if string is not None else text[:at]
+    if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
+        return None
+    pattern, number = _pattern(prefix), prefix.strip()
+    return _Text(re.compile(pattern), int(number[:18]) - 1 if number.isdigit() else 0) if pattern else None
+
+
+def _pattern(prefix: str) -> str:
+    """Return a pattern of prefixes like this one; empty: it may be part of a row."""
+    bare = prefix.strip(" \t")
+    lead, _, blanks = prefix.partition(bare)
+    if bare.isdigit():
+        return rf"[ \t]*(?P<line>\d+){re.escape(blanks)}"
+    if not blanks and re.fullmatch(r"\d+:", bare):
+        return r"[ \t]*\d+[:-]"  # grep -n, and its context lines
+    if not _NO_ROW.search(bare):
+        return ""
+    some = rf" {{1,{len(blanks)}}}" if blanks.isspace() and "\t" not in blanks else re.escape(blanks)
+    end = rf"(?:{some}|[ \t]*$)" if blanks else ""
+    numbered = bare[0].isdigit() or bare[0] == "["
+    # The blank after it only shows where a rank ends.
+    return "".join((r"[ \t]*" if numbered else re.escape(lead), *_parts(bare + blanks[:1], len(bare)), end))
+
+
+def _parts(text: str, length: int) -> Iterator[str]:
+    """Yield patterns of a prefix's parts, as far as `length`."""
+    ranked, names = False, 0
+    for match in _PART.finditer(text):
+        part = match[0]
+        if match.start() >= length:
+            return
+        if match["time"]:
+            yield _TIME
+        elif match["blank"]:
+            yield r"[ \t]+"
+        elif match["rank"] and not ranked:
+            ranked = True
+            yield re.sub(r"\d+", lambda _: r"(?P<rank>\d+)", re.escape(part))
+        elif match["name"] and not _PLAIN_NUMBER.fullmatch(part):
+            names += 1
+            yield rf"(?P<name{names}>{_numbers_vary(part)})"
+        else:
+            yield _numbers_vary(part)
+
+
+def _numbers_vary(part: str) -> str:
+    return re.sub(
+        r"\d+", lambda found: rf"\d{{{len(found[0])}}}" if len(found[0]) >= _LONG_NUMBER else r"\d+", re.escape(part)
+    )
+
+
+def _unquoted(text: str) -> str:
+    """Return the content of a JSON string whose opening quotation mark is already cut."""
+    inside = text[: text.rfind('"')] if '"' in text else text
+    try:
+        return str(json.loads(f'"{inside}"')).rstrip("\r\n")
+    except ValueError:
+        return inside

@@ -7,7 +7,7 @@ the benchmark that reads this part of the text, and then to the others.
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import TransportLines, is_told
@@ -15,9 +15,9 @@ from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
 from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
-from fabbench.logs.debug_text import GAP, INFO, ChannelLines, HostNames, without_row
-from fabbench.logs.launcher_prefixes import Prefixes, strip_colors
-from fabbench.logs.learned_prefixes import find_sign
+from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
+from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
+from fabbench.logs.signs import find_sign
 from fabbench.logs.stream_group import TIMEOUT_STATUS, StepEndings, StreamGroup
 from fabbench.model.log import (
     MARKER_SIGN,
@@ -75,11 +75,8 @@ class LogParser:
         self._proof = proof
         self._prefixes = prefixes or Prefixes()
         self._hosts = HostNames()
-        self._channels = ChannelLines(self._hosts.origins)
         self._number = line
         self._groups: dict[str, StreamGroup] = {}
-        self._marked: list[StepEndings] = []
-        """Step endings of the groups that have fabbench's own markers."""
         self._counted: ExecutionMarkers | None = None
         """None: the log has no NIC counters."""
         self._joint: dict[str, Reader] = {}
@@ -93,50 +90,42 @@ class LogParser:
 
     def feed_text(self, text: str) -> list[Result]:
         """Read a block of whole lines (without the last newline)."""
-        return self.feed_lines(self._channels.others(text))
+        return self.feed_lines(text.split("\n"))
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
         # Nearly all lines are rows and debug lines. Whole, plain ones are handled here, with a few lookups;
         # all other lines take the slow path, which decides.
         out: list[Result] = []
-        origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
-        groups, shortcut, previous = self._groups, cast("Shortcut | None", None), cast("Stream | None", None)
-        channels, live = self._channels, self._live
-        endings = channels.endings = self._endings()
-        number = self._number - channels.skipped
+        origins, cut, groups, live = self._hosts.origins, self._prefixes.cut, self._groups, self._live
+        shortcut, previous = cast("Shortcut | None", None), cast("Stream | None", None)
+        number, endings = self._number, self._endings()
         for raw in lines:
             number += 1
-            if raw[:1] == " " or INFO not in raw:
+            origin, info, message = raw.partition(INFO)
+            if not info or raw[:1] == " ":
                 if previous is not None and raw[:1] != "#":  # rows never start with this
                     shortcut, previous = self._shortcut(previous), None
-                points = shortcut(raw, number + channels.skipped) if shortcut is not None else None
+                points = shortcut(raw, number) if shortcut is not None else None
                 if points is not None:
                     out += points if live else ()
                     continue
-            text, stream = raw, NO_STREAM
-            origin, info, message = raw.partition(INFO)
-            if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in endings and origin in origins:
+            elif message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in endings and origin in origins:
                 continue
-            if raw[:1] in starts:
-                text, stream = cut(raw if len(raw) <= LONGEST_LINE else raw[:LONGEST_LINE])
-                if "<std" in text or "\n" in text:
-                    self._number = number + channels.skipped
-                    out += self._blocks(text, stream)
-                    shortcut, previous = None, None
-                    endings = channels.endings = self._endings()
-                    continue
+            text, stream = cut(raw[:LONGEST_LINE])
+            if text is not raw:
                 origin, info, message = text.partition(INFO)
-            if info and origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message):
+            several = "<std" in text or "\n" in text
+            if info and origin in origins and not several and not (raw[-1:] in _ROW_ENDS and GAP in message):
                 if message[:HEAD] in HANDLERS or CHAIN in message:
                     group = groups.get(stream.group) or self._group(stream)
                     group.evidence.feed(message, origin)
                 continue
-            self._number = number + channels.skipped
-            out += self._read(text, stream)
-            shortcut, previous = None, stream
-            endings = channels.endings = self._endings()
-        self._number = number + channels.skipped
+            self._number = number
+            out += self._blocks(text, stream) if several else self._read(text, stream)
+            shortcut, previous = None, None if several else stream
+            endings = self._endings()
+        self._number = number
         return out
 
     def _blocks(self, text: str, stream: Stream) -> list[Result]:
@@ -147,7 +136,7 @@ class LogParser:
                 out += self._blocks(*self._prefixes.cut(line.rstrip("\r"), stream))
             return out
         text = text[:LONGEST_LINE]
-        while (inner := self._prefixes.inner(text)) >= 0:
+        while (inner := inner_tag(text)) >= 0:
             if inner:
                 out += self._read(text[:inner], stream)
             text, stream = self._prefixes.cut(text[inner:])
@@ -180,7 +169,6 @@ class LogParser:
             record.evidence = told.evidence()
             out += self._logs([record])
         self._groups.clear()
-        self._marked.clear()
         return [*out, *(self._counted.close() if self._counted is not None else ())]
 
     def _share_messages(self) -> None:
@@ -205,9 +193,6 @@ class LogParser:
 
     def _read(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
-        text = text[:LONGEST_LINE]
-        if "\x1b" in text:
-            text = strip_colors(text)
         group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
@@ -243,27 +228,25 @@ class LogParser:
             group.evidence.other(line.text)
         elif line.text not in _EMPTY:
             group.unknown = line.text.strip()
-            return [] if _kind(line.text).silent else self._unknown_line(group, line)
+            return [] if _kind(line.text)[1] else self._unknown_line(group, line)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
         """Offer a line to the readers; None if it is none of theirs."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
-            if not readings and "Rank" in line.text and (host := _device_host(line.text)):
-                self._hosts.learn(host)
+            if not readings and "Rank" in line.text and (device := _DEVICE_HOST.search(line.text)) is not None:
+                self._hosts.learn(device[1])
             out = self._judged(group, readings, another=True) if readings else []
             group.claim()
             return out
         if line.text in _EMPTY:
             return None
-        begins = _kind(line.text).begins
-        for name, existing in group.readers.items():
-            if existing is None and name not in begins:
-                continue
-            reader = existing or self._make_reader(group, name)
+        begins, _ = _kind(line.text)
+        for name in [name for name, reader in group.readers.items() if reader is not None or name in begins]:
+            reader = self._reader(group, name)
             if reader is not current and (readings := reader.feed(line)) is not None:
-                out = self._open(group, reader)
+                out = self._open(group, name)
                 group.claim()
                 return out + self._judged(group, readings)
         return None
@@ -282,20 +265,13 @@ class LogParser:
         return out + self._dispatch(group, line)
 
     def _unknown_line(self, group: StreamGroup, line: Line) -> list[Result]:
-        """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
-        if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
-            # A login shell printed text without a newline: mpirun's tag begins a separate line.
-            return self._launcher_line(group, line.text[:inner]) + self._blocks(*self._prefixes.cut(line.text[inner:]))
+        """Read a line that no benchmark knows: it may have a prefix, or be a launcher's message."""
         if self._prefixes.learn(line.text):
             return self._blocks(*self._prefixes.cut(line.text, line.stream))
-        return self._launcher_line(group, line.text)
-
-    def _launcher_line(self, group: StreamGroup, text: str) -> list[Result]:
-        """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
         if self._transport is not None:
-            self._transport.read(text)
-        if (status := known_errors.exit_status(text)) is None:
-            group.evidence.other(text)
+            self._transport.read(line.text)
+        if (status := known_errors.exit_status(line.text)) is None:
+            group.evidence.other(line.text)
             return []
         if status == TIMEOUT_STATUS:
             group.add(Message("", Kind.TIMEOUT, f"The exit status was {status}: it timed out."))
@@ -316,34 +292,24 @@ class LogParser:
             return []
         if marker.kind == "begin":
             out = self._begin_step(group, marker)
-            self._note_steps(group)
             return [*out, *self._counted.begun(marker)] if self._counted is not None else out
-        self._note_steps(group)
+        group.steps.seen = True
         out = self._judged(group, group.current.mark(marker)) if group.current is not None else []
-        return out + self._logs(group.steps.end(marker))
-
-    def _note_steps(self, group: StreamGroup) -> None:
-        if not group.steps.seen:
-            group.steps.seen = True
-            self._marked.append(group.steps)
+        group.steps.end(marker.name, marker.status)
+        return out + self._logs(group.steps.release())
 
     def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
-        name = marker.facts.get("benchmark", "")
-        reader = group.current
-        if name in group.readers:
-            reader = group.readers[name] or self._make_reader(group, name)
-        joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == group.execution
-        group.steps.cut_off()
-        group.execution = marker.execution
-        out: list[Result] = []
-        if reader is not None:
-            out = self._open(group, reader) if reader is not group.current else []
-            out += self._judged(group, reader.mark(marker))
+        name, steps = marker.facts.get("benchmark", ""), group.steps
+        joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == steps.execution
+        steps.cut_off()
+        out = self._open(group, name) if name in group.readers and name != group.name else []
+        if group.current is not None:
+            out += self._judged(group, group.current.mark(marker))
         if not joins:
-            out += self._logs([*group.steps.release(), *group.steps.silent_step()])
-            group.steps.forget()
-        group.steps.begin(marker, group.name or name or None)
+            out += self._logs([*steps.release(), *steps.silent_step()])
+            steps.forget()
+        steps.begin(marker, group.name or name or None)
         return out
 
     # -- executions
@@ -355,21 +321,22 @@ class LogParser:
             group = self._groups[stream.group] = StreamGroup({name: self._joint.get(name) for name in names})
         return group
 
-    def _make_reader(self, group: StreamGroup, name: str) -> Reader:
-        """Make the reader of a benchmark, for one group or for all of them."""
-        benchmark = benchmarks()[name]
-        reader = benchmark.reader()
-        if benchmark.joins_groups:
-            self._joint[name] = reader
-        for each in self._groups.values() if benchmark.joins_groups else (group,):
-            each.readers[name] = reader
+    def _reader(self, group: StreamGroup, name: str) -> Reader:
+        """Return the reader of a benchmark, made for one group or for all of them."""
+        reader, benchmark = group.readers[name], benchmarks()[name]
+        if reader is None:
+            reader = benchmark.reader()
+            if benchmark.joins_groups:
+                self._joint[name] = reader
+            for each in self._groups.values() if benchmark.joins_groups else (group,):
+                each.readers[name] = reader
         return reader
 
-    def _open(self, group: StreamGroup, reader: Reader) -> list[Result]:
+    def _open(self, group: StreamGroup, name: str) -> list[Result]:
         """Switch to a benchmark's reader. Another one's open output, or a failed start, is its own log."""
         failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
         out = self._close_group(group, None) if group.current is not None or failed else []
-        group.current = reader
+        group.current, group.name = self._reader(group, name), name
         return out
 
     def _close_group(self, group: StreamGroup, ending: Ending | None) -> list[Result]:
@@ -379,10 +346,10 @@ class LogParser:
                 # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
                 readings.append(Record(benchmark=group.name))
             elif group.is_over() or group.evidence.seen:
-                named = group.name if group.steps.is_open else None
+                named = group.name if group.steps.open else None
                 debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
                 readings.append(Record(benchmark=named, case=debug))
-        group.current = None
+        group.current = group.name = None
         return self._judged(group, readings, ending)
 
     def _judged(
@@ -400,8 +367,9 @@ class LogParser:
             record.failures = by_cause(record.failures)
         if records:
             group.attach(records[-1], another=another)
-        if not group.steps.is_open:
-            return self._logs(batch, ending, (group.steps,) if group.steps.seen else self._marked)
+        if not group.steps.open:
+            marked = [each.steps for each in self._groups.values() if each.steps.seen]
+            return self._logs(batch, ending, (group.steps,) if group.steps.seen else marked)
         group.steps.held += records
         return [reading for reading in batch if isinstance(reading, Point)]
 
@@ -422,31 +390,16 @@ class LogParser:
 
 
 @lru_cache(maxsize=1024)
-def _device_host(text: str) -> str:
-    """Return the host that a device line names; empty for any other line."""
-    match = _DEVICE_HOST.search(text)
-    return match[1] if match is not None else ""
+def _classify(text: str) -> tuple[frozenset[str], bool]:
+    """Classify a line by itself: the benchmarks whose readers must see it, and whether nothing else needs it.
+
+    Nothing does if it is no launcher's message or error, and has no prefix.
+    """
+    begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
+    return begins, find_sign(text) <= 0 and not is_significant(text) and not is_told(text)
 
 
-class _LineKind(NamedTuple):
-    """The classification of a line by itself, regardless of the lines before it."""
-
-    begins: frozenset[str]
-    """The benchmarks whose readers must see it."""
-    silent: bool
-    """Whether nothing else needs it: it is no launcher's message or error, and has no prefix."""
-
-
-@lru_cache(maxsize=1024)
-def _classify(text: str) -> _LineKind:
-    sign = find_sign(text)
-    return _LineKind(
-        frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)),
-        "<std" not in text and (sign is None or not sign.at) and not is_significant(text) and not is_told(text),
-    )
-
-
-def _kind(text: str) -> _LineKind:
+def _kind(text: str) -> tuple[frozenset[str], bool]:
     """Classify a line. Short ones recur between the rows of a log's executions, and are remembered."""
     return _classify(text) if len(text) <= 400 else _classify.__wrapped__(text)
 

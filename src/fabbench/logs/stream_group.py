@@ -22,49 +22,37 @@ class StepEndings:
     """Whether there was any marker."""
     benchmark: str | None = None
     """The benchmark of the step that began last."""
-    _open: Marker | None = None
-    _execution: str = ""
+    open: str = ""
+    """The step that has started and not ended."""
+    execution: str = ""
     """The execution of the step that began last."""
+    held: list[Record] = field(default_factory=list)
+    """Those whose step has not ended."""
     _silent: bool = False
     """Whether a step has started without any record so far."""
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
     _incomplete: str = ""
-    held: list[Record] = field(default_factory=list)
-    """Those whose step has not ended."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether a step has started and not ended."""
-        return self._open is not None
 
     def begin(self, marker: Marker, benchmark: str | None) -> None:
         """Note that a step begins."""
-        self.benchmark, self._open, self._silent = benchmark, marker, True
-        self._execution = marker.execution
+        self.benchmark, self.open, self.execution = benchmark, marker.name, marker.execution
+        self.seen = self._silent = True
 
-    def end(self, marker: Marker) -> list[Record]:
-        """Note that a step ended; return the records that waited for it."""
-        self._open = None
-        name = marker.name
-        if marker.status is None:
-            self._cut(name)
-        elif marker.status:
-            self._failures.append(
-                f"{self.benchmark or 'The program'} exited with status {marker.status} in step {name}."
-            )
-        if marker.status == TIMEOUT_STATUS:
-            self._timed_out = self._timed_out or (f"Step {name} timed out (exit status {TIMEOUT_STATUS}).")
-        return self.release()
+    def end(self, step: str, status: int | None) -> None:
+        """Note that a step ended; without a status, that the log does not show how."""
+        self.open = ""
+        if status is None:
+            self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
+        elif status:
+            self._failures.append(f"{self.benchmark or 'The program'} exited with status {status} in step {step}.")
+        if status == TIMEOUT_STATUS:
+            self._timed_out = self._timed_out or f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
 
     def cut_off(self) -> None:
         """Note that the end of the open step will not come."""
-        if self._open is not None:
-            self._cut(self._open.name)
-            self._open = None
-
-    def _cut(self, name: str) -> None:
-        self._incomplete = self._incomplete or f"The log does not show how step {name} ended."
+        if self.open:
+            self.end(self.open, None)
 
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
@@ -76,18 +64,17 @@ class StepEndings:
     def apply(self, record: Record) -> None:
         """Add how its steps ended to a record."""
         self._silent = False
-        record.execution = record.execution or self._execution
+        record.execution = record.execution or self.execution
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
 
     def silent_step(self) -> list[Record]:
         """Return a record for a step without any output; empty if the step has a record already."""
-        if not self._silent:
-            return []
         record = Record(benchmark=self.benchmark)
+        silent = self._silent
         self.apply(record)
-        return [record]
+        return [record] if silent else []
 
     def forget(self) -> None:
         """Start over: what follows belongs to other steps."""
@@ -101,6 +88,8 @@ class StreamGroup:
     readers: dict[str, Reader | None]
     """By benchmark. None: no line so far may be from it, and its reader has not been made."""
     current: Reader | None = None
+    name: str | None = None
+    """The benchmark of the current reader."""
     evidence: Evidence = field(default_factory=Evidence)
     messages: list[Message] = field(default_factory=list)
     """Texts that show the end of a run, since the last record."""
@@ -113,15 +102,6 @@ class StreamGroup:
     measured: bool = False
     """Whether any record had rows."""
     steps: StepEndings = field(default_factory=StepEndings)
-    execution: str = ""
-    """The execution of the last begin marker."""
-
-    @property
-    def name(self) -> str | None:
-        """The benchmark of the current reader."""
-        if self.current is None:
-            return None
-        return next((name for name, reader in self.readers.items() if reader is self.current), None)
 
     def add(self, message: Message) -> None:
         """Keep a text that shows the end of a run, once. It may be the next line of the last one."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning
+from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fabbench.analysis.aggregate import KEYS, RAIL, Column, column_rows, row_groups
 from fabbench.benchmarks.consistency import warning
 from fabbench.evidence.judge import slower_paths
-from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread
+from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import MPI_DEBUG, Log, Metric, Outcome, Proof
 from fabbench.model.messages import counted

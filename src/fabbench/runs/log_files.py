@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeAlias
 
-from fabbench.logs.learned_prefixes import UnreadWarning
+from fabbench.logs.signs import UnreadWarning
 from fabbench.model.errors import MachineError
 from fabbench.runs.document import REQUEST
 

@@ -12,7 +12,7 @@ from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
-from fabbench.hosts.check.devices import FACTS
+from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Log

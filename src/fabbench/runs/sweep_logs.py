@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.reader import MISMATCH
-from fabbench.logs.learned_prefixes import Unread
+from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fabbench.benchmarks import benchmarks
-from fabbench.logs.learned_prefixes import unread_reason
+from fabbench.logs.signs import unread_reason
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.report.log_report import log_records, log_tables, log_writer
 from fabbench.runs.parse_file import parse_stream

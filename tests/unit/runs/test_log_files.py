@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fabbench import parse
-from fabbench.logs.learned_prefixes import Unread, UnreadWarning
+from fabbench.logs.signs import Unread, UnreadWarning
 from fabbench.model.log import Log
 from fabbench.runs import log_files
 from fabbench.runs.log_files import Source

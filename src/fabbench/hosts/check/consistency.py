@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fabbench.catalog.instances import efa_reaches
-from fabbench.hosts.check.devices import FACTS, Fact
-from fabbench.hosts.check.model import Check, Clock, Connection, HostChecks, Result, Status, outcome
-from fabbench.hosts.check.software import interface_of
+from fabbench.hosts.check.model import Check, Clock, Connection, HostChecks, Status, outcome
+from fabbench.hosts.check.one_host import FACTS, Fact, interface_of
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
 
@@ -115,7 +114,7 @@ def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) 
         yield checks.check(same.name, result)
 
 
-def clock(measured: Clock | None) -> Result:
+def clock(measured: Clock | None) -> Check:
     """Check how far the host's clock is from the local one, within the uncertainty of the round trip."""
     if measured is None:
         return outcome("clock.unknown")
@@ -127,7 +126,7 @@ def clock(measured: Clock | None) -> Result:
     return outcome("clock.imprecise" if imprecise else "clock.right", offset=seen)
 
 
-def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]) -> Result:
+def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]) -> Check:
     """Check that a host reaches those of the others that it was to try."""
     attempts = {other: tried.get((host, other), Connection(made=None)) for other in others}
     failed = [f"{other} ({each.why})" if each.why else other for other, each in attempts.items() if each.made is False]

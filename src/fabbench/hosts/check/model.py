@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
 from typing import NamedTuple
@@ -29,31 +29,21 @@ class Status(StrEnum):
 class Check:
     """The check of one thing on one host."""
 
-    host: str
-    name: str
+    host: str = ""
+    name: str = ""
     status: Status
-    seen: str
-    """One sentence."""
-    advice: str = ""
-    """What to do next; empty if the status is pass."""
-
-
-class Result(NamedTuple):
-    """What a check found, as in `Check`."""
-
-    status: Status
-    seen: str
-    advice: str = ""
+    seen: str  # One sentence
+    advice: str = ""  # What to do next; empty if the status is pass
 
 
 _OUTCOMES = tomllib.loads((files("fabbench.hosts.check") / "outcomes.toml").read_text("utf-8"))
 
 
-def outcome(name: str, status: Status | None = None, **values: object) -> Result:
+def outcome(name: str, status: Status | None = None, **values: object) -> Check:
     """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values, and with another status if one is given."""
     check, _, found = name.partition(".")
-    usual, *texts = _OUTCOMES[check][found]
-    return Result(status or Status(usual), *(text.format(**values) for text in texts))
+    usual, seen, *advice = _OUTCOMES[check][found]
+    return Check(status=status or Status(usual), seen=seen.format(**values), advice="".join(advice).format(**values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +51,11 @@ class Requirements:
     """What hosts are checked for."""
 
     programs: tuple[str, ...] = ()
-    install: str = ""
-    """The command that installs them."""
-    mpi: bool = False
-    """Whether an mpirun is needed."""
-    gpus: bool = False
-    """Whether GPUs are needed."""
-    fabric: str = ""
-    """The requested fabric; empty for any."""
-    image: str = ""
-    """Of pods; empty: none."""
+    install: str = ""  # The command that installs them
+    mpi: bool = False  # Whether an mpirun is needed
+    gpus: bool = False  # Whether GPUs are needed
+    fabric: str = ""  # The requested fabric; empty for any
+    image: str = ""  # Of pods; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +103,6 @@ class HostChecks:
         return instance(self.probe.instance_type)
 
     @property
-    def devices_reported(self) -> bool:
-        """Return whether the answer includes the RDMA devices."""
-        return self.probe.verbs_there is not None
-
-    @property
     def has_efa(self) -> bool:
         """Return whether there is EFA, or should be."""
         there = self.probe.devices_of(Link.EFA) or self.probe.efa_domains
@@ -133,6 +113,6 @@ class HostChecks:
         """Return whether there are RDMA devices, or should be."""
         return bool(self.probe.devices) or self.has_efa or self.requirements.fabric in RDMA_FABRICS
 
-    def check(self, name: str, result: Result | None) -> Check:
-        """Return a result as a check of this host; None: the host's answer does not include it."""
-        return Check(host=self.host, name=name, **(result or outcome("answer.not-reported"))._asdict())
+    def check(self, name: str, found: Check | None) -> Check:
+        """Return an outcome as a check of this host; None: the host's answer does not include it."""
+        return replace(found or outcome("answer.not-reported"), host=self.host, name=name)

@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 
-from fabbench.hosts.check import (
-    Check,
-    Clock,
-    Connection,
-    HostRelations,
-    Requirements,
-    Status,
-    check_host,
-    check_hosts,
-    worst,
-)
+from fabbench.hosts.check import Check, Clock, Connection, HostRelations, Requirements, Status, check_hosts, worst
 from fabbench.hosts.probe import read_probe
 from fabbench.hosts.probe_result import Interface, Probe, ProgramResult
 from fabbench.model.errors import Exit
@@ -32,6 +22,13 @@ P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
 NCCL = Requirements(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabric="efa")
 GONE, HUNG = ProgramResult(status=127), ProgramResult(status=124)
 BAD = ProgramResult(status=1, lines=("bad",))
+
+
+def check_host(host: str, found: Probe, *, requirements: Requirements | None = None, address: str = "") -> list[Check]:
+    """Check a host by itself."""
+    relations = HostRelations(addresses={host: address})
+    checks = check_hosts({host: found}, requirements=requirements or Requirements(), relations=relations)
+    return [check for check in checks if check.name not in {"reachable", "clock"}]
 
 
 def one(name: str, found: Probe, wanted: Requirements = NCCL) -> Check:

@@ -1,0 +1,89 @@
+"""Lines that only a benchmark prints: they show prefixes, and explain why a file has no result."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from fabbench.benchmarks import Signature, benchmarks
+from fabbench.model.log import MARKER_SIGN
+from fabbench.model.patterns import lazy
+
+
+@cache
+def all_signs(*, begins: bool = False) -> Sequence[Signature]:
+    """Return the signs of all benchmarks; with `begins`, without those of rows and footers."""
+    signs = [Signature(MARKER_SIGN, re.escape(MARKER_SIGN))]
+    signs += (signature for benchmark in benchmarks().values() for signature in benchmark.signatures)
+    return [sign for sign in signs if sign.begins or not begins]
+
+
+def signs_in(text: str) -> Sequence[Signature]:
+    """Return the signs whose words occur in a text."""
+    return [sign for sign in all_signs() if sign.word in text]
+
+
+def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
+    """Return where a line that only a benchmark prints begins, anywhere in a text; -1 if nowhere."""
+    for word, pattern, _ in all_signs() if signs is None else signs:
+        if word in text and (match := re.search(pattern, text)) is not None:
+            return match.start()
+    return -1
+
+
+NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
+
+
+@cache
+def _foreign() -> Sequence[tuple[str, str]]:
+    lines = (files("fabbench.logs") / "foreign.txt").read_text("utf-8").splitlines()
+    return [(name, pattern) for name, sign, pattern in (line.partition(" : ") for line in lines[1:]) if sign]
+
+
+_TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
+_OWN = lazy(
+    r'\s*\{\s*"format":\s*\d+,?\s*("logs"|"metric":[^{[]*"lower_is_better")?'
+    r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
+)
+"""The beginning of fabbench's own files, which quote lines of logs."""
+_RESULTS = "This is a table of results and no log: fabbench compare and report read it."
+
+
+class Unread(NamedTuple):
+    """A file without a result, and the reason."""
+
+    source: str
+    reason: str
+    remark: bool = False
+    """Whether nothing seems to be lost: the file names a program, and no more."""
+    damaged: bool = False
+    """Whether the file itself cannot be read."""
+
+
+class UnreadWarning(UserWarning):
+    """A file of a directory has a benchmark's output, but no result could be read."""
+
+
+def unread_reason(text: str) -> tuple[str, bool]:
+    """Return why a text that begins like this has no result, and whether that is only a remark.
+
+    The reason is empty if nothing in the text is related to a benchmark.
+    """
+    if (match := _OWN.match(text)) is not None:
+        return _RESULTS if match[1] or match[2] else "", True
+    for name, pattern in _foreign():
+        if re.search(pattern, text):
+            return f"This is output of {name}, which fabbench does not read.", False
+    if _TABLE.search(text):
+        return _RESULTS, True
+    signs = signs_in(text)
+    for number, line in enumerate(text.split("\n") if signs else (), start=1):
+        if find_sign(line, signs) >= 0:
+            words, more = " ".join(line.split()), " …" if len(line) > 100 else ""
+            return f"Line {number} is from a benchmark, but no result could be read: {words[:100]}{more}", False
+    for benchmark in benchmarks().values():
+        named = re.search(benchmark.program_names, text) if benchmark.program_names else None
+        if named is not None:
+            return f"It names {named[0]}, but has no result of it.", True
+    return "", False
