@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -86,6 +87,7 @@ class RunRequest:
     """What is compared; None: the benchmark's usual metric."""
     keep_going: bool = False
     """Whether an execution on the wrong network may continue."""
+    limit_s: float = inf  # After so many seconds each step is aborted, unless its own limit is less
     store: Path = STORE
     name: str = ""
     """The user's name for the run, to find it by."""
@@ -149,7 +151,7 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
             argv = with_libraries(words, variant.paths, host.searched.get(name, ()))
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
         commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
-    return replace(step, commands=tuple(commands))
+    return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
