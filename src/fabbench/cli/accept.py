@@ -54,7 +54,7 @@ def command(
 
     Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
 
-    Example: fabbench accept --level full --profile inference --thresholds limits.yaml
+    Example: fabbench accept --level full --profile inference --thresholds limits.json
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """

@@ -144,11 +144,10 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-        argv = command.argv
-        if variant.name:
-            host, name = hosts[command.host], argv[0]
-            words = (host.programs.get(name, name), *argv[1:])
-            argv = with_libraries(words, variant.paths, host.searched.get(name, ()))
+        (name, *words), host = command.argv, hosts[command.host]
+        argv, folders = command.argv, host.searched.get(name, ())
+        if variant.name or folders:
+            argv = with_libraries((host.programs.get(name, name), *words), variant.paths, folders)
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
         commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
     return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
@@ -159,10 +158,10 @@ def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[
 
     `folders` come before `bin` in the PATH in which it is searched for, and which it gets.
     """
-    if not paths:
+    if not paths and not folders:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
-    libraries = ":".join(library_folders(paths))
+    libraries = ":".join(library_folders(paths) if paths else folders)
     return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)
 
 
