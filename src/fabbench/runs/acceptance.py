@@ -110,11 +110,9 @@ class _Climb:
         self._deadline = time.monotonic() + (how.max_time or math.inf)
         self._limits = read_thresholds(how.thresholds) if how.thresholds else {}
         self._rungs: Sequence[Rung] = ()
-        target, command = self._run.target.name, tuple(redacted(self._run.command))
-        limits = str(how.thresholds or "")
-        certificate = resume or Certificate(
-            level=how.level, profile=how.profile, target=target, command=command, limits=limits
-        )
+        what: Any = {"level": how.level, "profile": how.profile, "limits": str(how.thresholds or "")}
+        command = tuple(redacted(self._run.command))
+        certificate = resume or Certificate(**what, target=self._run.target.name, command=command)
         # What is certain stays; what was not tested is tested now, or goes on.
         kept = tuple(each for each in certificate.rungs if each.state is not State.INCOMPLETE)
         self._begun = {each.name: self._run.store / each.run for each in certificate.rungs if each.run}
@@ -339,7 +337,8 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     metric, outcomes = METRICS[document.metric], {each.outcome for each in stored.tests}
     blank = replace(blank, run=stored.path.name, fabric=document.fabric if outcomes == {Outcome.OK} else "")
     if not any(each.result.figure for each in stored.tests):
-        return _broken(blank, ended.failure, stored.tests)
+        broken = _broken(blank, None, stored.tests)
+        return _judged(blank, (), [str(ended.failure)]) if ended.failure else broken
     found = diagnosed(document, stored.results)
     typical = (max if metric.lower_is_better else min)(found.typicals.values(), default=math.nan)
     figures = [RungFigure(metric.name, None, typical, found.tests)] if found.typicals else []
