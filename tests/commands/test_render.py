@@ -52,7 +52,7 @@ def test_what_is_otherwise_can_be_said() -> None:
         name="script", launcher="script", gpus=2, interface="eth9", bin_dirs=("/a/", "/b"), mpirun="/c/mpirun"
     )
     found = host("p5.48xlarge", where)
-    assert (found.gpus, found.interface, found.programs["python3"]) == (2, "eth9", "/a/python3")
+    assert (found.gpus, found.interface, found.searched["python3"]) == (2, "eth9", ("/a", "/b"))
     assert found.mpi is not None
     assert found.mpi.program == "/c/mpirun"
 
@@ -76,6 +76,11 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
     assert (read.returncode, read.stderr) == (0, "")
     for open_word in ("{device}", "{server}", "{port}", "{folder}", "host 1"):
         assert open_word not in done.stdout.replace("${", "$(")
+
+
+def test_a_program_is_searched_for_in_each_directory() -> None:
+    done = render("pingpong", "--fabric", "tcp", "--bin-dir", "/opt/a", "--bin-dir", "/opt/b")
+    assert (done.exit_code, "/opt/a:/opt/b" in done.stdout) == (0, True), done.stderr
 
 
 def test_nothing_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:

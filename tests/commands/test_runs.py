@@ -22,9 +22,9 @@ INVENTORY = Inventory(target="local", hosts=(Host(name="here"),))
 COMMAND = ("fabbench", "run", "pingpong", "--on", "local", "--env", "MY_TOKEN=s3cr3t")
 
 
-def stored(store: Path, name: str = "", day: str = "") -> str:
+def stored(store: Path, name: str = "", day: str = "", command: tuple[str, ...] = COMMAND) -> str:
     """Keep a run that never began; `day` says when it was, such as 20250101. Return its id."""
-    run_request = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND)
+    run_request = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=command)
     tcp = (Configuration(label="tcp", fabric="tcp"),)
     run = RunWriter(
         run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
@@ -105,6 +105,13 @@ def test_a_run_is_repeated(tmp_path: Path) -> None:
     done = fabbench(tmp_path, "rerun", "--on", "nowhere", "--env", "MY_TOKEN=x")
     assert "Unknown target nowhere (set with --on)" in done.stderr
     assert "fabbench run pingpong" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("rerun", "last"), ("run", "--resume", "last")])
+def test_a_rung_is_not_run_alone(tmp_path: Path, words: tuple[str, ...]) -> None:
+    stored(tmp_path, command=("fabbench", "accept", "--on", "local"))
+    done = fabbench(tmp_path, *words)
+    assert (done.exit_code, "fabbench accept --on local" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("words", [("runs",), ("history", "busbw"), ("rerun", "last"), ("run", "pingpong")])

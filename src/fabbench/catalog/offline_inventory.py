@@ -68,6 +68,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     gpus = _gpus(name, resources, target, needs)
     efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
     of_type = f" ({name})" if name else ""
+    folders = {name: _folders(name, target, needs) for name in needs.programs}
     hosts = tuple(
         Host(
             name=next(iter(target.hosts[number - 1 :]), f"host {number}{of_type}"),
@@ -80,7 +81,8 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
             gpus=gpus,
             gpu_model=known.gpu_model if known else "",
             instance_type=name,
-            programs={name: _path(name, target, needs) for name in needs.programs},
+            programs={name: "/".join((*of, name)) for name, of in folders.items() if len(of) < 2},
+            searched={name: of for name, of in folders.items() if len(of) > 1},
             mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
             search_notes=(_search_note(known, resources, amounts, profile),) if number == 1 else (),
         )
@@ -121,19 +123,17 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
     seen = replace(host, interface=variant.interface or host.interface)
     if variant.mpirun and host.mpi is not None:
         seen = replace(seen, mpi=replace(host.mpi, program=variant.mpirun))
-    if not variant.paths:
-        return seen
-    searched = {name: _searched(name, variant, target, needs) for name in host.programs}
-    return replace(seen, programs={}, searched=searched)
+    searched = {name: _searched(name, variant, target, needs) for name in needs.programs}
+    return replace(seen, programs={}, searched=searched) if variant.paths else seen
 
 
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
     """Return the directories of a variant in which a program may be, then its usual one."""
-    usual = _path(program, target, needs).rpartition("/")[0]
-    subfolders = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
+    usual = _folders(program, target, needs)
+    subfolders = [name for name in BELOW_PREFIX if name and any(each.endswith(f"/{name}") for each in usual)]
     subfolders += needs.subfolders
     folders = (below(path, name) for path in variant.paths for name in subfolders)
-    return tuple(dict.fromkeys((*folders, *filter(None, (usual,)))))
+    return tuple(dict.fromkeys((*folders, *usual)))
 
 
 def require_names(plan: Plan) -> None:
@@ -151,10 +151,9 @@ def require_names(plan: Plan) -> None:
             )
 
 
-def _path(program: str, target: Target, needs: Needs) -> str:
-    """Return the path of a program: in the given directory, else where AWS's images have it."""
-    folder = target.bin_dirs[0].rstrip("/") if target.bin_dirs else needs.folders.get(program, "")
-    return f"{folder}/{program}" if folder else program
+def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
+    """Return where a program may be: the given directories, else the one in which AWS's images have it."""
+    return tuple(each.rstrip("/") for each in target.bin_dirs or filter(None, [needs.folders.get(program)]))
 
 
 def _search_note(entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None) -> str:

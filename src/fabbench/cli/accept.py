@@ -1,6 +1,5 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,11 @@ from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, typed_flags, values_of
 from fabbench.cli.commands import WORDS
 from fabbench.cli.options import require_writable, result_options, takes
-from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible, rerun_words
+from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible, start_again
 from fabbench.cli.sweep_command import AnswerOptions
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
-from fabbench.report.certificate import FORMATS, Certificate, State, render_certificate, render_changes
-from fabbench.report.certificate import WORDS as STATES
+from fabbench.report.certificate import EXITS, FORMATS, State, render_certificate, render_changes
 from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions
 
@@ -28,7 +26,7 @@ _ALONE = {
     "resumed": {"store", "max_time", "verbose", "quiet"},
 }
 """Option that says all → the options that have an effect with it."""
-_JUDGED = ("tolerance", "confidence", "print_cordon")
+_JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence", "print_cordon")]
 
 
 @click.command(
@@ -36,24 +34,15 @@ _JUDGED = ("tolerance", "confidence", "print_cordon")
     cls=TargetCommand,
     selects=lambda each: each.only != "render",
     short_help="Test new nodes rung by rung, and answer: accepted or not.",
-    params=[
-        *click_options([*declared(AcceptOptions).values(), *(declared(AnswerOptions)[name] for name in _JUDGED)]),
-        *result_options(FORMATS, "Output format."),
-    ],
+    params=[*click_options([*declared(AcceptOptions).values(), *_JUDGED]), *result_options(FORMATS, "Output format.")],
 )
 @click.option("--resume", "resumed", metavar="ID", help="Go on with a ladder that has not ended, or not tested it all.")
-@click.option(
-    "--compare",
-    "compared",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Start nothing: print what changed between two certificates, as after maintenance.",
-)
+@click.option("--compare", "compared", nargs=2, metavar="OLD NEW", help="Only print what changed between certificates.")
 @takes("store")
 @click.pass_context
 def command(
     ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
-) -> None:
+) -> Exit:
     """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
 
     Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A node that
@@ -65,7 +54,7 @@ def command(
 
     Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
 
-    Example: fabbench accept --level full --profile inference --thresholds limits.yaml
+    Example: fabbench accept --level full --profile inference --thresholds limits.json
 
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
@@ -73,47 +62,37 @@ def command(
     from fabbench.runs.acceptance import Watched, accept, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
 
-    _require_effect(typed_flags(ctx))
+    typed = typed_flags(ctx)
+    for name in (each for each in _ALONE if each in typed):
+        for idle in typed.keys() - {name, *_ALONE[name]}:
+            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
     if compared:
-        old, new = (open_certificate(each, store) for each in compared)
-        terminal.write_drawn(terminal.drawn(render_changes, old, new, form))
-        return
+        terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
+        return Exit.FINE
     if resumed is not None:
-        _resume(ctx, open_certificate(resumed, store), store)
-        return
+        certificate, seconds = open_certificate(resumed, store), ctx.params["max_time"]
+        if not certificate.open:
+            raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
+        ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
+        return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
+    if "soak" in typed and how.level != LEVELS[-1]:
+        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
+    require_writable(how.write_thresholds, "--write-thresholds")
     asked = _asked(ctx, how, store)
     watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.hosts_progress)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:
-        text = "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
+        terminal.write_drawn("".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items()))
     else:
-        text = terminal.drawn(render_certificate, certificate, form)
-    terminal.write_drawn(text)
+        terminal.show(render_certificate, certificate, form)
     terminal.notify(f"Certificate: {certificate.id}. {go_on(certificate, store) if certificate.open else ''}".rstrip())
     if how.write_thresholds and certificate.state is State.FAILED:
         terminal.notify("No thresholds were written: something is bad. Write them on healthy nodes.")
     elif how.write_thresholds:
         write_thresholds(how.write_thresholds, certificate)
-    ctx.exit(STATES[certificate.state].exit)
-
-
-def _require_effect(typed: Mapping[str, str]) -> None:
-    for name in (each for each in _ALONE if each in typed):
-        for idle in typed.keys() - {name, *_ALONE[name]}:
-            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
-
-
-def _resume(ctx: click.Context, certificate: Certificate, store: Path) -> None:
-    """Go on with a ladder: the same command line, on the same target."""
-    if not certificate.open:
-        raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
-    ctx.meta[RESUMED], ctx.meta[WORDS] = certificate, certificate.command[2:]
-    more = [f"--max-time={ctx.params['max_time']:g}"] if ctx.params["max_time"] else []
-    words = rerun_words(certificate.command[2:], more, target=certificate.target, store=store)
-    with command.make_context("accept", words, parent=ctx.parent) as inner:
-        command.invoke(inner)
+    return EXITS[certificate.state]
 
 
 def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest":
@@ -122,16 +101,11 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
     from fabbench.plan.request import RunRequest
     from fabbench.runs.sweep import SweepRequest
 
-    if how.soak is not None and how.level != LEVELS[-1]:
-        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
-    require_writable(how.write_thresholds, "--write-thresholds")
-    target, reason = chosen_target(ctx)
-    fabrics = (how.fabric,) if how.fabric else ()
+    target, fabrics = chosen_target(ctx).target, (how.fabric,) if how.fabric else ()
     run = RunRequest(
         benchmark=DEFAULT,
         work=default_work(DEFAULT, None),
         target=with_image(target, DEFAULT, fabrics),
-        target_reason=reason,
         fabrics=fabrics,
         env=target.env,
         store=store,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
     from fabbench.plan.request import Adaptive, RunRequest
+    from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun
@@ -377,15 +378,19 @@ def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> E
     return start_again(ctx, open_run(run, store), store, more)
 
 
-def start_again(ctx: click.Context, stored: "StoredRun", store: Path, more: Sequence[str] = ()) -> Exit:
+def start_again(ctx: click.Context, stored: "StoredRun | Certificate", store: Path, more: Sequence[str] = ()) -> Exit:
     """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
     if not stored.command:
         raise RequestError(
             f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
-    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {stored.command_line}")
-    name = "sweep" if stored.command[1] == "sweep" else "run"  # nothing else that a damaged run may name
+    again, name = shlex.join(stored.command), stored.command[1]
+    if name == "accept" != ctx.info_name:
+        hint = f"Repeat the whole ladder: {again}"
+        raise RequestError(f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.", hint=hint)
+    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {again}")
+    name = name if name in {"sweep", "accept"} else "run"  # nothing else that a damaged run may name
     command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
     assert command is not None  # noqa: S101 - there are both
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)

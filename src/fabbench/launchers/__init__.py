@@ -245,7 +245,7 @@ class DivisibleAllocation(Allocation, Protocol):
     def concurrent(self) -> bool:
         """Return whether parts may run at the same time, without disturbing each other."""
 
-    def part(self, hosts: Sequence[int], ended: "Event") -> Allocation:
+    def part(self, hosts: Sequence[int], ended: "Event") -> "DivisibleAllocation":
         """Return some of the machines as a separate allocation. No machine is in two parts that run.
 
         A part may be used in any thread; once `ended` is set, one that waits for its lines gets a KeyboardInterrupt.

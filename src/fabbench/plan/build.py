@@ -146,6 +146,5 @@ def _executions(
 def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
-    if len(types) > 1 or "" in types or any(host.virtual for host in hosts):
-        return {}
-    return {"instance_type": types.pop(), "nodes": len(hosts)}
+    known = len(types) == 1 and "" not in types and not any(host.virtual for host in hosts)
+    return {"instance_type": types.pop(), "nodes": len(hosts)} if known else {}

@@ -9,6 +9,7 @@ of what mpirun, ssh or an image sets there.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class RunRequest:
     baseline: str | None = None  # What gates compare with: a run, RUN:CONFIG or a log file
     metric: str | None = None  # What is compared; None: the benchmark's usual metric
     keep_going: bool = False  # Whether an execution on the wrong network may continue
+    limit_s: float = inf  # After so many seconds each step is aborted, unless its own limit is less
     store: Path = STORE
     name: str = ""  # The user's name for the run, to find it by
     command: tuple[str, ...] = ()  # The command line that requested it
@@ -96,22 +98,21 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-        argv = command.argv
-        if variant.name:
-            host, name = hosts[command.host], argv[0]
-            words = (host.programs.get(name, name), *argv[1:])
-            argv = with_libraries(words, variant.paths, host.searched.get(name, ()))
+        (name, *words), host = command.argv, hosts[command.host]
+        argv, folders = command.argv, host.searched.get(name, ())
+        if variant.name or folders:
+            argv = with_libraries((host.programs.get(name, name), *words), variant.paths, folders)
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
         commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
-    return replace(step, commands=tuple(commands))
+    return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
     """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
-    if not paths:
+    if not paths and not folders:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
-    libraries = ":".join(library_folders(paths))
+    libraries = ":".join(library_folders(paths) if paths else folders)
     return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)
 
 

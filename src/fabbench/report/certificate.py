@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
+from secrets import token_hex
+from typing import Any
 
 from fabbench import __version__
 from fabbench.model.errors import Exit
@@ -32,21 +33,9 @@ class State(StrEnum):
     NOT_APPLICABLE = "not applicable"  # The nodes do not have what it tests
 
 
-class Words(NamedTuple):
-    """What a state is elsewhere."""
-
-    verdict: str
-    exit: Exit
-    ctrf: str
-    junit: str
-
-
-WORDS: Mapping[State, Words] = {
-    State.PASSED: Words("accepted", Exit.FINE, "passed", ""),
-    State.FAILED: Words("rejected", Exit.BAD_ANSWER, "failed", "failure"),
-    State.INCOMPLETE: Words("incomplete", Exit.UNTRUSTED, "other", "error"),
-    State.NOT_APPLICABLE: Words("", Exit.FINE, "skipped", "skipped"),
-}
+VERDICTS = {State.PASSED: "accepted", State.FAILED: "rejected", State.INCOMPLETE: "incomplete"}
+EXITS = {State.PASSED: Exit.FINE, State.FAILED: Exit.BAD_ANSWER, State.INCOMPLETE: Exit.UNTRUSTED}
+_JUNIT = {State.PASSED: "", State.FAILED: "failure", State.INCOMPLETE: "error", State.NOT_APPLICABLE: "skipped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,6 @@ class RungFigure:
     size: int | None  # None: the largest that was tested
     value: float
     repeats: int = 1
-    limit: str = ""  # What it was judged by; empty: nothing
 
     @property
     def what(self) -> str:
@@ -80,14 +68,10 @@ class RungResult:
     bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
     nodes: Mapping[str, str] = field(default_factory=dict)  # Of these, the nodes that later rungs leave out → why
     figures: tuple[RungFigure, ...] = ()
+    limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
     fabric: str = ""  # What carried the data, as proven
     run: str = ""  # The run of the store that has everything
     seconds: float = 0.0
-
-    def unjudged(self, nodes: int) -> bool:
-        """Return whether it passed only because nothing says what is normal: no limit, and no other node."""
-        alone = self.name.startswith(ALL) or (nodes < 2 and bool(self.figures))
-        return self.state is State.PASSED and alone and not any(each.limit for each in self.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +79,17 @@ class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 
     format: int = 1
-    id: str
+    id: str = field(default_factory=lambda: f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}")
     level: str
     profile: str
     target: str
     command: tuple[str, ...] = ()
     fabbench: str = __version__
-    started: float
+    started: float = field(default_factory=time.time)
     ended: float | None = None  # None while it is in progress
     nodes: tuple[Host, ...] = ()
     rungs: tuple[RungResult, ...] = ()
-    limits: str = ""  # Where limits come from that are not published
+    limits: str = ""  # The file of limits, if there is one
 
     @property
     def results(self) -> Mapping[str, RungResult]:
@@ -130,7 +114,9 @@ class Certificate:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
-        if unjudged := [each.name for each in self.rungs if each.unjudged(len(self.nodes))]:
+        alone = len(self.nodes) < 2  # and so there is no other node to compare with
+        passed = (each for each in self.rungs if each.state is State.PASSED and not each.limits)
+        if unjudged := [each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)]:
             open_ends["limits"] = (
                 f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
                 "--write-thresholds FILE, and pass them with --thresholds FILE."
@@ -152,70 +138,56 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """The answer, in the word for nodes."""
-        return WORDS[self.state].verdict
+        return VERDICTS[self.state]
 
     @property
     def headline(self) -> str:
         """The answer and its main reason in one line."""
-        nodes = counted(len(self.nodes), "node")
-        if self.state is State.FAILED:
-            return f"Rejected: {', '.join(self.bad) or 'see the rungs'}, of {nodes}."
-        if self.state is State.INCOMPLETE:
-            return f"Incomplete: {', '.join(self.untested)} not settled on {nodes}."
-        return f"Accepted: {nodes}, level {self.level}, profile {self.profile}."
+        told = {
+            State.FAILED: f"bad: {', '.join(self.bad)}",
+            State.INCOMPLETE: f"not settled: {', '.join(self.untested)}",
+        }.get(self.state, f"level {self.level}, profile {self.profile}")
+        return f"{self.verdict.capitalize()}: {counted(len(self.nodes), 'node')}, {told}."
 
 
 # ---------------------------------------------------------------- how it is written
 
 
-def render_certificate(certificate: Certificate, form: str, *, color: bool = False, width: int | None = None) -> str:
-    """Write a certificate in one of `FORMATS`. Ends with a newline."""
-    known, open_ends = certificate.results, certificate.untested.items()
-    more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in open_ends]
-    rungs = [*certificate.rungs, *(each for each in more if each.name not in known)]
+def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
+    """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
+    open_ends = certificate.untested.items() - {(each.name, each.why) for each in certificate.rungs}
+    more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in sorted(open_ends)]
+    rungs = [*certificate.rungs, *more]
     if form == "junit":
-        cases = [Case(each.name, WORDS[each.state].junit, each.state, [each.why]) for each in rungs]
+        cases = [Case(each.name, _JUNIT[each.state], each.state, [each.why]) for each in rungs]
         return document_of({"rungs": cases}, name=f"fabbench accept {certificate.id}")
-    if form == "ctrf":
-        return rendered("certificate.ctrf", certificate=certificate, rungs=rungs, words=WORDS)
     tables = [*_tables(certificate)]
-    if form == "html":
-        return rendered(
-            "certificate.html",
-            title=certificate.headline.rstrip("."),
-            certificate=certificate,
-            tables=tables,
-            nodes=[(each.name, *_facts_of(each)) for each in certificate.nodes],
-            started=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.started)),
-            took=format_duration((certificate.ended or certificate.started) - certificate.started),
-            version=certificate.fabbench,
-        )
+    if form in {"html", "ctrf"}:
+        known = {"rungs": rungs, "tables": tables, "time": time, "duration": format_duration}
+        return rendered(f"certificate.{form}", certificate=certificate, **known)
     document, csv = partial(certificate_document, certificate), partial(to_csv, tables[0])
-    return write_result(form, lambda: tables, document, csv, color=color, width=width)
+    return write_result(form, lambda: tables, document, csv, **how)
 
 
 def _tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
     rows, notes = list(map(_row, certificate.rungs)), [f"Limits: {certificate.limits}."] if certificate.limits else []
-    header = ("rung", "result", "carried by", "figure", "judged by", "time")
+    header = ("rung", "result", "carried by", "found", "judged by", "time")
     yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
-    absent = [(each.name, each.why) for each in certificate.rungs if each.state is State.NOT_APPLICABLE]
     cordons = [(node, cordon_command(by, node, why)) for by in CORDON for node, why in certificate.bad_nodes.items()]
     for title, name, told in (
         ("Bad", "why", certificate.bad.items()),
         ("Not tested, or not certain", "why", certificate.untested.items()),
         ("To take them out of service", "command", cordons),
-        ("Does not apply", "why", absent),
     ):
         if told:
             yield Table(title=title, header=("what", name), rows=list(told))
 
 
 def _row(rung: RungResult) -> tuple[str, ...]:
-    limits = dict.fromkeys(figure.limit for figure in rung.figures if figure.limit)
-    figures = "; ".join(f"{each.what}: {each}" for each in rung.figures)
+    found = "; ".join(f"{each.what}: {each}" for each in rung.figures) or rung.why
     took = format_duration(rung.seconds) if rung.seconds else ""
-    return (rung.name, rung.state.value, rung.fabric, figures, "; ".join(limits), took)
+    return (rung.name, rung.state.value, rung.fabric, found, "; ".join(rung.limits), took)
 
 
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
@@ -230,24 +202,19 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 # ---------------------------------------------------------------- what changed between two
 
 
-def render_changes(
-    old: Certificate, new: Certificate, form: str, *, color: bool = False, width: int | None = None
-) -> str:
+def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) -> str:
     """Write every figure and result of two certificates, and of their nodes what changed. Ends with a newline."""
     before, after = _compared(old), _compared(new)
     pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
-    table = Table(
-        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
-        header=("of", "what", "old", "new", "ratio"),
-        rows=[
-            (*key, str(was), str(now), _ratio(was, now))
-            for key, was, now in pairs
-            if was != now or key[1] == "result" or isinstance(now, RungFigure)
-        ],
-        align="llllr",
-    )
+    rows = [
+        (*key, str(was), str(now), _ratio(was, now))
+        for key, was, now in pairs
+        if was != now or key[1] == "result" or isinstance(now, RungFigure)
+    ]
+    title = f"{old.id} → {new.id}: {old.verdict} → {new.verdict}."
+    table = Table(headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr")
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
-    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), color=color, width=width)
+    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), **how)
 
 
 def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
@@ -257,22 +224,14 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
         found[rung.name, "result"] = rung.state.value
         found |= {(rung.name, figure.what): figure for figure in rung.figures}
     for node in certificate.nodes:
-        facts = dict(zip(("type", "GPUs", "NICs"), _facts_of(node), strict=False)) | {**node.versions, **node.serials}
-        found |= {(node.name, name): value for name, value in facts.items()}
+        facts = {"type": node.instance_type, "GPUs": f"{node.gpus} {node.gpu_model}", "NICs": ", ".join(node.devices)}
+        for name, value in {**facts, **node.versions, **node.serials}.items():
+            found[node.name, name] = value.strip() or "-"
     return found
-
-
-def _facts_of(node: Host) -> tuple[str, ...]:
-    gpus = " × ".join(filter(None, (str(node.gpus), node.gpu_model)))
-    versions, serials = (
-        ", ".join(f"{name} {value}" for name, value in each.items()) for each in (node.versions, node.serials)
-    )
-    return node.instance_type or "-", gpus, ", ".join(node.devices) or "-", versions, serials or "-"
 
 
 def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     """Return how many times better a figure is now; "-" where that is not known."""
-    if isinstance(old, str) or isinstance(new, str) or not old.value or not new.value:
+    if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
         return "-"
-    lower = METRICS[old.metric].lower_is_better
-    return format_ratio(old.value / new.value if lower else new.value / old.value)
+    return format_ratio((new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1))

@@ -4,64 +4,47 @@ The certificate is written after every rung, so that an interrupted ladder goes 
 run or a sweep of the store.
 """
 
-import secrets
+import math
 import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, cast
 
-from fabbench.analysis.compare import Column, Comparison, compare
 from fabbench.analysis.expectations import Assessment, expectations
-from fabbench.analysis.gate import check
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
 from fabbench.evidence.known_errors import NO_PROGRAM, causes
 from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
-from fabbench.launchers import (
-    AllocationLostError,
-    BatchAllocation,
-    DivisibleAllocation,
-    Launcher,
-    RenderInput,
-    launcher_named,
-    require_support,
-)
+from fabbench.launchers import AllocationLostError, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Host, Needs, Target
-from fabbench.model.log import MARKER_SIGN, METRICS, Log, Outcome, Severity
+from fabbench.model.hosts import Needs, Target
+from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.units import format_duration
-from fabbench.plan.build import plan
 from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
-from fabbench.report.certificate import ALL, WORDS, Certificate, RungFigure, RungResult, State
+from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write, writing
-from fabbench.runs.inputs import open_run
-from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Limits, Rung, ladder, needs, read_thresholds
+from fabbench.runs.execute import NullWatcher
+from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
+from fabbench.runs.sweep_store import TestResult
 from fabbench.runs.sweep_tests import diagnosed, unfinished
 from fabbench.sweep.values import SuspectKind
 
-_LEAST_S = 5.0
-"""No rung starts with less time than this left."""
-_DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
-"""Outcomes of runs that say nothing about the nodes."""
-_REPEATS = 5
-"""Of each of the two states that the rung of interference compares."""
-_OF_ONE_NODE = (SuspectKind.NODE, SuspectKind.NIC)
-_EVERY = "all nodes"
-_SOAK_S = 3600.0
-FLOOR = 0.5
-"""The fraction of the ceiling of its NICs that a configuration without a published figure must reach."""
+_LEAST_S = 5.0  # Nothing starts with less time than this left
+_DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})  # They say nothing about the nodes
+_OF_HALVES = 5  # Repeats of half of the nodes
+_FLOOR = 0.5  # The fraction of the ceiling of its NICs that a figure must reach if none is published
 
 
 class Watched(NamedTuple):
@@ -102,41 +85,36 @@ def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Ce
     run, launcher = asked.run, launcher_named(asked.run.target.launcher)
     require_divisible(run.target)
     require_support(launcher, run.target)
-    climb, at_top = _Climb(asked, how, watched, resume), False
+    climb = _Climb(asked, how, watched, resume)
     wanted = replace(needs(), fabrics=run.fabrics, held_s=how.max_time)
     try:
         target = climb.check(launcher, wanted)
-        if target.hosts or not run.target.hosts:
+        if run.target.hosts and not target.hosts:
+            climb.write(ended=time.time())
+        else:
             with launcher.open(target, wanted) as allocation:
                 climb.up(cast("DivisibleAllocation", allocation))
-                at_top = True
     except (FabbenchError, KeyboardInterrupt) as error:
-        if not at_top or not isinstance(error, MachineError):
+        if not climb.certificate.ended or not isinstance(error, MachineError):
             if climb.certificate.rungs:
                 error.add_note(go_on(climb.certificate, run.store))
             raise
         watched.notify(f"{error} {error.hint or ''}".rstrip())  # a node that is gone cannot be cleaned up
-    climb.write(ended=time.time())
     return climb.certificate
 
 
 class _Climb:
     def __init__(self, asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None) -> None:
-        self._asked, self._run, self._how, self._watched, self._resumes = asked, asked.run, how, watched, bool(resume)
-        self._deadline = None if how.max_time is None else time.monotonic() + how.max_time
-        self._limits, now = read_thresholds(how.thresholds) if how.thresholds else Limits({}), time.time()
+        self._asked, self._run, self._how, self._watched = asked, asked.run, how, watched
+        self._deadline = time.monotonic() + (how.max_time or math.inf)
+        self._limits = read_thresholds(how.thresholds) if how.thresholds else {}
         self._rungs: Sequence[Rung] = ()
-        certificate = resume or Certificate(
-            id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{secrets.token_hex(3)}",
-            level=how.level,
-            profile=how.profile,
-            target=self._run.target.name,
-            command=tuple(redacted(self._run.command)),
-            started=now,
-            limits=self._limits.source,
-        )
-        # What is certain stays; what was not tested is tested now.
+        what: Any = {"level": how.level, "profile": how.profile, "limits": str(how.thresholds or "")}
+        command = tuple(redacted(self._run.command))
+        certificate = resume or Certificate(**what, target=self._run.target.name, command=command)
+        # What is certain stays; what was not tested is tested now, or goes on.
         kept = tuple(each for each in certificate.rungs if each.state is not State.INCOMPLETE)
+        self._begun = {each.name: self._run.store / each.run for each in certificate.rungs if each.run}
         self.certificate = replace(certificate, rungs=kept, ended=None)
         if names := [each.name for each in certificate.nodes]:
             self._run = same_nodes(self._run, names)
@@ -157,7 +135,7 @@ class _Climb:
         result = tested(RungResult(name=name, what=what, state=State.INCOMPLETE))
         result = replace(result, seconds=round(time.monotonic() - started, 1))
         self.write(rungs=(*self.certificate.rungs, result))
-        self._watched.notify(f"{what}: {result.state}{f'. {result.why}' if result.why else '.'}")
+        self._watched.notify(f"{what}: {result.state}. {result.why}".rstrip())
         return result
 
     def check(self, launcher: Launcher, wanted: Needs) -> Target:
@@ -170,17 +148,15 @@ class _Climb:
     def _checked(self, launcher: Launcher, wanted: Needs, blank: RungResult) -> RungResult:
         with self._watched.examine() as progress:
             examined = launcher.examine(self._run.target, wanted, deep=False, progress=progress)
-        checks, silent = list(examined.checks), examined.relations.unreachable
-        if silent and not examined.probes:
+        if not examined.probes and (silent := examined.relations.unreachable):
             raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
-        if examined.probes:
-            requirements = Requirements(fabric=self._how.fabric or "")
-            checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
+        required = Requirements(fabric=self._how.fabric or "")
+        checks = [*examined.checks, *check_hosts(examined.probes, requirements=required, relations=examined.relations)]
         failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
         if failed:
-            return _left_out(failed, f"{listed(list(failed))} failed checks.", blank)
+            return replace(blank, state=State.FAILED, why=f"{listed([*failed])} failed.", bad=failed, nodes=failed)
         skipped = all(each.status is Status.SKIP for each in checks)
-        return replace(blank, why="Nothing could be checked.") if skipped else replace(blank, state=State.PASSED)
+        return _judged(blank, (), ["Nothing could be checked."] if skipped else ())
 
     def up(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left. Raise RequestError for other nodes than those of rungs that are kept."""
@@ -190,167 +166,130 @@ class _Climb:
             raise RequestError("These are other nodes than before.", hint="Name the same ones, or start a new ladder.")
         self.write(nodes=inventory.hosts)
         if lost:
-            self._climbed("reach", "Nodes answer", partial(_left_out, lost, f"{listed(list(lost))} left out."))
+            why = f"{listed([*lost])} left out."
+            self._climbed("reach", "Nodes answer", partial(replace, state=State.FAILED, why=why, bad=lost, nodes=lost))
         self._rungs = ladder(inventory, self._how)
         for rung in self._rungs:
             self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
-
-    def _left(self) -> float | None:
-        return None if self._deadline is None else self._deadline - time.monotonic()
+        self.write(ended=time.time())
 
     def _tested(self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
-        hosts, bad = allocation.inventory.hosts, self.certificate.bad_nodes
-        chosen = [index for index, host in enumerate(hosts) if host.name not in bad]
+        bad = self.certificate.bad_nodes
+        chosen = [at for at, host in enumerate(allocation.inventory.hosts) if host.name not in bad]
+        held = allocation.part(chosen, Event())
         try:
-            self._require(rung, [hosts[index] for index in chosen], len(hosts))
-            held, left = _part(allocation, chosen), self._left()
-            until = "" if left is None else f", {format_duration(max(left, 0))} left"
+            self._require(rung, held)
+            until = f", {format_duration(left)} left" if (left := self._left()) < math.inf else ""
             self._watched.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
-            if rung.benchmark:
-                return self._sweep(rung, held, blank) if rung.mode else _ran(self._measure(rung, held), blank)
-            return self._soak(held, blank) if rung.name == SOAK else self._interference(held, blank)
+            if rung.mode:
+                return self._sweep(rung, held, blank)
+            if rung.name == SOAK:
+                return self._soak(held, blank)
+            count = len(chosen) // 2 if rung.half else len(chosen)
+            others = range(count, len(chosen) if rung.baseline else count)
+            with self._load(rung, held, others) if others else nullcontext():
+                return _ran(self._measure(rung, held.part(range(count), Event())), blank)
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
             return replace(blank, why=f"Not tested: {error} {error.hint or ''}".rstrip())
 
-    def _require(self, rung: Rung, hosts: Sequence[Host], held: int) -> None:
+    def _require(self, rung: Rung, held: DivisibleAllocation) -> None:
         """Raise RequestError for what keeps a rung from being tested."""
-        before, left = self.certificate.results.get(rung.after), self._left()
+        hosts, before = held.inventory.hosts, self.certificate.results.get(rung.after)
         if before is not None and before.state is State.FAILED and not before.nodes:
             raise RequestError(f"{rung.after} failed.")
-        if len(hosts) < (1 if rung.alone else 2):
-            raise RequestError(f"{counted(len(hosts), 'node')} left of {held}.")
-        if left is not None and left < _LEAST_S:
-            raise RequestError("the time is up.")
-        if not rung.benchmark and not self._fine():
-            raise RequestError("nothing runs on all nodes.")
+        if len(hosts) < (1 if rung.alone else 4 if rung.half else 2):
+            raise RequestError(f"{counted(len(hosts), 'node')} left of {len(self.certificate.nodes)}.")
+        if rung.half and not held.concurrent:
+            raise RequestError("these nodes cannot be used at the same time.")
         for host in hosts if rung.benchmark else ():
             wanted = rung.work.needs
             if missing := [each for each in wanted.programs if each not in {*host.programs, *host.searched}]:
-                raise RequestError(
-                    f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {wanted.install}."
-                )
+                hint = f"Install it: {wanted.install}."
+                raise RequestError(f"{listed(missing)} not found on {host.name}.", hint=hint)
 
-    def _fine(self) -> list[Rung]:
-        """Return the rungs that all nodes have passed together."""
-        known = self.certificate.results
-        return [each for each in self._rungs if each.name.startswith(ALL) and known[each.name].state is State.PASSED]
+    def _left(self) -> float:
+        """Return the seconds that are left. Raise RequestError if they are too few to measure anything."""
+        if (left := self._deadline - time.monotonic()) < _LEAST_S:
+            raise RequestError("the time is up.")
+        return left
 
-    def _request_of(self, rung: Rung, **changes: Any) -> RunRequest:
-        asked = replace(
+    def _request_of(self, rung: Rung) -> RunRequest:
+        """Return what a rung measures. Raise RequestError if the rung that it is compared with has no figures."""
+        before, gates = self.certificate.results.get(rung.baseline), self._limits.get(rung.name, ())
+        if rung.baseline and not (before and before.figures):
+            raise RequestError(f"{rung.baseline} was not measured.")
+        if before and not rung.half:
+            gates = gates or tuple(f"{each.metric}:{100 * self._asked.tolerance:g}%" for each in before.figures)
+        return replace(
             self._run,
             benchmark=rung.benchmark,
             work=rung.work,
             fabrics=() if rung.alone and rung.benchmark == DEFAULT else self._run.fabrics,
-            repeats=3 if self._how.level != LEVELS[0] and not rung.mode else 1,
-            gates=() if rung.mode else self._limits.rungs.get(rung.name, ()),
+            repeats=_OF_HALVES if rung.half else 3 if self._how.level != LEVELS[0] and not rung.mode else 1,
+            gates=() if rung.mode else gates,
+            baseline=before.run if before else None,
             name=f"{self.certificate.id[-6:]}-{rung.name.replace(':', '-')}",
         )
-        return replace(asked, **changes)
-
-    def _begun(self, wanted: RunRequest) -> StoredRun | None:
-        """Return the part of a rung that an interrupted ladder has measured; None if there is none, or it is whole."""
-        if self._resumes and wanted.name:
-            with suppress(RequestError, MachineError):
-                before = open_run(wanted.name, wanted.store)
-                whole = before.verdict if before.sweep else all(each.is_ok for each in before.executions)
-                return None if whole else before
-        return None
 
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        wanted = self._request_of(rung)
-        asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=self._begun(wanted))
+        wanted, begun = self._request_of(rung), self._begun.get(rung.name)
+        before = StoredRun(begun) if begun and not StoredRun(begun).verdict else None
+        asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=before)
         ended = sweep(asked, notify=lambda _: None, watching=self._watched.sweep, held=held)
         _require_end(ended)
-        result = _swept(ended, blank, parse_gates(self._limits.rungs.get(rung.name, ())))
+        result = _swept(ended, blank, parse_gates(self._limits.get(rung.name, ())))
         if ended.whole:
-            end_sweep(ended.sweep, WORDS[result.state].exit)
+            end_sweep(ended.sweep, EXITS[result.state])
         return result
 
     def _measure(self, rung: Rung, held: DivisibleAllocation, **changes: Any) -> RunResult:
-        wanted = self._request_of(rung, **changes)
-        ended = run(wanted, resume=self._begun(wanted), held=held, **self._watched.run)
+        wanted = replace(self._request_of(rung), **changes)
+        limit_s = self._left() / (wanted.repeats or 1)
+        end = time.monotonic() + limit_s
+        ended = run(replace(wanted, limit_s=limit_s), held=held, **self._watched.run)
         _require_end(ended)
+        outcomes = {log.outcome for each in ended.columns for log in each.logs}
+        if Outcome.TIMEOUT in outcomes and time.monotonic() > end:
+            raise RequestError("the time is up.")
         return ended
 
     def _soak(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        """Repeat what all nodes run together, one after the other, until the time is up or something fails."""
-        end, rungs = time.monotonic() + (self._how.soak or _SOAK_S), self._fine()
-        logs, warned = list[Log](), Counter[str]()
-        while time.monotonic() < end:
-            rung = rungs[len(logs) % len(rungs)]
+        """Repeat what all nodes have run, one after the other, until the time is up or something fails."""
+        end, warned, number, known = time.monotonic() + self._how.soak, Counter[str](), 0, self.certificate.results
+        rungs = [each for each in self._rungs if each.name.startswith(ALL) and known[each.name].state is State.PASSED]
+        while number < len(rungs) or (rungs and time.monotonic() < end):
+            rung, number = rungs[number % len(rungs)], number + 1
             ended = self._measure(rung, held, repeats=1, name="")
             if (result := _ran(ended, blank)).state is not State.PASSED:
-                return replace(result, why=f"Run {len(logs) + 1}, {rung.name}: {result.why}")
-            logs += ended.columns[0].logs
-            warned.update({each.meaning for each in logs[-1].findings if each.severity is Severity.WARNING})
-        said = [f"{counted(number, 'run')} of {len(logs)}: {meaning}" for meaning, number in warned.items()]
-        third = max(len(logs) // 3, len(rungs))
-        blank = replace(blank, why=" ".join(said) or f"{counted(len(logs), 'run')}.")
-        return self._beside({"its end": logs[-third:], "its beginning": logs[:third]}, blank)
+                return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
+            findings = ended.columns[0].logs[-1].findings
+            warned.update({each.meaning for each in findings if each.severity is Severity.WARNING})
+        said = [f"{counted(count, 'run')} of {number}: {meaning}" for meaning, count in warned.items()]
+        why = " ".join(said) or f"{counted(number, 'run')}."
+        return _judged(replace(blank, why=why), (), () if rungs else ["Nothing runs on all nodes."])
 
-    def _interference(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        """Measure half of the nodes while the others are quiet, and while they run the same."""
-        count, rung = len(held.inventory.hosts), self._fine()[0]
-        if count < 4 or not held.concurrent:
-            raise RequestError("it takes four nodes that can be used at the same time.")
-        measured = _part(held, range(count // 2))
+    @contextmanager
+    def _load(self, rung: Rung, held: DivisibleAllocation, hosts: Sequence[int]) -> Iterator[None]:
+        """Keep machines busy. Raise MachineError if it ends by itself."""
+        ended, began = Event(), Event()
         endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
-        logs: dict[str, list[Log]] = {"loaded": [], "quiet nodes": []}
-        for repeat in range(_REPEATS):
-            for name in sorted(logs, reverse=bool(repeat % 2)):
-                with _load(held, range(count // 2, count), endless) if name == "loaded" else nullcontext():
-                    ended = self._measure(rung, measured, repeats=1, name="", gates=())
-                if (result := _ran(ended, blank)).state is not State.PASSED:
-                    return replace(result, why=f"{name}: {result.why}")
-                logs[name] += ended.columns[0].logs
-        return self._beside(logs, blank)
-
-    def _beside(self, logs: Mapping[str, Sequence[Log]], blank: RungResult) -> RungResult:
-        """Return how two states of the nodes differ, judged by limits; what should be steady by --tolerance."""
-        comparison = compare([Column(label=name, logs=tuple(each), source=name) for name, each in logs.items()])
-        steady = tuple(f"{each.metric.name}:{100 * self._asked.tolerance:g}%" for each in comparison.sections)
-        gates = steady if blank.name == SOAK else self._limits.rungs.get(blank.name, ())
-        why = blank.why or " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
-        figures = _figures(comparison, {}, [*logs][1])
-        missed = check(parse_gates(gates), comparison).breaches
-        return _judged(replace(blank, figures=figures, why=why), missed)
-
-
-def _part(held: DivisibleAllocation, hosts: Sequence[int], ended: Event | None = None) -> DivisibleAllocation:
-    """Return some of the machines, to be split further."""
-    return cast("DivisibleAllocation", held.part(hosts, ended or Event()))
-
-
-@contextmanager
-def _load(held: DivisibleAllocation, hosts: Sequence[int], request: RunRequest) -> Iterator[None]:
-    """Keep machines busy. Its output is not kept. Raise MachineError if it ends by itself."""
-    ended, began = Event(), Event()
-    part = _part(held, hosts, ended)
-    planned = plan(request, part.inventory)
-    if isinstance(part, BatchAllocation):
-        part.submit(RenderInput(plan=planned, request=request, inventory=part.inventory))
-
-    def work() -> None:
-        with suppress(KeyboardInterrupt, FabbenchError):
-            for line in part.execute(planned.executions[0]):
-                if not line.startswith(MARKER_SIGN):
-                    began.set()
-        began.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(work)
-        try:
-            began.wait()
-            yield
-            if load.done():
-                raise MachineError("The load on the other nodes ended early.")
-        finally:
-            ended.set()
+        endless = replace(endless, repeats=1, gates=(), baseline=None, name="")
+        watcher = NullWatcher(lambda _: began.set())  # after some seconds
+        with ThreadPoolExecutor(1) as pool:
+            load = pool.submit(run, endless, held=held.part(hosts, ended), watching=lambda _: nullcontext(watcher))
+            load.add_done_callback(lambda _: began.set())
+            try:
+                began.wait()
+                yield
+                if load.done():
+                    raise MachineError("The load on the other nodes ended early.")
+            finally:
+                ended.set()
 
 
 def _require_end(ended: RunResult | SweepRun) -> None:
@@ -364,17 +303,31 @@ def _require_end(ended: RunResult | SweepRun) -> None:
 # ---------------------------------------------------------------- what a rung says
 
 
-def _left_out(bad: Mapping[str, str], why: str, blank: RungResult) -> RungResult:
-    return replace(blank, state=State.FAILED, why=why, bad=bad, nodes=bad)
-
-
 def _judged(result: RungResult, missed: Sequence[str], doubts: Sequence[str] = ()) -> RungResult:
     """Return a result that failed if it missed something, and is incomplete if there are doubts."""
     if missed:
         why = " ".join(missed)
-        return replace(result, state=State.FAILED, why=f"{why} {result.why}".rstrip(), bad={**result.bad, _EVERY: why})
+        return replace(
+            result, state=State.FAILED, why=f"{why} {result.why}".rstrip(), bad={**result.bad, "all nodes": why}
+        )
     why = " ".join(filter(None, (result.why, *doubts)))
     return replace(result, state=State.INCOMPLETE if any(doubts) else State.PASSED, why=why)
+
+
+def _broken(result: RungResult, error: Exception | None, ended: Sequence[Log | TestResult]) -> RungResult:
+    """Return a result without figures: failed, unless nothing is proven about the nodes or nothing was started."""
+    wrong = [each for each in ended if each.outcome is not Outcome.OK]
+    why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
+    serious = [each.reason or "" for each in wrong if each.outcome not in _DOUBTFUL]
+    told = isinstance(error, MachineError) if error else any(not each.startswith(NO_PROGRAM) for each in serious)
+    return _judged(result, [why] if told else (), [why])
+
+
+def _reason(ended: Log | TestResult) -> str:
+    """Return why something is not ok, with what most likely explains it."""
+    found, _ = causes(ended) if isinstance(ended, Log) else ((), ())
+    cause = f" {found[0].found.meaning} {found[0].found.advice}" if found else ""
+    return f"{ended.outcome}: {ended.reason or 'no reason was printed.'}{cause}".rstrip()
 
 
 def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungResult:
@@ -383,74 +336,52 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     metric, outcomes = METRICS[document.metric], {each.outcome for each in stored.tests}
     blank = replace(blank, run=stored.path.name, fabric=document.fabric if outcomes == {Outcome.OK} else "")
     if not any(each.result.figure for each in stored.tests):
-        reason = str(ended.failure or next((each.reason for each in stored.tests if each.reason), ""))
-        why, told = f"No test succeeded. {reason}".rstrip(), stored.tests and not ended.failure
-        return _judged(blank, [why] if told and not reason.startswith(NO_PROGRAM) else (), [why])
+        broken = _broken(blank, None, stored.tests)
+        return _judged(blank, (), [str(ended.failure)]) if ended.failure else broken
     found = diagnosed(document, stored.results)
-    figure = (max if metric.lower_is_better else min)(found.typicals.values(), default=None)
-    fit = [each for each in gates if figure is not None and each.metric == metric and each.sizes is None]
-    missed, bad = list[str](), {each.name: each.evidence for each in found.suspects}
-    if figure is not None:
-        typical = RungFigure(metric.name, None, figure, found.tests, ", ".join(each.text for each in fit))
-        blank = replace(blank, figures=(typical,))
-        for each in fit:
-            if figure < each.bound if each.kind == AT_LEAST else figure > each.bound:
-                missed.append(f"{each.text}: typical is {typical}.")
-    nodes = {each.nodes[0]: each.evidence for each in found.suspects if each.kind in _OF_ONE_NODE}
-    done = replace(blank, bad=bad, nodes=nodes)
-    if bad:
-        return replace(_judged(done, missed), state=State.FAILED, why=f"Bad: {listed([*bad, *missed])}.")
+    typical = (max if metric.lower_is_better else min)(found.typicals.values(), default=math.nan)
+    figures = [RungFigure(metric.name, None, typical, found.tests)] if found.typicals else []
+    fit = [each for each in gates if figures and each.metric == metric]
+    fit = [each for each in fit if not (each.sizes or each.relative or each.needs_baseline)]
+    low = [each for each in fit if (typical - each.bound) * (1 if each.kind == AT_LEAST else -1) < 0]
+    missed = [f"{each.text}: typical is {figures[0]}." for each in low]
     left = unfinished(stored) if not ended.whole else ""
     doubts = (
         f"{listed([each.name for each in found.undecided])} may be bad." if found.undecided else "",
         found.contradiction,
         f"Not tested: {left}." if left else "",
-        str(ended.failure or ended.release_failure or ""),
+        str(ended.failure or ""),
         "" if outcomes == {Outcome.OK} else f"Not every test succeeded and proved that it used {document.fabric}.",
         *(f"{each.text}: nothing to compare was measured." for each in gates if each not in fit),
     )
-    return _judged(done, missed, doubts)
+    bad = {each.name: each.evidence for each in found.suspects}
+    accused = [each for each in found.suspects if each.kind in {SuspectKind.NODE, SuspectKind.NIC}]
+    nodes, limits = {each.nodes[0]: each.evidence for each in accused}, tuple(each.text for each in fit)
+    result = _judged(replace(blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits), missed, doubts)
+    return replace(result, state=State.FAILED, why=f"Bad: {listed([*bad, *missed])}.") if bad else result
 
 
 def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     """Return what a run on all nodes says about them."""
     blank, logs = replace(blank, run=ended.path.name), [log for each in ended.columns for log in each.logs]
-    error, wrong = ended.failure or ended.release_failure, [log for log in logs if log.outcome is not Outcome.OK]
-    if error or wrong or ended.comparison is None:
-        why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
-        serious = [log.reason or "" for log in wrong if log.outcome not in _DOUBTFUL]
-        told = isinstance(error, MachineError) if error else any(not each.startswith(NO_PROGRAM) for each in serious)
-        return _judged(blank, [why] if told else (), [why])
-    limits, missed, doubts = dict[str, str](), list[str](), list[str]()
-    if verdict := ended.verdict:
-        for gate in parse_gates([each.gate for each in verdict.results]):
-            limits[gate.metric.name] = ", ".join(filter(None, (limits.get(gate.metric.name), gate.text)))
-        missed, doubts = list(verdict.breaches), list(verdict.notes) if verdict.status else []
-    for each in expectations(ended.comparison) if verdict is None else ():
+    error, verdict, comparison = ended.failure, ended.verdict, ended.comparison
+    if error or comparison is None or any(log.outcome is not Outcome.OK for log in logs):
+        return _broken(blank, error, logs)
+    limits, missed, doubts = [each.gate for each in verdict.results] if verdict else [], list[str](), list[str]()
+    alone = len(comparison.columns) == 1
+    for each in expectations(comparison) if alone and not verdict else ():
         published = each.assessment in {Assessment.NORMAL, Assessment.LOW}
         if each.assessment in {Assessment.ABOVE, Assessment.HIGH}:
             doubts.append(each.sentence())
         elif published or each.share is not None:
-            floor = f"{100 * FLOOR:g} % of the ceiling of its NICs"
-            limits[each.metric.name] = f"published for {each.setting.words}" if published else floor
-            if each.assessment is Assessment.LOW or (not published and (each.share or 0) < FLOOR):
+            floor = f"{100 * _FLOOR:g} % of the ceiling of its NICs"
+            limits.append(f"published for {each.setting.words}" if published else floor)
+            if each.assessment is Assessment.LOW or (not published and (each.share or 0) < _FLOOR):
                 missed.append(each.sentence())
-    figures = _figures(ended.comparison, limits)
-    return _judged(replace(blank, fabric=ended.columns[0].label, figures=figures), missed, doubts)
-
-
-def _reason(log: Log) -> str:
-    """Return why a log is not ok, with what most likely explains it."""
-    found, _ = causes(log)
-    cause = f" {found[0].found.meaning} {found[0].found.advice}" if found else ""
-    return f"{log.outcome}: {log.reason or 'no reason was printed.'}{cause}".rstrip()
-
-
-def _figures(comparison: Comparison, limits: Mapping[str, str], other: str = "") -> tuple[RungFigure, ...]:
-    """Return the figure to quote of each table. `limits`: metric → what it is judged by."""
+    told = "" if alone else " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
     rows = [(section.metric.name, headline_row(section)) for section in comparison.sections]
-    return tuple(
-        RungFigure(metric, row.size, figure.value, figure.n, limits.get(metric, other))
-        for metric, row in rows
-        if row is not None and (figure := row.figures[0]) is not None
+    figures = tuple(
+        RungFigure(metric, row.size, first.value, first.n) for metric, row in rows if row and (first := row.figures[0])
     )
+    result = replace(blank, fabric=ended.columns[0].label, figures=figures, limits=tuple(limits), why=told)
+    return _judged(result, verdict.breaches if verdict else missed, doubts)

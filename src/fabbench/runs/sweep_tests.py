@@ -12,7 +12,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Execution, Plan
+from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import StoreError, SweepDocument
@@ -180,14 +180,13 @@ class SweepTests:
         """
         hosts = test.hosts(self._allocation.inventory)
         inventory = self._allocation.inventory.part(hosts)
-        request = on_nic(self._request, test.test.rail)
-        test_plan = planned(request, inventory, test)
-        execution, shortened = self._within_time(test_plan.executions[0])
-        if self.ended.is_set() or self._left() < _MIN_TIME_S:
+        if self.ended.is_set() or (left := self._left()) < _MIN_TIME_S:
             return None
+        request = replace(on_nic(self._request, test.test.rail), limit_s=left)
+        test_plan = planned(request, inventory, test)
+        (execution,) = test_plan.executions
         part, started = self._allocation.part(hosts, self.ended), time.monotonic()
         if isinstance(part, BatchAllocation):
-            test_plan = replace(test_plan, executions=(execution,))
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
         with self._writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
@@ -199,7 +198,7 @@ class SweepTests:
         if isinstance(running.failure, AllocationLostError | StoreError):
             self._writer.drop(execution)
             raise running.failure
-        if shortened and result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
+        if result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
             self._writer.drop(execution)
             return None
         found = (finding for log in logs for finding in log.findings)
@@ -224,12 +223,6 @@ class SweepTests:
 
     def _left(self) -> float:
         return float("inf") if self._deadline is None else self._deadline - time.monotonic()
-
-    def _within_time(self, execution: Execution) -> tuple[Execution, bool]:
-        """Limit the execution to the sweep's remaining time; also return whether that shortens it."""
-        left = max(self._left(), _MIN_TIME_S)
-        steps = tuple(replace(step, timeout_s=min(step.timeout_s, left)) for step in execution.steps)
-        return replace(execution, steps=steps), steps != execution.steps
 
 
 def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:

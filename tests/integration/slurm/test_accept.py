@@ -60,16 +60,17 @@ def test_a_prolog_drains_what_is_rejected(lab: Labs) -> None:
 
 
 def test_a_ladder_is_one_job(lab: Labs) -> None:
-    """Its nodes are not probed: all programs are in one directory."""
-    made, programs = site(lab), HOME / "programs"
-    for host in made.hosts:
-        host.sh(["mkdir", "-p", str(programs)])
-        host.sh(["ln", "-sf", *map(str, OSU.glob("osu_*")), "/usr/bin/fi_pingpong", str(programs)])
+    """Its nodes are not probed: programs are searched for in each directory."""
+    made = site(lab)
     before = set(jobs(made[0]))
-    words = ("--nodes", "2", "--bin-dir", str(programs), "--fabric", "tcp", "--tolerance", "80%")
+    words = ("--nodes", "2", "--bin-dir", str(OSU), "--fabric", "tcp", "--tolerance", "80%", "--json")
+    ladder = argv("accept", "--on", "slurm", "--login", "node0", *words)
     with nothing_left(made):
-        done = made.run(argv("accept", "--on", "slurm", "--login", "node0", *words, "--json"), timeout=300)
+        done = made.run([*ladder, "--bin-dir", "/usr/bin"], timeout=300)
     found = json.loads(done.stdout)
     assert (done.returncode, set(found["untested"]) - {"check"}) == (4, {"limits"}), (found, done.stderr)
     assert {each["fabric"] for each in found["rungs"] if each["figures"]} == {"tcp"}
     assert len(set(jobs(made[0])) - before) == 1
+    # A program that nodes do not have says nothing about them.
+    found = json.loads(made.run(ladder, timeout=300).stdout)
+    assert (found["verdict"], found["bad"], "pairs" in found["untested"]) == ("incomplete", {}, True), found

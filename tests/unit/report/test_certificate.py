@@ -17,9 +17,9 @@ from fabbench.report.certificate import (
     render_changes,
 )
 
-FIGURE = RungFigure("busbw", 1 << 30, 4e11, 3, "busbw@1GB>=360GB/s")
+FIGURE, LIMITS = RungFigure("busbw", 1 << 30, 4e11, 3), ("busbw@1GB>=360GB/s",)
 CHECK = RungResult(name="check", what="checks", state=State.PASSED)
-ALL = RungResult(name="all:all_reduce", what="all", state=State.PASSED, figures=(FIGURE,), fabric="efa")
+ALL = RungResult(name="all:all_reduce", what="", state=State.PASSED, figures=(FIGURE,), limits=LIMITS, fabric="efa")
 FINE = Certificate(
     id="20261126T080000Z-a1b2c3",
     level="quick",
@@ -33,7 +33,7 @@ FINE = Certificate(
 BAD = replace(CHECK, name="pairs", state=State.FAILED, bad={"node2": "slow"}, nodes={"node2": "slow"}, why="Bad.")
 OPEN = replace(CHECK, name="nics", state=State.INCOMPLETE, why="Not found.")
 ABSENT = replace(CHECK, name="rails", state=State.NOT_APPLICABLE, why="No NICs.")
-UNJUDGED = replace(ALL, figures=(replace(FIGURE, limit=""),))
+UNJUDGED = replace(ALL, limits=())
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ UNJUDGED = replace(ALL, figures=(replace(FIGURE, limit=""),))
         ((CHECK, OPEN, ALL), State.INCOMPLETE, {"nics"}),
         ((CHECK, UNJUDGED), State.INCOMPLETE, {"limits"}),
         ((CHECK, OPEN, BAD, ALL), State.FAILED, {"nics"}),
-        ((CHECK, replace(ALL, figures=())), State.INCOMPLETE, {"measurements", "limits"}),
+        ((CHECK, replace(ALL, figures=(), limits=())), State.INCOMPLETE, {"measurements", "limits"}),
         ((), State.INCOMPLETE, {"measurements"}),
         ((CHECK, ABSENT), State.INCOMPLETE, {"measurements"}),
     ],
