@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from fabbench.cli import cli
+from tests.support.command_line import commands
 from tests.support.paths import DATA, ROOT
 from tests.support.syntax import text_of, tree_of
 
@@ -16,18 +15,6 @@ REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
 """What the changelog says of options that are gone."""
 OTHERS = frozenset((DATA / "foreign-options.txt").read_text("utf-8").split())
 """Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""
-
-
-def options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """Yield every long option of a command and of those below it."""
-    yield "--help"
-    for parameter in command.params:
-        yield from (*parameter.opts, *parameter.secondary_opts)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None, name
-            yield from options(below, click.Context(below, parent=context, info_name=name))
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -52,7 +39,9 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = frozenset(options(cli, click.Context(cli)))
+    every = (cli, *(command for _, command in commands()))
+    given = (option for command in every for each in command.params for option in (*each.opts, *each.secondary_opts))
+    known = frozenset({"--help", *given})
     assert {"--on", "--toleration", "--format", "--instance-type"} <= known
     wrong = {
         f"{option} in {where}"

@@ -1,151 +1,35 @@
 """The cluster is what it says, and leaves nothing behind."""
 
-import json
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
-from tests.support.kubernetes.images import CPU, NCCL, NO_MPI, NO_SSHD
+from tests.support.kubernetes.images import NCCL
+from tests.support.kubernetes_runs import Client
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-ALL = {"vpc.amazonaws.com/efa": "4", "nvidia.com/gpu": "8"}
-SSHD = ("sh", "-c", "mkdir -p /run/sshd ~/.ssh && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De")
-SLEEP = ("sleep", "infinity")
 
-
-class Pods:
-    """Pods of a test."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster, self.namespace = cluster, namespace
-
-    def kubectl(self, *argv: str, **options: Any) -> str:
-        return self.cluster.kubectl("-n", self.namespace, *argv, **options)
-
-    def make(
-        self, name: str, *command: str, image: str = NCCL, limits: Mapping[str, str] | None = None, **spec: Any
-    ) -> None:
-        container: dict[str, Any] = {"name": "c", "image": image, "command": [*command]}
-        container["resources"] = {"limits": {**(limits or {})}}
-        if command == SSHD:
-            container["readinessProbe"] = {"tcpSocket": {"port": 22}, "periodSeconds": 1}
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never", **spec}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        self.kubectl("create", "-f", "-", given=pod)
-
-    def get(self, name: str) -> dict[str, Any]:
-        return self.cluster.get("pods", name, self.namespace)
-
-    def ready(self, *names: str) -> list[str]:
-        """Wait until pods are ready; gives their addresses."""
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"pod/{name}" for name in names))
-        return [self.get(name)["status"]["podIP"] for name in names]
-
-    def sh(self, name: str, command: str, **options: Any) -> str:
-        return self.kubectl("exec", "-i", name, "--", "sh", "-c", command, **options)
-
-    def state(self, name: str, kind: str) -> dict[str, Any]:
-        """The state of a pod's container, once it is `waiting` or `terminated`."""
-        found: dict[str, Any] = {}
-
-        def seen() -> bool:
-            for status in self.get(name).get("status", {}).get("containerStatuses", ()):
-                found.update(status["state"].get(kind, {}))
-            return found.get("reason") not in {None, "ContainerCreating"}
-
-        assert processes.eventually(seen, 60), self.get(name)
-        return found
-
-
-@pytest.fixture
-def pods(cluster: Cluster, namespace: str) -> Pods:
-    return Pods(cluster, namespace)
-
-
-def test_nodes_offer_their_devices(cluster: Cluster) -> None:
-    assert len(cluster.nodes) == 2
-    for node in cluster.nodes:
-        seen = cluster.get("nodes", node.name)
-        assert node.condition() == "True"
-        assert ALL.items() <= seen["status"]["allocatable"].items()
-        assert seen["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
-        assert {CPU, NCCL, NO_SSHD, NO_MPI} <= set(node.images())
-
-
-def test_an_account_may_do_what_it_was_given_and_no_more(cluster: Cluster, namespace: str) -> None:
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
-    nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
-    config = cluster.service_account(namespace, rules, nodes)
-    for words, may in ((("list", "pods"), "yes"), (("create", "pods"), "no"), (("list", "nodes"), "yes")):
-        answer = cluster.kubectl("--kubeconfig", config, "auth", "can-i", *words, check=False)
-        assert answer.strip() == may, words
-
-
-def test_a_node_that_lost_power_has_nothing_running_and_comes_back(cluster: Cluster, pods: Pods) -> None:
-    """One that lost its kubelet alone: test_kube_losses.py."""
-    node = cluster.nodes[0]
-    pods.make("a", *SLEEP, nodeName=node.name, restartPolicy="Always")
-    pods.ready("a")
-    node.pull_the_plug()
-    assert node.processes() == []
-    assert processes.eventually(lambda: node.condition() == "Unknown", 90)
-    cluster.restore()
-    assert processes.eventually(lambda: f"{node.name} sleep infinity" in cluster.processes(), 60)
-    pods.make("b", *SLEEP, limits=ALL, nodeName=node.name)
-    assert pods.ready("b")
-
-
-def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods) -> None:
-    one, two = cluster.nodes
-    one.cordon()
-    two.taint("busy=yes:NoSchedule")
-    pods.make("a", *SLEEP)
-    assert processes.eventually(lambda: "unschedulable" in json.dumps(pods.get("a")["status"]))
-    assert "untolerated taint {busy: yes}" in json.dumps(pods.get("a")["status"])
-    two.stop_devices()
-    efa = "vpc.amazonaws.com/efa"
-    assert processes.eventually(lambda: cluster.get("nodes", two.name)["status"]["allocatable"][efa] == "0", 60)
-    cluster.restore()
-    assert pods.ready("a")
-    assert all(node.ready() for node in cluster.nodes)
-
-
-def test_what_is_left_in_the_cluster_is_reported(cluster: Cluster, pods: Pods) -> None:
+def test_what_is_left_in_the_cluster_is_reported(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     before = cluster.traces()
     assert cluster.left_since(before, seconds=0) == []
-    pods.make("a", *SLEEP)
-    pods.kubectl("create", "secret", "generic", "key")
-    pods.ready("a")
+    client = Client(cluster, namespace, tmp_path)
+    client.kubectl("run", "a", "--image", NCCL, "--command", "--", "sleep", "infinity")
+    client.kubectl("create", "secret", "generic", "key")
+    client.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/a")
     left = "\n".join(cluster.left_since(before, seconds=0))
-    assert f"+ object pods {pods.namespace}/a\n" in left
-    assert f"+ object secrets {pods.namespace}/key\n" in left
+    assert f"+ object pods {namespace}/a\n" in left
+    assert f"+ object secrets {namespace}/key\n" in left
     assert re.search(r"^\+ process \S+ sleep infinity$", left, re.MULTILINE)
-    pods.kubectl("delete", "pod/a", "secret/key")
+    client.kubectl("delete", "--now", "pod/a", "secret/key")
     assert cluster.left_since(before) == []
-
-
-@pytest.mark.kwok
-def test_kwok_plays_a_hundred_nodes(kwok: Cluster, pods: Pods) -> None:
-    names = kwok.fake_nodes(100)
-    assert len(names) == 100
-    seen = kwok.get("nodes", "fake-99")
-    assert seen["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "32"
-    tolerations = [{"key": "kwok", "operator": "Exists"}]
-    pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "33"}, tolerations=tolerations)
-    wanted = "0/102 nodes are available: 102 Insufficient vpc.amazonaws.com/efa."
-    assert processes.eventually(lambda: wanted in json.dumps(pods.get("a")["status"]))
-    pods.make("b", *SLEEP, limits={"vpc.amazonaws.com/efa": "32"}, tolerations=tolerations)
-    assert pods.ready("b")
 
 
 def machine() -> list[str]:

@@ -1,4 +1,4 @@
-"""Which nodes of a real API are shown and chosen, where there are many, of several types."""
+"""Which nodes of a real API are shown, where there are many, of several types."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 from fabbench.launchers.kubernetes import api
 from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.nodes import LAYERS, Node
-from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, usable_groups
+from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, usable_groups
 from fabbench.launchers.pod_options import Toleration
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes_runs import Client
@@ -87,38 +87,6 @@ def test_the_cluster_evaluates_selectors(mixed: tuple[Node, ...], kwok: Cluster,
 def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(kwok: Cluster, labels: str) -> None:
     with pytest.raises(RequestError, match="not a valid label selector"):
         list_nodes(api.open_api(kwok.kubeconfig, None, None), labels=labels)
-
-
-@pytest.mark.parametrize(
-    ("criteria", "chosen"),
-    [
-        # Nobody tolerates kwok's taint: only the real nodes are left.
-        ({}, ["ip-10-77-0-11.ec2.internal", "ip-10-77-0-12.ec2.internal"]),
-        # The fastest that are ready; the third layer has the fewest to spare.
-        ({"tolerations": (Toleration(TAINT),)}, ["p5-32", "p5-33"]),
-        ({"tolerations": (Toleration(TAINT),), "count": 3}, ["p5-0", "p5-1", "p5-2"]),
-        # More than a layer has.
-        ({"tolerations": (Toleration(TAINT),), "count": 20}, [f"p5-{number}" for number in range(20)]),
-        ({"tolerations": (Toleration(TAINT),), "instance_type": "g6.48xlarge"}, ["g6-0", "g6-1"]),
-        ({"tolerations": (Toleration(TAINT),), "names": ("hpc-2", "hpc-0")}, ["hpc-0", "hpc-2"]),
-    ],
-)
-def test_nodes_are_chosen_alike_and_close(mixed: tuple[Node, ...], criteria: dict[str, Any], chosen: list[str]) -> None:
-    assert names(choose(mixed, NodeCriteria(**criteria))) == chosen
-
-
-@pytest.mark.parametrize(
-    ("criteria", "why"),
-    [
-        ({"count": 35}, "hyper-0, hyper-1, hyper-2: HyperPod's health status is UnschedulablePendingReboot"),
-        ({"instance_type": "p5e.48xlarge"}, "down-0, down-1: not ready"),
-        ({"instance_type": "hpc7g.16xlarge", "needs_gpu": True}, "hpc-0, hpc-1, hpc-2: no GPU"),
-    ],
-)
-def test_why_nodes_are_left_out_is_reported(mixed: tuple[Node, ...], criteria: dict[str, Any], why: str) -> None:
-    with pytest.raises(MachineError) as raised:
-        choose(mixed, NodeCriteria(tolerations=(Toleration(TAINT),), **criteria))
-    assert why in str(raised.value)
 
 
 def test_nodes_that_fit_are_grouped_by_what_they_have(mixed: tuple[Node, ...]) -> None:

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import chdir
 from itertools import takewhile
 from pathlib import Path
@@ -22,7 +21,7 @@ from fabbench.benchmarks import benchmarks
 from fabbench.cli import COMMANDS, cli
 from fabbench.model.errors import Exit
 from fabbench.model.log import METRICS, Outcome
-from tests.support.command_line import runner
+from tests.support.command_line import commands, runner
 from tests.support.corpus import recorded
 from tests.support.markdown import blocks
 from tests.support.needed import need
@@ -161,22 +160,12 @@ def test_generated_pages_are_current(page: str) -> None:
     assert text == runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"][page](text), "run `make reference`"
 
 
-def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    for each in group.list_commands(context):
-        command = group.get_command(context, each)
-        assert command
-        inner = click.Context(command, info_name=each, parent=context)
-        yield inner.command_path, command
-        if isinstance(command, click.Group):
-            yield from commands(command, inner)
-
-
 def test_every_command_and_option_is_documented() -> None:
     """Shared options once, others where their command is."""
     reference = text_of("docs/cli.md")
     shared = set(re.findall(r"^\* `.*?(--(?:set [a-z])?[\w-]+)", section_of(reference, "Shared options"), re.MULTILINE))
     assert {"--on", "--fabric", "--partition"} <= shared
-    found = dict(commands(cli, click.Context(cli, info_name="fabbench")))
+    found = dict(commands())
     assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
     for path, command in found.items():
         assert command.help, path

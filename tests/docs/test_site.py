@@ -4,29 +4,16 @@ import re
 import runpy
 from pathlib import Path
 
-import click
 import yaml
 
-from fabbench.cli import cli
+from tests.support.command_line import commands
 from tests.support.paths import ROOT
-
-
-def paths(group: click.Group, context: click.Context) -> list[str]:
-    found = []
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command
-        inner = click.Context(command, info_name=name, parent=context)
-        found.append(inner.command_path)
-        if isinstance(command, click.Group):
-            found += paths(command, inner)
-    return found
 
 
 def test_every_command_has_a_man_page_that_man_can_read(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "docs/man_pages.py"))["man_pages"](tmp_path)
-    commands = ["fabbench", *paths(cli, click.Context(cli, info_name="fabbench"))]
-    assert {path.name for path in tmp_path.iterdir()} == {f"{each.replace(' ', '-')}.1" for each in commands}
+    names = ["fabbench", *(path for path, _ in commands())]
+    assert {path.name for path in tmp_path.iterdir()} == {f"{each.replace(' ', '-')}.1" for each in names}
     page = (tmp_path / "fabbench-run-nccl.1").read_text("utf-8")
     assert page.startswith('.TH "FABBENCH RUN NCCL" "1"')
     assert "\n\\fB\\-e,\\fP \\-\\-max\\-bytes SIZE\n" in page

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fabbench.evidence.fatal import NO_PROGRAM
+from fabbench.evidence.known_errors import NO_PROGRAM
 from tests.support.host_fixtures import STANDIN
 from tests.support.local_runs import argv, eventually, fabbench, nothing_left, pingpong, start_program
 from tests.support.paths import ROOT

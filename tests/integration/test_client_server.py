@@ -16,7 +16,7 @@ from fabbench.execution.runner import run_steps
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Log, Marker, Outcome, read_marker
-from fabbench.model.plan import Command, Execution, Step
+from fabbench.model.plan import Command, Execution
 from fabbench.plan.build import plan
 from fabbench.remote.session import RemoteProcess, RemoteSession
 from tests.support.here import held, lines_of, running
@@ -35,12 +35,6 @@ def execution_of(*sizes: int, fabric: str = "tcp", iterations: int = 10, timeout
     wanted = request("pingpong", work, fabric)
     (execution,) = plan(wanted, Inventory(target="local", hosts=(HERE,))).executions
     return replace(execution, together=True)
-
-
-def with_command(step: Step, role: str, *argv: str) -> Step:
-    """The step with another program on one side."""
-    commands = tuple(replace(command, argv=argv) if command.role == role else command for command in step.commands)
-    return replace(step, commands=commands)
 
 
 class Recording(RemoteSession):
@@ -95,24 +89,6 @@ def test_all_at_once_one_after_another_in_the_log(fabric: str) -> None:
     log = judged(execution, lines, ending)
     assert (log.outcome, log.reason) == (Outcome.OK, None)
     assert [point.size for point in log.points] == [size for size in SIZES for _ in range(2)]
-
-
-@pytest.mark.slow
-def test_one_that_fails_ends_all() -> None:
-    execution = execution_of(64, 1 << 26, 4096, iterations=100_000)
-    steps = list(execution.steps)
-    steps[0] = replace(execution_of(64, iterations=10).steps[0], id=steps[0].id)
-    steps[2] = with_command(steps[2], "client", "sh", "-c", "sleep 1; echo no such thing; exit 7")
-    execution = replace(execution, steps=tuple(steps))
-    lines, ending = run(execution)
-    assert ending.status == 7
-    assert not ending.timed_out
-    statuses = [marker.status for marker in steps_of(lines) if marker.kind == "end"]
-    assert statuses == [0, None, 7]
-    assert "[fabbench:client] no such thing" in lines
-    log = judged(execution, lines, ending)
-    assert log.outcome is Outcome.FAILED
-    assert {point.size for point in log.points} == {64}
 
 
 @pytest.mark.slow

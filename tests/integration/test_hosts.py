@@ -50,50 +50,6 @@ def test_hosts_are_apart_and_have_their_names(lab: Labs) -> None:
 
 
 @pytest.mark.slow
-def test_ssh_needs_no_options_and_checks_host_keys(lab: Labs) -> None:
-    hosts = lab(2)
-    for name in ("node0", "node1-slow"):
-        assert hosts.run(["ssh", name, "hostname"], check=True).stdout.strip() == name.removesuffix("-slow")
-    own = lab(2, fresh=True, port=2222)
-    assert own.run(["ssh", "node1", "hostname"], check=True).stdout == "node1\n"
-    own.new_host_key(1)
-    refused = own.run(["ssh", "node1", "hostname"])
-    assert refused.returncode == 255
-    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
-
-
-@pytest.mark.slow
-def test_faults(lab: Labs) -> None:
-    hosts = lab(3, fresh=True)
-    one, two, three = hosts.hosts
-    quick = ["ssh", "-o", "ConnectTimeout=2", "-o", "ConnectionAttempts=1"]
-    true = [*quick, one.name, "true"]
-    one.freeze()
-    assert hosts.run(true).returncode == 255
-    one.thaw()
-    one.cut()
-    assert hosts.run(true).returncode == 255
-    one.heal()
-    one.kill_sshd()
-    assert "refused" in hosts.run(true).stderr
-    one.start_sshd()
-    assert hosts.run(true).returncode == 0
-
-    two.wall(three)
-    assert two.sh(["timeout", "1", "ssh", three.address, "true"], check=False).returncode == 124
-    two.unwall(three)
-    assert two.sh([*quick, three.address, "true"], check=False, timeout=5).returncode == 255
-    two.fill_disk(leave=4)
-    assert "No space" in two.sh(["sh", "-c", "head -c 100k /dev/zero >/tmp/x"], check=False).stderr
-    two.free_disk()
-    two.sh(["sh", "-c", "head -c 100k /dev/zero >/tmp/x"])
-    three.kill()
-    assert hosts.run([*quick, three.name, "true"]).returncode == 255
-    small = hosts.small_folder("16k")
-    assert hosts.run(["dd", "if=/dev/zero", f"of={small}/x", "bs=64k", "count=1"]).returncode == 1
-
-
-@pytest.mark.slow
 def test_what_is_left_behind_is_reported(lab: Labs) -> None:
     hosts = lab(2, fresh=True)
     before = hosts.traces()
@@ -137,3 +93,15 @@ def test_a_killed_test_run_leaves_nothing(tmp_path: Path) -> None:
         assert all(map(processes.alive, pids))
         run.kill()
     assert processes.eventually(lambda: not any(map(processes.alive, pids)))
+
+
+@pytest.mark.slow
+def test_a_slurm_ends_with_the_lab(tmp_path: Path) -> None:
+    with Lab(tmp_path / "lab", Options(hosts=2, slurm=True)) as hosts:
+        daemons = [pid for host in hosts.hosts for pid in host.processes()]
+        names = {command[0] for pid in daemons if (command := processes.command(pid))}
+        assert {"munged", "slurmctld", "slurmd"} <= names
+        hosts[0].sh(["sbatch", "-N2", "-o", "/dev/null", "--wrap", "srun /bin/sleep 600"])
+        assert processes.eventually(lambda: ["/bin/sleep", "600"] in hosts[1].processes().values())
+        daemons += [pid for host in hosts.hosts for pid in host.processes()]
+    assert processes.eventually(lambda: not any(map(processes.alive, daemons)))

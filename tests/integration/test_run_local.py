@@ -20,14 +20,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.execution import runner
-from fabbench.logs.parser import LogParser, logs
-from fabbench.model.hosts import Host, Inventory
-from fabbench.model.log import Ending, Outcome
-from fabbench.plan.build import plan
+from fabbench.model.log import Outcome
 from fabbench.runs.store import runs
-from tests.support.here import lines_of
 from tests.support.local_runs import (
     QUICK,
     alive,
@@ -43,7 +37,6 @@ from tests.support.local_runs import (
 )
 from tests.support.paths import ROOT
 from tests.support.printed_run import shown
-from tests.support.requests import request
 
 pytestmark = pytest.mark.local
 
@@ -220,22 +213,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert log.outcome is Outcome.TRUNCATED
     assert len(log.points) >= 2
     assert len(log.points) == len(rows(tmp_path))
-
-
-@pytest.mark.slow
-def test_a_port_in_use_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = PingpongWork(sizes=(64,), iterations=10)
-    host = Host(name="here", providers={"tcp": frozenset({"msg"})})
-    (execution,) = plan(request("pingpong", work, "tcp"), Inventory(target="local", hosts=(host,))).executions
-    session = LogParser("x", proof=execution.proof)
-    with socket.create_server(("", 0)) as holder:
-        offers = [[holder.getsockname()[1]], runner.random_ports(1)]
-        monkeypatch.setattr(runner, "random_ports", lambda _: offers.pop(0))
-        lines = lines_of(execution, host)
-    assert not offers
-    ending = Ending(status=0, planned_sizes=(64,))
-    (log,) = logs([*session.feed_lines(lines), *session.close(ending)])
-    assert (log.outcome, log.reason) == (Outcome.OK, None)
 
 
 # ---------------------------------------------------------------- killed at any moment

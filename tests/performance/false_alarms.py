@@ -7,6 +7,7 @@ import csv
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import stdev
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
@@ -124,17 +125,8 @@ def _executions(
     return found
 
 
-def deviations(executions: Sequence[Execution]) -> list[float]:
-    found = []
-    for size in SIZES:
-        values = [execution[size] for execution in executions]
-        middle = sum(values) / len(values)
-        found.append(math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1)))
-    return found
-
-
 _RECORD = recorded()
-_DEVIATIONS = deviations(_RECORD)
+_DEVIATIONS = [stdev(each[size] for each in _RECORD) for size in SIZES]
 
 
 def table(

@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from fabbench.runs.store import runs
 from tests.performance.false_alarms import simulate
 from tests.performance.logs import debug_log, rows_log, tables_log, write
-from tests.performance.store import store_of
+from tests.performance.store import write_store
 from tests.performance.sweeps import sweeps
 from tests.support.paths import LOGS, ROOT
 
@@ -77,8 +78,8 @@ def start_up(times: int) -> None:
     measured = dict(zip(commands, interleaved(list(commands.values()), times), strict=True))
     base = median(run.cpu for run in measured["import click"])
     print(f"start-up, {times} runs each: CPU time, least and median, against `import click`")
-    for name, runs in measured.items():
-        middle, least = median(run.cpu for run in runs), min(run.cpu for run in runs)
+    for name, each in measured.items():
+        middle, least = median(run.cpu for run in each), min(run.cpu for run in each)
         print(f"  {name:<16} {least * 1e3:6.1f} ms {middle * 1e3:6.1f} ms  {middle / base:4.2f} x")
 
 
@@ -106,6 +107,34 @@ def many_small(folder: Path, count: int) -> None:
         f"  {count} logs of {size / 1e3:.0f} KB to CSV in one call: {fastest(runs):.2f} s, "
         f"of CPU {min(run.cpu for run in runs):.2f} s (one alone: {one:.2f} s)"
     )
+
+
+ASKED = {
+    "runs": ("runs",),
+    "runs -n 20": ("runs", "-n", "20"),
+    "history busbw@1G": ("history", "busbw@1G"),
+    "history busbw": ("history", "busbw"),
+    "compare last --baseline last-good": ("compare", "last", "--baseline", "last-good"),
+}
+
+
+def store_of(count: int, times: int, pages: int) -> None:
+    """Measure what is asked of a store of `count` runs, in turns, and the page of some of them."""
+    with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name:
+        store = Path(name, "store")
+        write_store(store, count)
+        where = ("--store", str(store))
+        made = took((*FABBENCH, "runs", "--json", *where))
+        print(f"store of {count} runs (load {os.getloadavg()[0]:.1f}): summaries made in {made.seconds:.1f} s")
+        for what, words in ASKED.items():
+            (measured,) = interleaved([(*FABBENCH, *words, *where)], times)
+            least = min(each.cpu for each in measured)
+            print(f"  {what:<34} {fastest(measured):6.2f} s, of CPU {least:6.2f} s, least of {times}")
+        page = Path(name, "report.html")
+        refs = [path.name.rpartition("-")[2] for _, path in zip(range(pages), runs(store), strict=False)]
+        whole = took((*FABBENCH, "report", *refs, "-o", str(page), *where))
+        size = page.stat().st_size / 1e6
+        print(f"  report of {pages} runs ({size:.1f} MB): {whole.seconds:.2f} s, of CPU {whole.cpu:.2f} s")
 
 
 def main() -> None:

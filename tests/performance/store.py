@@ -1,4 +1,4 @@
-"""A store of many runs, and how long lists, histories and baselines of it take.
+"""A store of many runs.
 
 ``python -m tests.performance.store FOLDER COUNT`` writes one. Each run has two configurations of one
 execution and 29 sizes, which vary by 2 % from run to run. In the last quarter of the runs the first
@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -42,45 +41,6 @@ def write_store(store: Path, count: int, *, seed: int = 1, target: str = "prod")
         template = _template(Path(name), target)
         for number in range(count):
             _copy(template, store, number, chance, late=number >= count * 3 // 4)
-
-
-ASKED = {
-    "runs": ("runs",),
-    "runs -n 20": ("runs", "-n", "20"),
-    "history busbw@1G": ("history", "busbw@1G"),
-    "history busbw": ("history", "busbw"),
-    "compare last --baseline last-good": ("compare", "last", "--baseline", "last-good"),
-}
-
-
-def store_of(count: int, times: int, pages: int) -> None:
-    """Measure what is asked of a store of `count` runs, in turns, and the page of some of them."""
-    with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name:
-        store = Path(name, "store")
-        write_store(store, count)
-        made = _took(store, "runs", "--json")
-        print(f"store of {count} runs (load {os.getloadavg()[0]:.1f}): summaries made in {made[0]:.1f} s")
-        for what, words in ASKED.items():
-            took = [_took(store, *words) for _ in range(times)]
-            wall, cpu = (min(each) for each in zip(*took, strict=True))
-            print(f"  {what:<34} {wall:6.2f} s, of CPU {cpu:6.2f} s, least of {times}")
-        page = Path(name, "report.html")
-        refs = [path.name.rpartition("-")[2] for _, path in zip(range(pages), runs(store), strict=False)]
-        wall, cpu = _took(store, "report", *refs, "-o", str(page))
-        size = page.stat().st_size / 1e6
-        print(f"  report of {pages} runs ({size:.1f} MB): {wall:.2f} s, of CPU {cpu:.2f} s")
-
-
-def _took(store: Path, *words: str) -> tuple[float, float]:
-    """Return wall and CPU seconds of a command, with those of its own processes."""
-    begin = time.perf_counter()
-    argv = (sys.executable, "-m", "fabbench", *words, "--store", str(store))
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{argv} ended with {process.returncode}")
-    return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
 
 
 def _template(store: Path, target: str) -> Path:

@@ -12,8 +12,8 @@ class Measured(NamedTuple):
 
     size: int
     iterations: int
-    us: int
-    """Elapsed microseconds, a whole number as in the programs."""
+    us: float
+    """Elapsed microseconds; the programs count whole ones."""
 
 
 def size_str(size: int) -> str:

@@ -1,10 +1,10 @@
-"""Trials over rails for tests: planned, their words, and run on this machine with stand-in programs."""
+"""Trials over rails for tests: planned, and run on this machine with stand-in programs."""
 
 from fabbench.benchmarks.standard import Work
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import Ending, Log
-from fabbench.model.plan import Execution, Step
+from fabbench.model.plan import Execution
 from fabbench.plan.build import plan
 from tests.support.here import lines_of
 from tests.support.requests import request
@@ -14,17 +14,6 @@ def first_execution(benchmark: str, work: Work, fabric: str, hosts: tuple[Host, 
     """Plan a run on one fabric, or on the best one where none is named; give its first execution."""
     run_request = request(benchmark, work, *filter(None, (fabric,)), target="x")
     return plan(run_request, Inventory(target="x", hosts=hosts)).executions[0]
-
-
-def words(step: Step, role: str = "client") -> tuple[str, ...]:
-    """The words of one side."""
-    (command,) = (command for command in step.commands if command.role == role)
-    return command.argv
-
-
-def option(argv: tuple[str, ...], name: str) -> str:
-    """The word behind an option."""
-    return argv[argv.index(name) + 1]
 
 
 def measured(execution: Execution, host: Host) -> Log:

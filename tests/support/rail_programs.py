@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.libfabric_text import Measured, fabtests_table
 from tests.support.paths import ROOT
 from tests.support.perftest_text import Setup, bandwidth_row, rate_of, run, waiting
 
@@ -88,29 +89,9 @@ def fabtest(program: str, words: list[str]) -> int:
         say(f"{log}:efa:ep_ctrl:efa_qp_create():605<info> {qp}")
     meet(int(port), next(iter(operands), None))
     size, count = int(given["-S"]), int(given["-I"])
-    speed = megabytes(device.removesuffix("-rdm"))
-    each = size / speed
-    columns = f"{count * each / 1e6:8.2f}s{speed:10.2f}{each:11.2f}{1 / each:11.2f}"
-    say(f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}{'Mxfers/sec':>13}")
-    say(f"{binary(size):<8}{decimal(count):<8}{binary(size * count):<8}{columns}")
+    us = count * size / megabytes(device.removesuffix("-rdm"))
+    say(*fabtests_table([Measured(size, count, us)]))
     return 0 if program else 1
-
-
-def binary(size: int) -> str:
-    """size_str, for whole numbers."""
-    for suffix, base in (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)):
-        if size >= base:
-            whole, tenth = size // base, size % base * 10 // base
-            return f"{whole}.{tenth}{suffix}" if whole < 10 and tenth else f"{whole}{suffix}"
-    return str(size)
-
-
-def decimal(count: int) -> str:
-    """cnt_str."""
-    for suffix, base in (("b", 10**9), ("m", 10**6), ("k", 1000)):
-        if count >= base:
-            return f"{count // base}{suffix}"
-    return str(count)
 
 
 if __name__ == "__main__":

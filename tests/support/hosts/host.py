@@ -154,19 +154,10 @@ class Host:
                 lost = ["lladdr", _SILENT, "dev", link, "nud", "permanent"]
                 one.sh(["ip", "neigh", "replace", place, *lost])
 
-    def unwall(self, other: "Host") -> None:
-        """Undo `wall`."""
-        for one, two in ((self, other), (other, self)):
-            for link, place in (("fab0", two.address), ("fab1", two.slow_address)):
-                one.sh(["ip", "neigh", "del", place, "dev", link], check=False)
-
-    def fill_disk(self, folder: str = "/tmp", *, leave: int = 0) -> None:
-        """Fill the file system of a directory; `leave` so many KiB free."""
+    def fill_disk(self, folder: str = "/tmp") -> None:
+        """Fill the file system of a directory."""
         self.lab.touched = True
         self.sh(["dd", "if=/dev/zero", f"of={folder}/.filling", "bs=64k"], check=False)
-        if leave:
-            size = self.path(f"{folder}/.filling").stat().st_size
-            self.sh(["truncate", "-s", str(max(0, size - leave * 1024)), f"{folder}/.filling"])
 
     def free_disk(self, folder: str = "/tmp") -> None:
         """Undo `fill_disk`."""

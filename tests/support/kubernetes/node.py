@@ -24,7 +24,6 @@ class Node:
         self.folder = cluster.folder / self.name
         self._group = f"{cluster.identity}-{self.name}"
         self._mounts = processes.namespace(pid, "mnt")
-        self._taints: set[str] = set()
         self._presses = False
         """Whether the kubelet believes that it has no memory."""
         settings.node(self.folder, number, self._group)
@@ -121,10 +120,6 @@ class Node:
         self.cluster.touched = True
         self.kubelet.stop()
 
-    def start_kubelet(self) -> None:
-        """Start the kubelet again."""
-        self.kubelet.start()
-
     def stop_containerd(self) -> None:
         """End containerd: containers go on, and nobody can look into them or start any."""
         self.cluster.touched = True
@@ -137,15 +132,6 @@ class Node:
         settings.evict(self.folder, pressed=True)
         self.kubelet.start()
 
-    def stop_devices(self) -> None:
-        """End the device plugins: the kubelet offers no devices any more."""
-        self.cluster.touched = True
-        self.devices.stop()
-
-    def start_devices(self) -> None:
-        """Start the device plugins again."""
-        self.devices.start()
-
     def pull_the_plug(self) -> None:
         """End all that runs on the node at once, containers too, and cut its link."""
         self.cut()
@@ -154,11 +140,6 @@ class Node:
         while found := [*self._shims(), *self._contained()]:
             for pid in found:
                 processes.send(signal.SIGKILL, pid)
-
-    def plug_in(self) -> None:
-        """Let the node come back, as after a reboot."""
-        self.heal()
-        self.start()
 
     def cut(self) -> None:
         """Take the node's link down."""
@@ -184,12 +165,6 @@ class Node:
         self.cluster.touched = True
         self.cluster.kubectl("drain", self.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets")
 
-    def taint(self, taint: str) -> None:
-        """Taint the node by the API: `key=value:NoSchedule`."""
-        self.cluster.touched = True
-        self._taints.add(taint)
-        self.cluster.kubectl("taint", "node", self.name, taint)
-
     def restore(self) -> None:
         """Undo all of the above; does not wait until the node is ready."""
         if "state UP" not in self.sh("ip", "link", "show", "dev", "eth0"):
@@ -200,9 +175,6 @@ class Node:
             self._presses = False
         self.start()
         self.cluster.kubectl("uncordon", self.name)
-        for taint in self._taints:
-            self.cluster.kubectl("taint", "node", self.name, f"{taint}-", check=False)
-        self._taints.clear()
 
     # -- what is there
 
@@ -226,10 +198,6 @@ class Node:
         """Command lines of all that runs in the node's containers."""
         lines = [" ".join(processes.command(pid)) for pid in self._contained()]
         return sorted(line for line in lines if line)
-
-    def images(self) -> list[str]:
-        """Names of the images that the node has."""
-        return self.sh("ctr", "-n", "k8s.io", "images", "ls", "-q").split()
 
     def logs(self) -> str:
         """Where the node's programs write, and what they wrote last."""

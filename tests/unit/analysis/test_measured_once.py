@@ -1,10 +1,10 @@
 """Two single logs: nothing is claimed of two runs of one thing, and a large loss is found."""
 
-import csv
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
+from statistics import stdev
 
 import pytest
 from hypothesis import given
@@ -18,11 +18,9 @@ from fabbench.analysis.highlights import Trend, highlights
 from fabbench.analysis.statistics import Difference
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.plan.gates import parse_gate
+from tests.performance.false_alarms import SINGLE, recorded
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
-from tests.support.paths import DATA
 
-RECORDED = {"p2p": "p2p", "h100-p2p": "p2p", "h100-shm": "shm", "h100-sockets": "socket"}
-"""Recorded executions of one thing (tests/data/aa), and what carried their data."""
 CLEAR = {Difference.FASTER, Difference.SLOWER}
 DRAWS = pytest.mark.parametrize("draws", [20, pytest.param(60, marks=pytest.mark.slow)])
 """How many pairs of executions a test compares."""
@@ -30,9 +28,7 @@ LARGEST = 256 * MB
 
 
 def executions(name: str) -> list[dict[int, float]]:
-    with (DATA / f"aa/{name}.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return [{int(size): float(value) for size, value in row.items() if size != "execution"} for row in rows]
+    return [{size: math.exp(value) for size, value in each.items()} for each in recorded(name)]
 
 
 def single(label: str, figures: Mapping[int, float], transport: str, lost: Mapping[int, float]) -> Column:
@@ -41,10 +37,10 @@ def single(label: str, figures: Mapping[int, float], transport: str, lost: Mappi
 
 def drawn(name: str, draws: int, lost: Mapping[int, float] | None = None) -> Iterable[Comparison]:
     """Compare two executions of one thing, the first at a loss: size → what is left."""
-    chance, recorded = random.Random(11), executions(name)
+    chance = random.Random(11)
     for _ in range(draws):
-        new, base = chance.sample(recorded, 2)
-        sides = single("new", new, RECORDED[name], lost or {}), single("base", base, RECORDED[name], {})
+        new, base = chance.sample(executions(name), 2)
+        sides = single("new", new, SINGLE[name], lost or {}), single("base", base, SINGLE[name], {})
         yield compare(sides)
 
 
@@ -60,7 +56,7 @@ def claims(comparison: Comparison, *gates: str) -> list[str]:
 
 
 @DRAWS
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", SINGLE)
 def test_two_runs_of_one_thing_are_called_different_in_at_most_5_percent(name: str, draws: int) -> None:
     found = [claims(each, "busbw:5%", "busbw@16M..1G:5%") for each in drawn(name, draws)]
     assert sum(map(bool, found)) <= 0.05 * draws, found
@@ -77,7 +73,7 @@ def test_a_loss_of_30_percent_at_256_mb_is_found_over_nvlink(draws: int) -> None
 
 
 @DRAWS
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", SINGLE)
 def test_a_loss_of_two_thirds_is_found(name: str, draws: int) -> None:
     everywhere = dict.fromkeys(executions(name)[0], 1 / 3)
     assert all(check([parse_gate("busbw:5%")], each).breaches for each in drawn(name, draws, everywhere))
@@ -86,14 +82,11 @@ def test_a_loss_of_two_thirds_is_found(name: str, draws: int) -> None:
 # ---------------------------------------------------------------- the assumed noise
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", SINGLE)
 def test_the_assumed_noise_is_at_least_what_was_recorded(name: str) -> None:
-    recorded = executions(name)
-    for size in recorded[0]:
-        values = [math.log(each[size]) for each in recorded]
-        middle = sum(values) / len(values)
-        deviation = math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1))
-        assert deviation <= assumed_noise(noise_kinds({RECORDED[name]}), size)
+    logarithms = recorded(name)
+    for size in logarithms[0]:
+        assert stdev(each[size] for each in logarithms) <= assumed_noise(noise_kinds({SINGLE[name]}), size)
 
 
 @pytest.mark.parametrize("size", [8, 64 * KB, 64 * KB + 1, MB, GB])

@@ -1,4 +1,4 @@
-"""Rails: which devices are paired, what they come to, and how that is shown; pingpong over all domains."""
+"""Rails: what they come to, and how that is shown."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,11 @@ from fabbench.analysis import aggregate
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.benchmarks.pingpong.plan import PingpongWork
-from fabbench.logs.parser import LogParser, logs
-from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Ending, Log, Outcome, Point
-from fabbench.model.plan import Execution
+from fabbench.model.log import Log, Outcome, Point
 from fabbench.report import render_comparison
 from fabbench.report.nics_table import rail_tables, rails_of
-from tests.support.here import lines_of
-from tests.support.rail_plans import first_execution
+from tests.support.rail_plans import first_execution, measured
 
 
 def log_of(
@@ -125,43 +121,6 @@ def test_a_configuration_without_rails_stands_beside_each_of_them() -> None:
     ]
 
 
-# ---------------------------------------------------------------- pingpong over all domains
-
-EFA = {"efa": frozenset({"rdm", "dgram"}), "tcp": frozenset({"msg"})}
-DOMAINS = {"efa": ("rdmap0s6-rdm", "rdmap0s6-dgrm", "rdmap16s27-rdm", "rdmap16s27-dgrm")}
-P4D = Host(name="p4d", providers=EFA, domains=DOMAINS)
-
-
-def execution_of(work: PingpongWork, fabric: str, *hosts: Host) -> Execution:
-    return first_execution("pingpong", work, fabric, hosts)
-
-
-def test_pingpong_over_each_efa_domain() -> None:
-    execution = execution_of(PingpongWork(sizes=(64, 4096), all_domains=True), "efa", P4D, P4D)
-    assert [step.id.partition("/")[2] for step in execution.steps] == [
-        *("rdmap0s6-64", "rdmap0s6-4096", "rdmap16s27-64", "rdmap16s27-4096")
-    ]
-    assert [step.facts["device"] for step in execution.steps] == ["rdmap0s6"] * 2 + ["rdmap16s27"] * 2
-    argv = execution.steps[-1].commands[1].argv
-    assert argv[argv.index("-d") + 1] == "rdmap16s27-rdm"
-    assert execution.proof.domain is None
-    assert not execution.together
-
-
-def test_datagrams_have_domains_of_their_own() -> None:
-    execution = execution_of(PingpongWork(sizes=(64,), endpoint="dgram", all_domains=True), "efa", P4D)
-    assert [step.facts["domain"] for step in execution.steps] == ["rdmap0s6-dgrm", "rdmap16s27-dgrm"]
-
-
-def test_all_domains_of_a_fabric_that_has_none() -> None:
-    (step,) = execution_of(PingpongWork(sizes=(64,), all_domains=True), "tcp", P4D).steps
-    assert "device" not in step.facts
-    with pytest.raises(MachineError, match="lists no such domain of its provider efa"):
-        execution_of(PingpongWork(sizes=(64,), all_domains=True), "efa", replace(P4D, domains={}))
-    with pytest.raises(RequestError, match="mutually exclusive"):
-        PingpongWork(sizes=(64,), all_domains=True, domain="x")
-
-
 @pytest.mark.local
 @pytest.mark.parametrize(
     ("wanted", "outcome"), [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)]
@@ -169,15 +128,16 @@ def test_all_domains_of_a_fabric_that_has_none() -> None:
 def test_each_steps_own_domain_is_proven(wanted: str, outcome: Outcome) -> None:
     """Two real ping-pongs over lo, as steps of two devices; the second one says that it is on `wanted`."""
     host = Host(name="here", providers={"tcp": frozenset({"msg"})})
-    (step,) = execution_of(PingpongWork(sizes=(64,), iterations=10, domain="lo"), "tcp", host).steps
-    execution = execution_of(PingpongWork(sizes=(64,), iterations=10), "tcp", host)
+    execution, on_lo = (
+        first_execution("pingpong", PingpongWork(sizes=(64,), iterations=10, domain=domain), "tcp", (host,))
+        for domain in (None, "lo")
+    )
+    (step,) = on_lo.steps
     steps = [
         replace(step, id=f"{execution.id}/{name}-64", facts={**step.facts, "device": name, "domain": domain})
         for name, domain in (("one", "lo"), ("two", wanted))
     ]
-    lines = lines_of(replace(execution, steps=tuple(steps)), host)
-    parser = LogParser("x", proof=execution.proof)
-    (log,) = logs([*parser.feed_lines(lines), *parser.close(Ending(status=0, planned_sizes=(64,)))])
+    log = measured(replace(execution, steps=tuple(steps)), host)
     assert log.outcome is outcome, log.reason
     assert [point.labels["device"] for point in log.points] == ["one", "one", "two", "two"]
     if outcome is Outcome.OFF_FABRIC:

@@ -13,8 +13,9 @@ from fabbench.benchmarks.perftest.plan import TESTS, PerftestWork
 from fabbench.benchmarks.standard import Work
 from fabbench.model.hosts import Host
 from fabbench.model.log import Outcome
-from fabbench.model.plan import Execution
+from fabbench.model.plan import Execution, Step
 from tests.support import rail_programs
+from tests.support.local_runs import fabbench, nothing_left
 from tests.support.rail_plans import first_execution, measured
 
 NUMBERS = range(5)
@@ -75,6 +76,12 @@ FABTESTS = Benchmark(
     other="rdmap4-rdm",
     off_fabric=r"Step \S+ requested domain rdmap0-rdm, but the \w+ used rdmap4-rdm\.",
 )
+
+
+def with_env(step: Step, **env: str) -> Step:
+    return replace(step, commands=tuple(replace(each, env={**each.env, **env}) for each in step.commands))
+
+
 of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda each: each.name)
 
 
@@ -102,9 +109,22 @@ def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benc
 def test_another_device_than_asked_for_is_off_fabric(tmp_path: Path, benchmark_: Benchmark) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=False)
     first, *rest = execution.steps
-    commands = tuple(
-        replace(command, env={**command.env, "STANDIN_DEVICE": benchmark_.other}) for command in first.commands
-    )
-    log = measured(replace(execution, steps=(replace(first, commands=commands), *rest)), host)
+    log = measured(replace(execution, steps=(with_env(first, STANDIN_DEVICE=benchmark_.other), *rest)), host)
     assert log.outcome is Outcome.OFF_FABRIC
     assert re.fullmatch(benchmark_.off_fabric, str(log.reason))
+
+
+def test_without_a_word_of_libfabric_nothing_is_proven(tmp_path: Path) -> None:
+    execution, host = FABTESTS.execution(tmp_path, at_once=True)
+    steps = tuple(with_env(step, FI_LOG_LEVEL="warn") for step in execution.steps)
+    assert measured(replace(execution, steps=steps), host).outcome is Outcome.UNPROVEN
+
+
+@pytest.mark.local
+def test_a_machine_without_devices_says_so(tmp_path: Path) -> None:
+    done = fabbench(tmp_path, "run", "perftest", "--on", "local", "--fabric", "ib", "--device", "mlx5_0", "--", "--odp")
+    assert done.returncode == 4, done.stderr
+    assert "Did not detect devices" in done.stdout
+    assert "failed" in done.stdout
+    assert "--odp" in next(tmp_path.glob("*/exec/*/plan.json")).read_text()
+    assert nothing_left(tmp_path)

@@ -7,10 +7,7 @@ import pytest
 
 from fabbench.sweep.planner import Planner, all_pairs, grouped, matchings, rails, single
 from fabbench.sweep.values import Round, SweepOutcome, SweepResult, SweepTest
-
-
-def named(count: int) -> list[str]:
-    return [f"node-{number:02}" for number in range(count)]
+from tests.support.simulated_sweeps import named
 
 
 def pairs(rounds: Iterable[Round]) -> list[frozenset[str]]:
