@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.runs.sweep_store import open_sweep
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NO_SSHD
 from tests.support.kubernetes_runs import Client
@@ -53,7 +52,9 @@ def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     words = [*sweep(client, *IMAGE), "--groups"]
     done = client.call([*words, "label:topology.k8s.aws/network-node-layer-3"])
     assert done.returncode in {0, 4}, done.stderr
-    assert {*open_sweep(str(client.the_run().path), store(client)).document.group_of.values()} == {"nn-3333"}
+    kept = client.the_run().sweep
+    assert kept
+    assert {*kept.group_of.values()} == {"nn-3333"}
     done = client.call([*words, "label:example.com/rack"])
     assert done.returncode == 3
     assert "example.com/rack: ip-10-77-0-11.ec2.internal" in done.stderr

@@ -71,8 +71,6 @@ def _host(host: "Host") -> str:
     return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
 
 
-
-
 def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
     """Yield the environment and commands of the first step of an execution, and how many steps follow."""
     from fabbench.launchers import launcher_named

@@ -50,7 +50,8 @@ def planned(benchmark: str, fabric: str, hosts: str, options: Mapping[str, Any])
 
 def surroundings(step: Step) -> Iterator[str]:
     """Yield what the commands of a step get besides their words."""
-    yield f"  {step.shape}, ends after {step.timeout_s:g} s, of silence {step.silence_s}; files: {[*step.files]}"
+    kind = "pair" if step.pair else "mpi"
+    yield f"  {kind}, ends after {step.timeout_s:g} s, of silence {step.silence_s}; files: {[*step.files]}"
     for command in step.commands:
         assert command.env.keys().isdisjoint(command.unset)
         assert len({*command.unset}) == len(command.unset)

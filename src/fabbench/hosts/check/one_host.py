@@ -6,6 +6,7 @@ A check returns None if the host's answer does not include what it is about.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
@@ -166,7 +167,7 @@ def gpus(checks: HostChecks) -> Check | None:
     model = entry.gpu_model if entry else ""
     other = model and model.split()[0] not in models
     found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
-    words = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
+    words: dict[str, Any] = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
     return outcome(f"gpus.{found}", gpus=seen, waiting=len(waiting), state=next(iter(waiting), ""), **words)
 
 
