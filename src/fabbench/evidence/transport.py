@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
 from fabbench.evidence.nccl import Evidence
-from fabbench.model import messages
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Finding, Severity
-from fabbench.model.messages import listed, quoted
+from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
 
 VERBS = ("ib", "gib")
@@ -211,8 +210,8 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
         for text, times in evidence.warnings.items()
         if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
     )
-    for text, count in messages.merged(others)[:5]:
-        yield finding("nccl-warning", text, times=messages.times(count))
+    for text, times in merged(others)[:5]:
+        yield finding("nccl-warning", text, times=times)
 
 
 def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
