@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.options import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, LauncherOptions, Whole, flat, option
+from fabbench.model.options import FOLDER, HOSTS, INTERFACE, MPIRUN, Environment, LauncherOptions, Whole, flat, option
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -153,7 +153,7 @@ class Target:
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
     hosts: tuple[str, ...] = option(
-        Hosts(),
+        HOSTS,
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),

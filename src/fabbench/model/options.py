@@ -88,13 +88,6 @@ class Seconds(Type):
         super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
 
 
-class Size(Type):
-    """A size in bytes, 1024-based."""
-
-    def __init__(self) -> None:
-        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
-
-
 class Choice(Type):
     """One of a few words. `short` replaces them in ``--help``, where there are many."""
 
@@ -132,15 +125,6 @@ class File(Type):
         super().__init__(expected, metavar, read)
 
 
-class Hosts(Type):
-    """Hosts by name, with ranges as Slurm writes them."""
-
-    def __init__(self) -> None:
-        several = {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]}
-        expected = 'a list of hosts, or ranges such as "node[01-16]"'
-        super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
-
-
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -167,6 +151,14 @@ def _fabric(text: str) -> str | None:
 
 # ---------------------------------------------------------------- types that several options have
 
+SIZE = Type("a size such as 64, 4K or 2G", "SIZE", parse_size)
+HOSTS = Type(
+    'a list of hosts, or ranges such as "node[01-16]"',
+    "HOST",
+    expand_hostlist,
+    {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]},
+    lists=True,
+)
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
 """As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
 HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
@@ -304,7 +296,7 @@ def written(options: Any) -> dict[str, Any]:
     known = declared(cast("type", type(options)))
     values = {name: getattr(options, name) for name in known}
     for name, each in known.items():
-        if isinstance(each.type, Size) and values[name] not in {0, None}:
+        if each.type is SIZE and values[name] not in {0, None}:
             sizes = values[name] if each.many else (values[name],)
             values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
     return values
