@@ -118,11 +118,6 @@ class Inventory:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
-    def addresses(self) -> tuple[tuple[str, ...], ...]:
-        """Return each host's addresses in all variants."""
-        views = self.variants.values() or (self.hosts,)
-        return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
-
     def changed(self, change: Callable[[Sequence[Host]], tuple[Host, ...]]) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""
         views = {variant: change(hosts) for variant, hosts in self.variants.items()}

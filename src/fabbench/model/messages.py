@@ -186,9 +186,6 @@ def _inner(name: object, value: Any) -> Any:
     return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
 
 
-# ---------------------------------------------------------------- what fabbench does outside its process
-
-
 @cache
 def action_logger() -> "logging.Logger":
     """Return the logger for ``--verbose`` and ``--debug``. `logging` is imported here: few commands need it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
@@ -125,7 +125,7 @@ class File(Type):
         super().__init__(expected, metavar, read)
 
 
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
 
 
 class Environment(Type):
@@ -134,12 +134,12 @@ class Environment(Type):
     def __init__(self, *, passed: bool = False) -> None:
         def read(text: str) -> tuple[str, str | None]:
             name, equals, value = text.partition("=")
-            if not (equals or passed) or not re.search(_VARIABLE, name):
+            if not (equals or passed) or not re.search(VARIABLE, name):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
             return name, value if equals else None
 
         texts = {"type": ["string", "number", "boolean"]}
-        mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
+        mapping = {"type": "object", "propertyNames": {"pattern": VARIABLE}, "additionalProperties": texts}
         metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
         super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
 
@@ -148,8 +148,6 @@ def _fabric(text: str) -> str | None:
     known = text.partition(";")[0] in {*FABRICS, *PROVIDERS, AB, "auto"}
     return text if known and re.fullmatch(r"[\w;.-]+", text) else None
 
-
-# ---------------------------------------------------------------- types that several options have
 
 SIZE = Type("a size such as 64, 4K or 2G", "SIZE", parse_size)
 HOSTS = Type(
@@ -253,8 +251,7 @@ def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return tuple(value for each in values for value in each)
 
 
-@cache
-def declared(kind: type) -> Mapping[str, Option]:
+def _declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
     options = {}
     for each in fields(kind):
@@ -263,6 +260,9 @@ def declared(kind: type) -> Mapping[str, Option]:
             flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
             options[each.name] = replace(known, name=each.name, flags=flags)
     return MappingProxyType(options)
+
+
+declared: Callable[[type], Mapping[str, Option]] = cache(_declared)  # mypy: not every class is hashable
 
 
 def parsed(known: Option, given: Any) -> Any:
@@ -276,7 +276,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
-    known = declared(cast("type", kind))
+    known = declared(kind)
     return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
 
@@ -293,7 +293,7 @@ def read_option(known: Option, given: Any) -> Any:
 
 def written(options: Any) -> dict[str, Any]:
     """Return the values of declared options as records store them, by name: sizes as users write them."""
-    known = declared(cast("type", type(options)))
+    known = declared(type(options))
     values = {name: getattr(options, name) for name in known}
     for name, each in known.items():
         if each.type is SIZE and values[name] not in {0, None}:
