@@ -22,8 +22,7 @@ _NAMES = {
 }
 
 INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
-NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
-"""Fabrics that need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack."""
+NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})  # Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
 
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has

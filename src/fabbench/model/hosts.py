@@ -88,8 +88,7 @@ class Host:
     virtual: bool = False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Program whose path is not known → directories to search for it when it is started."""
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Program without path → where to search
     variant_files: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
     None: not looked up."""
@@ -111,8 +110,7 @@ class Inventory:
     hosts: tuple[Host, ...]
     image: str = ""  # Of the containers or machines, unless a variant has its own; empty: none is known
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
-    unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Requested hosts that did not answer, and are left out if hosts are tested in parts → why."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)  # Requested, did not answer, and left out → why
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""

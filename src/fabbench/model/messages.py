@@ -20,8 +20,7 @@ from fabbench.model.patterns import lazy
 if TYPE_CHECKING:
     import logging
 
-RARE = "--set "
-"""Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
+RARE = "--set "  # Begins the flag of a rare option, `--set KEY=VALUE`; KEY alone is its key in `fabbench.yaml`
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 

@@ -59,8 +59,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid 
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
 _HOST_NETWORK = "host-network"
 _KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
-_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}
-"""Key → field of a variant."""
+_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}  # Key → its field
 _HINT = (
     "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun "
     "or a variable in capitals."
