@@ -27,8 +27,7 @@ NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})  # Need no NIC; `nvlink` connect
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has
 
-RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
-"""Fabrics that `--ab` compares with tcp, the best first."""
+RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")  # For `--ab` to compare with tcp, best first
 
 _NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})  # No page has to be locked for these
 FABRICS = frozenset({*_NAMES, *RDMA})

@@ -79,8 +79,7 @@ class Host:
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # libfabric provider → its distinct domains
     devices: Mapping[str, str] = field(default_factory=dict)  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Fabric → the variables that its platform sets for NCCL on it."""
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # Fabric → NCCL's variables of its platform
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
