@@ -10,7 +10,7 @@ from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.log import Line
-from fabbench.model.options import Size, Whole, option
+from fabbench.model.options import SIZE, Whole, option
 from fabbench.model.plan import Command, Step
 
 _TEST = re.compile(r"Starting Test: protocol: TCP, 1 streams, (\d+) byte blocks, .*")
@@ -55,7 +55,7 @@ class Iperf3Reader(engine.TableReader):
 class Iperf3Work(Work):
     """One pair of processes."""
 
-    size: int = option(Size(), "Size of blocks.", "--size", default="128K")
+    size: int = option(SIZE, "Size of blocks.", "--size", default="128K")
     seconds: int = option(Whole(1, 3600), "Seconds per size.", default="10")
 
     needs = Needs(programs=("iperf3",), install="sudo apt-get install iperf3")

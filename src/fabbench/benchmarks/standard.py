@@ -10,7 +10,7 @@ from typing import Any
 from fabbench.benchmarks import Benchmark, Reader
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.options import DEVICE, Choice, Seconds, Size, Text, Whole, option, unique
+from fabbench.model.options import DEVICE, SIZE, Choice, Seconds, Text, Whole, option, unique
 from fabbench.model.plan import Proof, Step
 
 
@@ -81,12 +81,12 @@ MEMORY = Choice(("host", "cuda"))
 def min_bytes(default: str) -> Any:
     """Declare the smallest size of a sweep."""
     help_ = f"Smallest size (1024-based: {default}, 4K)."
-    return option(Size(), help_, "-b", "--min-bytes", default=default)
+    return option(SIZE, help_, "-b", "--min-bytes", default=default)
 
 
 def max_bytes(default: str, more: str = "The steps from the smallest must reach it.") -> Any:
     """Declare the largest size of a sweep."""
-    return option(Size(), f"Largest size. {more}", "-e", "--max-bytes", default=default)
+    return option(SIZE, f"Largest size. {more}", "-e", "--max-bytes", default=default)
 
 
 def factor(default: str) -> Any:
@@ -97,7 +97,7 @@ def factor(default: str) -> Any:
 def sizes(help_: str, *default: str) -> Any:
     """Declare sizes that are listed one by one."""
     help_ += " Can be given several times."
-    return option(Size(), help_, "--size", many=unique, default=default or None)
+    return option(SIZE, help_, "--size", many=unique, default=default or None)
 
 
 def devices(help_: str) -> Any:

@@ -31,7 +31,7 @@ def start_timeout(what: str, default: str | None = None) -> Any:
     return option(Seconds(1), f"Give up on {what} after SECONDS.", default=default, only="run")
 
 
-def declared_options(plugins: Plugins[Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
+def declared_options(plugins: Mapping[str, Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
     """Return the options of launchers or formats, by name, without importing built-in ones.
 
     A built-in one declares them in its package, as the first of `names` that exists, or ``OPTIONS``; others
@@ -39,7 +39,7 @@ def declared_options(plugins: Plugins[Any], *names: str) -> Mapping[str, type[La
     """
     options: dict[str, type[LauncherOptions]] = {}
     for name in plugins:
-        builtin = plugins.in_package(name, *names, "OPTIONS")
+        builtin = plugins.in_package(name, *names, "OPTIONS") if isinstance(plugins, Plugins) else None
         try:
             options[name] = builtin or plugins[name].options
         except RequestError:

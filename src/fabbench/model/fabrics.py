@@ -22,14 +22,12 @@ _NAMES = {
 }
 
 INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
-NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
-"""Fabrics that need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack."""
+NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})  # Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
 
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has
 
-RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
-"""Fabrics that `--ab` compares with tcp, the best first."""
+RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")  # For `--ab` to compare with tcp, best first
 
 _NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})  # No page has to be locked for these
 FABRICS = frozenset({*_NAMES, *RDMA})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.options import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, LauncherOptions, Whole, flat, option
+from fabbench.model.options import FOLDER, HOSTS, INTERFACE, MPIRUN, Environment, LauncherOptions, Whole, flat, option
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -79,8 +79,7 @@ class Host:
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # libfabric provider → its distinct domains
     devices: Mapping[str, str] = field(default_factory=dict)  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Fabric → the variables that its platform sets for NCCL on it."""
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # Fabric → NCCL's variables of its platform
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
@@ -88,8 +87,7 @@ class Host:
     virtual: bool = False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Program whose path is not known → directories to search for it when it is started."""
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Program without path → where to search
     variant_files: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
     None: not looked up."""
@@ -111,17 +109,11 @@ class Inventory:
     hosts: tuple[Host, ...]
     image: str = ""  # Of the containers or machines, unless a variant has its own; empty: none is known
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
-    unreachable: Mapping[str, str] = field(default_factory=dict)
-    """Requested hosts that did not answer, and are left out if hosts are tested in parts → why."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)  # Requested, did not answer, and left out → why
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
-
-    def addresses(self) -> tuple[tuple[str, ...], ...]:
-        """Return each host's addresses in all variants."""
-        views = self.variants.values() or (self.hosts,)
-        return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
 
     def changed(self, change: Callable[[Sequence[Host]], tuple[Host, ...]]) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""
@@ -153,7 +145,7 @@ class Target:
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
     hosts: tuple[str, ...] = option(
-        Hosts(),
+        HOSTS,
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),

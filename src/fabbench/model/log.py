@@ -14,11 +14,9 @@ from typing import NamedTuple, TypeAlias
 from fabbench.model.errors import Exit
 from fabbench.model.patterns import lazy
 
-Labels: TypeAlias = Mapping[str, str]
-"""What distinguishes points of one size (`placement`, `dtype`, `side`, …). Shared: never changed."""
+Labels: TypeAlias = Mapping[str, str]  # What distinguishes points of one size (`placement`, `dtype`, …); shared
 
-Facts: TypeAlias = Mapping[str, str | int]
-"""What a log states about its run: `ranks`, `network`, `transport`, `nccl`, `complete`, …"""
+Facts: TypeAlias = Mapping[str, str | int]  # What a log states about its run: `ranks`, `network`, `transport`, …
 
 
 @dataclass(frozen=True, slots=True)

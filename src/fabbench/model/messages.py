@@ -20,15 +20,25 @@ from fabbench.model.patterns import lazy
 if TYPE_CHECKING:
     import logging
 
-RARE = "--set "
-"""Begins the flag of a rare option: ``--set KEY=VALUE``. Alone, KEY is that of the field in `fabbench.yaml`."""
+RARE = "--set "  # Begins the flag of a rare option, `--set KEY=VALUE`; KEY alone is its key in `fabbench.yaml`
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
+_NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
 
 def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
     """Return `text` as one line of at most so many characters."""
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
+    """Merge texts that differ in numbers only: the first of each, and `` 3 times`` to follow a verb, if not once."""
+    groups: dict[str, tuple[str, int]] = {}
+    for text, count in counts:
+        kind = _NUMBER.sub("0", text)
+        first, before = groups.get(kind, (text, 0))
+        groups[kind] = first, before + count
+    return [(text, "" if count == 1 else f" {count} times") for text, count in groups.values()]
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
@@ -173,9 +183,6 @@ def redacted(value: Any) -> Any:
 def _inner(name: object, value: Any) -> Any:
     environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
     return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
-
-
-# ---------------------------------------------------------------- what fabbench does outside its process
 
 
 @cache

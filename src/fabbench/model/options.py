@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar
 
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
@@ -88,13 +88,6 @@ class Seconds(Type):
         super().__init__(expected, "SECONDS", read, {"type": "number", **limit})
 
 
-class Size(Type):
-    """A size in bytes, 1024-based."""
-
-    def __init__(self) -> None:
-        super().__init__("a size such as 64, 4K or 2G", "SIZE", parse_size)
-
-
 class Choice(Type):
     """One of a few words. `short` replaces them in ``--help``, where there are many."""
 
@@ -132,16 +125,7 @@ class File(Type):
         super().__init__(expected, metavar, read)
 
 
-class Hosts(Type):
-    """Hosts by name, with ranges as Slurm writes them."""
-
-    def __init__(self) -> None:
-        several = {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]}
-        expected = 'a list of hosts, or ranges such as "node[01-16]"'
-        super().__init__(expected, "HOST", expand_hostlist, several, lists=True)
-
-
-_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
 
 
 class Environment(Type):
@@ -150,12 +134,12 @@ class Environment(Type):
     def __init__(self, *, passed: bool = False) -> None:
         def read(text: str) -> tuple[str, str | None]:
             name, equals, value = text.partition("=")
-            if not (equals or passed) or not re.search(_VARIABLE, name):
+            if not (equals or passed) or not re.search(VARIABLE, name):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
             return name, value if equals else None
 
         texts = {"type": ["string", "number", "boolean"]}
-        mapping = {"type": "object", "propertyNames": {"pattern": _VARIABLE}, "additionalProperties": texts}
+        mapping = {"type": "object", "propertyNames": {"pattern": VARIABLE}, "additionalProperties": texts}
         metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
         super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
 
@@ -165,8 +149,14 @@ def _fabric(text: str) -> str | None:
     return text if known and re.fullmatch(r"[\w;.-]+", text) else None
 
 
-# ---------------------------------------------------------------- types that several options have
-
+SIZE = Type("a size such as 64, 4K or 2G", "SIZE", parse_size)
+HOSTS = Type(
+    'a list of hosts, or ranges such as "node[01-16]"',
+    "HOST",
+    expand_hostlist,
+    {"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1}]},
+    lists=True,
+)
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
 """As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
 HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
@@ -261,8 +251,7 @@ def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return tuple(value for each in values for value in each)
 
 
-@cache
-def declared(kind: type) -> Mapping[str, Option]:
+def _declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
     options = {}
     for each in fields(kind):
@@ -271,6 +260,9 @@ def declared(kind: type) -> Mapping[str, Option]:
             flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
             options[each.name] = replace(known, name=each.name, flags=flags)
     return MappingProxyType(options)
+
+
+declared: Callable[[type], Mapping[str, Option]] = cache(_declared)  # mypy: not every class is hashable
 
 
 def parsed(known: Option, given: Any) -> Any:
@@ -284,7 +276,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
     """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
-    known = declared(cast("type", kind))
+    known = declared(kind)
     return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
 
@@ -301,10 +293,10 @@ def read_option(known: Option, given: Any) -> Any:
 
 def written(options: Any) -> dict[str, Any]:
     """Return the values of declared options as records store them, by name: sizes as users write them."""
-    known = declared(cast("type", type(options)))
+    known = declared(type(options))
     values = {name: getattr(options, name) for name in known}
     for name, each in known.items():
-        if isinstance(each.type, Size) and values[name] not in {0, None}:
+        if each.type is SIZE and values[name] not in {0, None}:
             sizes = values[name] if each.many else (values[name],)
             values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
     return values

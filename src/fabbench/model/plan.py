@@ -17,9 +17,7 @@ class Command:
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
-    inherited: tuple[str, ...] = ()
-    """Variables that it inherits from fabbench. Their values are in no plan, no document and no command
-    line: the code that starts it passes them on."""
+    inherited: tuple[str, ...] = ()  # Taken from fabbench: their values are in no plan, document or command line
     ranks: int = 1  # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":

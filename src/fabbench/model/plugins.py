@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALIASES = {"k8s": "kubernetes", "eks": "kubernetes", "sky": "skypilot", "sbatch": "slurm"}
-"""Names that people use for launchers and formats."""
+ALIASES = {"k8s": "kubernetes", "eks": "kubernetes", "sky": "skypilot", "sbatch": "slurm"}  # As people call launchers
 
 
 class PluginWarning(UserWarning):

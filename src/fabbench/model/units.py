@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 
-SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))
-"""Size suffixes, largest first. 1024-based, written as the published tables write them."""
+SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))  # 1024-based
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE_UNITS = {
@@ -24,7 +23,6 @@ RATE_UNITS = {
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
-_LARGEST = 1 << 40
 _QUANTITY = lazy(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(.*)")
 
 
@@ -44,8 +42,8 @@ def parse_sizes(text: str) -> range:
     """Read a size, or a range of sizes with both ends: ``1M``, ``1M..1G``, ``1M..``, ``..64K``. Raise ValueError."""
     first, dots, last = text.partition("..")
     try:
-        low = parse_size(first) if first or not dots else 0
-        high = (parse_size(last) if last else _LARGEST) if dots else low
+        low = parse_size(first or "0" if dots else first)
+        high = parse_size(last or "1T") if dots else low
     except ValueError as error:
         raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
     if high < low:

@@ -124,23 +124,22 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
 def _executions(
     configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
 ) -> Iterator[Execution]:
-    number, work = 0, request.work
-    for repeat in range(1, repeats + 1):
-        for configuration in configurations if repeat % 2 else reversed(configurations):
-            name = f"{number:03}-{configuration.label}-r{repeat}"
-            number += 1
-            hosts = inventory.hosts_for_variant(configuration.variant)
-            variant = named(request.target.variants, configuration.variant)
-            steps = work.steps(name, configuration.fabric, hosts)
-            yield Execution(
-                id=name,
-                configuration=configuration,
-                repeat=repeat,
-                steps=tuple(applied(step, request, variant, configuration.fabric, hosts) for step in steps),
-                proof=replace(work.proof(configuration.fabric, hosts), **_nodes(hosts)),
-                planned_sizes=work.planned_sizes(hosts),
-                together=work.together,
-            )
+    work, rounds = request.work, (configurations, configurations[::-1])
+    in_order = [(repeat, each) for repeat in range(1, repeats + 1) for each in rounds[(repeat - 1) % 2]]
+    for number, (repeat, configuration) in enumerate(in_order):
+        name = f"{number:03}-{configuration.label}-r{repeat}"
+        hosts = inventory.hosts_for_variant(configuration.variant)
+        variant = named(request.target.variants, configuration.variant)
+        steps = work.steps(name, configuration.fabric, hosts)
+        yield Execution(
+            id=name,
+            configuration=configuration,
+            repeat=repeat,
+            steps=tuple(applied(step, request, variant, configuration.fabric, hosts) for step in steps),
+            proof=replace(work.proof(configuration.fabric, hosts), **_nodes(hosts)),
+            planned_sizes=work.planned_sizes(hosts),
+            together=work.together,
+        )
 
 
 def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:

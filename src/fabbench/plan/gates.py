@@ -122,8 +122,8 @@ def limit_example(metric: str) -> str:
 def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
     """Return a request's gates. Raise RequestError for one, or a metric, that it certainly will not measure."""
     gates = parse_gates(request.gates, strict=request.strict)
-    benchmark, wanted = benchmark_named(request.benchmark), {f"The gate {gate.text}": gate for gate in gates}
-    metrics = {what: gate.metric.name for what, gate in wanted.items() if gate.metric is not RATIO}
+    benchmark = benchmark_named(request.benchmark)
+    metrics = {f"The gate {gate.text}": gate.metric.name for gate in gates if gate.metric is not RATIO}
     metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
     measured = benchmark.printed_metrics(request.work)
     sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
@@ -132,9 +132,10 @@ def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple
     for what, metric in metrics.items():
         if metric not in measured:
             raise RequestError(f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}.")
-    for what, gate in wanted.items():
+    for gate in gates:
         if sizes and not any(map(gate.covers, sizes)):
-            raise RequestError(f"{what} {nothing} {format_sizes(sizes)}.", hint="Choose one of these sizes.")
+            what = f"The gate {gate.text} {nothing} {format_sizes(sizes)}."
+            raise RequestError(what, hint="Choose one of these sizes.")
     return gates
 
 

@@ -19,7 +19,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
 from fabbench.model.messages import shown
-from fabbench.model.options import declared, read_option
+from fabbench.model.options import VARIABLE, declared, read_option
 from fabbench.model.plan import DEFAULT_VARIANT, Step, Variant
 from fabbench.plan import STORE
 
@@ -59,11 +59,9 @@ class RunRequest:
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NETWORK = "host-network"
 _KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
-_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}
-"""Key → field of a variant."""
+_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}  # Key → its field
 _HINT = (
     "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun "
     "or a variable in capitals."
@@ -173,7 +171,7 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
                 continue
         except RequestError as error:
             raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
-        if not equals or (key == variable and not key.isupper()) or not _VARIABLE.fullmatch(variable):
+        if not equals or (key == variable and not key.isupper()) or not re.fullmatch(VARIABLE, variable):
             raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
         env[variable] = value
     return replace(variant, env=env, paths=tuple(paths), **others)

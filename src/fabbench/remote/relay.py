@@ -30,8 +30,8 @@ def relay(found: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool) ->
     if len(remotes) < 2:
         yield ()
         return
-    hosts = zip(found.addresses(), remotes, strict=True)
-    by_address = {address: remote for addresses, remote in hosts for address in addresses}
+    views = found.variants.values() or (found.hosts,)  # A variant may see other addresses
+    by_address = {host.address: remote for hosts in views for host, remote in zip(hosts, remotes, strict=True)}
     relays = {head.name: _Relay(head, by_address) for head in (remotes if any_head else remotes[:1])}
     try:
         require_all(map_hosts(relays, _Relay.start))

@@ -10,7 +10,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.messages import listed
-from fabbench.model.options import RARE, Choice, Size, Type, Whole, option, unique
+from fabbench.model.options import RARE, SIZE, Choice, Type, Whole, option, unique
 from fabbench.model.plan import Proof, Step
 from fabbench.model.units import Sweep
 
@@ -56,7 +56,7 @@ class NcclWork(Work):
     max_bytes: int = standard.max_bytes("2G")
     factor: int = standard.factor("2")
     step_bytes: int = option(
-        Size(), "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
+        SIZE, "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
     )
     iterations: int = standard.iterations("20")
     warmup: int = standard.warmup("5")

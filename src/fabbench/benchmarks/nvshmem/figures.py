@@ -12,8 +12,7 @@ Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which 
 """
 
 import math
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
@@ -22,6 +21,7 @@ from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
 from fabbench.benchmarks.engine import Execution, Note, Row
 from fabbench.model.log import Finding, Record
+from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
@@ -290,16 +290,12 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
     passed = [*(each for each in said.all["error"] if each.rows < said.rows), *said.all["warning"]]
-    alike: dict[str, list[str]] = {}  # Those that differ in numbers only
-    for each in passed:
-        alike.setdefault(re.sub(r"0x[\da-fA-F]+|\d+", "0", each.value), []).append(each.value)
-    for words, *more in [*alike.values()][:5]:
+    for words, times in merged(Counter(each.value for each in passed).items())[:5]:
         line = words[max(words.find("NVSHMEM WARN"), 0) :]
-        count = f" {len(more) + 1} times" if more else ""
         make, advice = warning, "Check whether it is about the transport that should have been used."
         if "Skipping NVLINK SHARP resource initialized" in line:
             make, advice = note, "It does not use NVLink SHARP: collectives use NVLink without it."
-        yield make("nvshmem-warning", f"NVSHMEM warned{count}, but still printed rows.", advice, line=line)
+        yield make("nvshmem-warning", f"NVSHMEM warned{times}, but still printed rows.", advice, line=line)
 
 
 def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
