@@ -199,8 +199,10 @@ class RunGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for flag in (flag for name, flag in typed_flags(ctx).items() if name in ctx.params):
-            raise RequestError(f"{flag} has no effect before {args[0]}.", hint=f"{ctx.command_path} {args[0]} {flag} …")
+        for name, flag in typed_flags(ctx).items():
+            if name in ctx.params and not ctx.resilient_parsing:
+                hint = f"{ctx.command_path} {args[0]} {flag} …"
+                raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
         return super().resolve_command(ctx, args)
 
     @override
