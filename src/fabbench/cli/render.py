@@ -50,7 +50,7 @@ class _RenderCommand(RunCommand):
             if not any(flag in each.opts for each in RunCommand(self.benchmark, self.work_type).params):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
-            hint = "--instance-type and --nodes describe machines; fabbench compare - has --gate and --strict."
+            hint = "Describe the machines with --instance-type and --nodes; gate it: fabbench compare - --gate …."
             raise RequestError(text, hint=hint) from None
 
     @override
