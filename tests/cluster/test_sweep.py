@@ -52,9 +52,9 @@ def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     words = [*sweep(client, *IMAGE), "--groups"]
     done = client.call([*words, "label:topology.k8s.aws/network-node-layer-3"])
     assert done.returncode in {0, 4}, done.stderr
-    kept = client.the_run().sweep
-    assert kept
-    assert {*kept.group_of.values()} == {"nn-3333"}
+    document = client.the_run().sweep
+    assert document is not None
+    assert {*document.group_of.values()} == {"nn-3333"}
     done = client.call([*words, "label:example.com/rack"])
     assert done.returncode == 3
     assert "example.com/rack: ip-10-77-0-11.ec2.internal" in done.stderr
@@ -74,9 +74,9 @@ def test_interrupted_and_resumed(client: Client, number: signal.Signals) -> None
             run.until(lambda: client.text() and client.measures(), 150)
             run.process.send_signal(number)
             assert run.ends() in {130, -number}, run.err
-        assert number == signal.SIGKILL or "fabbench sweep --resume" in run.err
+        assert number == signal.SIGKILL or "fabbench run --resume" in run.err
         assert stored(store(client)) == []
-        again = [*client.argv()[:3], "sweep", "--resume", "last", "--store", str(store(client))]
+        again = [*client.argv()[:3], "run", "--resume", "last", "--store", str(store(client))]
         done = client.call(again)
     assert done.returncode in {0, 4}, done.stderr
     (test,) = stored(store(client))

@@ -208,7 +208,7 @@ def as_command(work: Callable[[], object]) -> Result:
             del ctx
             return click.Command(cmd_name, callback=work)
 
-    return runner().invoke(Group(name="fabbench"), ["do"])
+    return runner().invoke(Group(name="fabbench", callback=cli.callback), ["do"])
 
 
 def fail(error: BaseException) -> None:

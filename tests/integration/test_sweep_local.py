@@ -36,7 +36,7 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     assert json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"] == "passed"
     # One of them is measured again.
     (path / "tests/000001.json").unlink()
-    again = fabbench(tmp_path, "sweep", "--resume", "last")
+    again = fabbench(tmp_path, "run", "--resume", "last")
     assert again.returncode == 0, again.stderr
     assert "2 tests kept" in again.stderr
     pairs = {frozenset(each["nodes"]) for each in found}
@@ -58,7 +58,7 @@ def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
     shown = [fabbench(tmp_path, *words).stdout for words in (("show",), ("report",))]
     assert all("Not tested: " in text for text in shown)
     assert not any("No bad nodes found. " in text for text in (out, *shown))
-    done = fabbench(tmp_path, "sweep", "--resume", "last")
+    done = fabbench(tmp_path, "run", "--resume", "last")
     assert (done.returncode, done.stdout.split(". ")[0]) == (0, "No bad nodes found"), done.stderr
     assert len(stored(tmp_path)) == 15
 
@@ -106,6 +106,6 @@ def test_what_is_refused_before_anything_starts(tmp_path: Path) -> None:
     batch = fabbench(tmp_path, "sweep", "nccl", "--on", "skypilot")
     assert batch.returncode == 2
     assert "run on skypilot" in batch.stderr
-    assert fabbench(tmp_path, "sweep", "--resume", "last").returncode == 2
+    assert fabbench(tmp_path, "run", "--resume", "last").returncode == 2
     assert fabbench(tmp_path, "sweep", "torch").returncode == 2
     assert list(tmp_path.iterdir()) == []

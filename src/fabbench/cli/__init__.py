@@ -91,15 +91,6 @@ class Commands(SuggestingGroup):
         return command
 
     @override
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name not in _READERS:
-            ctx.with_resource(_notices())
-        return name, command, rest
-
-    @override
     def main(self, *args: Any, **more: Any) -> Any:
         with terminal.safe_streams(), _internal_errors():
             return super().main(*args, **more)
@@ -221,13 +212,6 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _notices() -> contextlib.AbstractContextManager[None]:
-    """Write what launchers log, such as the id of a job, on standard error."""
-    import logging
-
-    return log_lines(logging.getLogger("fabbench"), terminal.notify)
-
-
 @with_common_options
 @click.group(cls=Commands, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
@@ -241,3 +225,7 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(short_help(ctx))
+    elif ctx.invoked_subcommand not in _READERS:
+        import logging  # what launchers log, such as the id of a job
+
+        ctx.with_resource(log_lines(logging.getLogger("fabbench"), terminal.notify))

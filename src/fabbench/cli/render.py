@@ -50,14 +50,14 @@ class _RenderCommand(RunCommand):
             if not any(flag in each.opts for each in RunCommand(self.benchmark, self.work_type).params):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
-            hint = "--instance-type and --nodes describe machines; fabbench compare - has --gate and --strict."
+            hint = "Describe the machines with --instance-type and --nodes; gate it: fabbench compare - --gate …."
             raise RequestError(text, hint=hint) from None
 
     @override
     def invoke(self, ctx: click.Context) -> Exit:
         if ctx.params["repeats"] == AUTO:
             raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
-        _print(self.request(ctx), ctx.params["as_form"])
+        click.echo(_document(self.request(ctx), ctx.params["as_form"]), nl=False)
         return Exit.FINE
 
     @override
@@ -85,7 +85,7 @@ def render() -> None:
     """
 
 
-def _print(request: "RunRequest", form: str) -> None:
+def _document(request: "RunRequest", form: str) -> str:
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
@@ -102,4 +102,4 @@ def _print(request: "RunRequest", form: str) -> None:
             "which CI systems obey.",
             hint="Remove it from the options, or from the targets in fabbench.yaml.",
         )
-    click.echo(text, nl=False)
+    return text

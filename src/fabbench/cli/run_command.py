@@ -4,9 +4,10 @@ import inspect
 import os
 import shlex
 import signal
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,15 +33,18 @@ from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
-from fabbench.model.messages import REDACTED
+from fabbench.model.messages import REDACTED, counted, redacted
 from fabbench.model.options import AUTO, Option, declared, parsed
+from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.benchmarks.standard import Work
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
-    from fabbench.plan.request import Adaptive, RunRequest
+    from fabbench.model.hosts import Host, Inventory
+    from fabbench.model.plan import Execution
+    from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
     from fabbench.runs.store import StoredRun
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 
 RESUMED = "fabbench.resumed"
+_HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)
@@ -131,9 +136,7 @@ class RunCommand(SectionedCommand):
         request = self.request(ctx)
         require_writable(ctx.params["junit"], "--junit")
         if ctx.params["dry_run"]:
-            from fabbench.cli.dry_run import show_plan
-
-            show_plan(request, ctx.params["form"])
+            _show_plan(request, ctx.params["form"])
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
@@ -147,9 +150,12 @@ class RunCommand(SectionedCommand):
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import RunRequest, read_variants
+        from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
 
         given = RunOptions(**values_of(ctx, self.shared))
+        for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
+            if value is not None and given.repeats != AUTO:
+                raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")
         work = cast("Work", self.work_type(**values_of(ctx, self.work_options)))
         for sentence in self.benchmark.advice(work, given.fabrics):
             terminal.notify(sentence)
@@ -167,20 +173,9 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
-            adaptive=_adaptive(given),
+            adaptive=Adaptive(given.max_repeats or MAX_REPEATS, given.max_time) if given.repeats == AUTO else None,
             command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
-
-
-def _adaptive(given: RunOptions) -> "Adaptive | None":
-    from fabbench.plan.request import MAX_REPEATS, Adaptive
-
-    if given.repeats == AUTO:
-        return Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
-    for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
-        if value is not None:
-            raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")
-    return None
 
 
 class RunGroup(SuggestingGroup):
@@ -204,8 +199,10 @@ class RunGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for flag in typed_before(ctx).values():
-            raise RequestError(f"{flag} has no effect before {args[0]}.", hint=f"{ctx.command_path} {args[0]} {flag} …")
+        for name, flag in typed_flags(ctx).items():
+            if name in ctx.params and not ctx.resilient_parsing:
+                hint = f"{ctx.command_path} {args[0]} {flag} …"
+                raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
         return super().resolve_command(ctx, args)
 
     @override
@@ -223,11 +220,6 @@ class RunGroup(SuggestingGroup):
         work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
         return self.makes(benchmark, work)
-
-
-def typed_before(ctx: click.Context) -> dict[str, str]:
-    """Return the options that were given to a group, and how they are written."""
-    return {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
 
 
 def _summary(name: str) -> str:
@@ -331,8 +323,70 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
+def _show_plan(request: "RunRequest", form: str | None) -> None:
+    """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
+    from fabbench.launchers.batch_job import longest_s
+    from fabbench.runs.run import preview
+
+    if form not in {None, "markdown", "terminal", "json"}:
+        raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
+    inventory, planned = preview(request)
+    planned, longest = redacted(planned), longest_s(planned)
+    if form == "json":
+        hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
+        what = {"target": planned.target, "hosts": hosts, "plan": asdict(planned), "longest_s": longest}
+        terminal.write_json(redacted({"format": 1, **what}))
+        return
+    target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
+    reason = f": {request.target_reason}" * bool(request.target_reason)
+    for name, text in (
+        ("Target:", f"{target.name} ({target.launcher}){reason}"),
+        *(("" if number else "Nodes:", _host(host)) for number, host in enumerate(inventory.hosts)),
+        *([("Image:", inventory.image)] if inventory.image else []),
+        ("Configurations:", ", ".join(map(str, planned.configurations))),
+        ("Executions:", f"{len(planned.executions)}: {ids}"),
+        ("Time:", f"at most {format_duration(longest)}, if every execution times out"),
+    ):
+        terminal.write_line(f"{name:16}{text}")
+    first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
+    for configuration in planned.configurations:
+        click.echo()
+        terminal.write_line(str(configuration))
+        for line in _lines(first[configuration.label], inventory, request):
+            terminal.write_line(f"  {line}")
+    click.echo("\nDry run: nothing was started.", err=True)
+
+
+def _host(host: "Host") -> str:
+    links = Counter(host.devices.values())
+    kind = f"{host.instance_type}, " if host.instance_type and host.instance_type not in host.name else ""
+    nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
+    return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
+
+
+def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
+    """Yield the environment and commands of the first step of an execution, and how many steps follow."""
+    from fabbench.launchers import launcher_named
+
+    hosts = inventory.hosts_for_variant(execution.configuration.variant)
+    step, *others = execution.steps
+    env = {name: shlex.quote(value) for each in step.commands for name, value in each.env.items()}
+    yield f"Environment: {' '.join(f'{name}={value}' for name, value in env.items()) or 'unchanged'}"
+    if not step.pair:
+        shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        launcher = launcher_named(request.target.launcher)
+        yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
+    else:
+        for command in step.commands:
+            where = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            yield f"Command:     {shlex.join(command.argv)}   ({where})"
+    if others:
+        labels = [step.label for step in (*others[:1], *others[1:][-1:])]
+        yield f"             and {counted(len(others), 'more step')}: {' … '.join(labels)}"
+
+
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
-@click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted run.")
+@click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted run, or sweep.")
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
@@ -340,7 +394,7 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
 
     The first configuration is the one in question, the last one the baseline. Everything is kept in a run
     directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
-    are ok, and runs the others: the same command line, on the same target.
+    are ok, or the tests of a sweep that ended, and runs the others: the same command line, on the same target.
 
     Example: fabbench run --resume last
     """
@@ -348,11 +402,14 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
         return Exit.FINE
     if ref is None:
         ctx.fail("Missing command.")
+    return resume(ctx, ref, store)
 
+
+def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
+    """Go on with an interrupted run or sweep."""
     from fabbench.runs.inputs import open_run
-    from fabbench.runs.sweep_store import require_executions
 
-    ctx.meta[RESUMED] = require_executions(open_run(ref, store))
+    ctx.meta[RESUMED] = open_run(ref, store)
     return start_again(ctx, ctx.meta[RESUMED], store)
 
 

@@ -12,7 +12,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible, start_again, typed_before
+from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible, resume
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
@@ -22,9 +22,9 @@ from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, d
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.model.log import Metric
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep
+    from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
 
 
@@ -97,27 +97,20 @@ def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
     return group_of
 
 
-def print_answer(  # noqa: PLR0913 - what is known, and how it is written
+def print_answer(
     results: Iterable["SweepResult"],
-    metric: "Metric",
-    nodes: Sequence[str],
+    readings: "Readings",
     how: AnswerOptions,
     *,
     left_out: Sequence[tuple[str, str]] = (),
     unfinished: str = "",
-    group_of: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Write the diagnosis of results to standard output; return the matching exit status.
-
-    `group_of` is for groups that do not come from the file of `how`.
-    """
+    """Write the diagnosis of results to standard output; return the matching exit status."""
     from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
     from fabbench.runs.report_pages import sweep_report
-    from fabbench.sweep.readings import Readings
 
-    groups = groups_of(nodes, how.groups) if group_of is None else group_of
     report = sweep_report(
-        Readings(metric, nodes, group_of=groups),
+        readings,
         results,
         tolerance=how.tolerance,
         confidence=how.confidence,
@@ -241,6 +234,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     Raise MachineError where there is nothing to judge.
     """
     from fabbench.runs.sweep_tests import unfinished
+    from fabbench.sweep.readings import Readings
 
     document, tests = sweep.document, sweep.tests
     if not any(each.result.figure for each in tests):
@@ -251,8 +245,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     left = "" if whole else unfinished(sweep)
-    metric, groups = METRICS[document.metric], document.group_of
-    answer = print_answer(sweep.results, metric, document.nodes, how, group_of=groups, unfinished=left)
+    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
+    answer = print_answer(sweep.results, readings, how, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
         terminal.notify(f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}.")
@@ -273,10 +267,10 @@ def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
         terminal.notify(f"Run: {path}")
     if result.whole:
         end_sweep(result.sweep, answer)
-    if not result.whole:
-        resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
+    else:
+        again = shlex.join(["fabbench", "run", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
-        terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
+        terminal.notify(f"{why}. Tests that ended were saved. To resume: {again}")
     # What an error kept from being tested is undecided for no other reason.
     return ended(result, Exit.FINE if result.failure else answer)
 
@@ -293,18 +287,12 @@ _MAX_NAMED = 20
     help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to judge "
     "its tests again. Can be given several times.",
 )
-@click.option("--resume", metavar="RUN", help="Resume this sweep: tests that have ended are not run again.")
+@click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted sweep, as `run --resume` does.")
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @with_parameters(answer_parameters())
 @click.pass_context
 def sweep_(
-    ctx: click.Context,
-    /,
-    sources: tuple[str, ...],
-    resume: str | None,
-    metric: str | None,
-    store: Path,
-    **answer: object,
+    ctx: click.Context, /, sources: tuple[str, ...], ref: str | None, metric: str | None, store: Path, **answer: object
 ) -> Exit:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
@@ -320,15 +308,13 @@ def sweep_(
 
     Example: fabbench sweep nccl --on ssh --host node[01-32]
 
-    Example: fabbench sweep --resume last
-
     Example: fabbench sweep --from pair-logs/
     """
     del answer
     if ctx.invoked_subcommand is not None:
         return Exit.FINE
-    if resume is not None:
-        return _resume(ctx, resume, store)
+    if ref is not None:
+        return resume(ctx, ref, store)
     if sources:
         return _read(ctx, sources, store, metric)
     raise RequestError(
@@ -339,6 +325,7 @@ def sweep_(
 
 def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
+    from fabbench.sweep.readings import Readings
 
     how = answer_options(ctx)
     if groups_from_cluster(how.groups):
@@ -350,17 +337,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
-    known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
-    return print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of)
-
-
-def _resume(ctx: click.Context, ref: str, store: Path) -> Exit:
-    from fabbench.runs.sweep_store import open_sweep
-
-    for flag in (flag for name, flag in typed_before(ctx).items() if name not in {"resume", "store"}):
-        raise RequestError(
-            f"{flag} has no effect with --resume: the sweep goes on with its own options.",
-            hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
-        )
-    ctx.meta[RESUMED] = open_sweep(ref, store)
-    return start_again(ctx, ctx.meta[RESUMED], store)
+    group_of = groups_of(logs.nodes, how.groups) if how.groups else logs.group_of
+    readings = Readings(logs.metric, logs.nodes, group_of=group_of)
+    return print_answer(logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

@@ -382,13 +382,6 @@ def changing() -> Iterator[Show | None]:
     if not is_live():
         yield None
         return
-    with screen(console()) as show:
-        yield show
-
-
-@contextmanager
-def screen(on: "Console") -> Iterator[Show]:
-    """Yield what draws on a console."""
     from rich.console import Group
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn
@@ -396,7 +389,7 @@ def screen(on: "Console") -> Iterator[Show]:
 
     from fabbench.report.table import cut
 
-    text = TextColumn("{task.description}", markup=False)
+    on, text = console(), TextColumn("{task.description}", markup=False)
     bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
     task = bar.add_task("")
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:

@@ -15,7 +15,6 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.runs.document import SWEEP_LOGS, SweepDocument, read, write, writing
-from fabbench.runs.inputs import open_run
 from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -125,9 +124,3 @@ def require_executions(run: StoredRun) -> StoredRun:
     return run
 
 
-def open_sweep(ref: str, store: Path) -> StoredRun:
-    """Find the run directory of a sweep. Raise RequestError if there is none."""
-    run = open_run(ref, store)
-    if run.sweep is None:
-        raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
-    return run

@@ -95,12 +95,12 @@ def test_interrupted_and_resumed(lab: Labs) -> None:
             run.until(lambda: going_on(hosts) == 1 and measures(hosts), 120)
             run.process.send_signal(signal.SIGINT)
             assert run.ends() == 130, run.err
-        assert "fabbench sweep --resume" in run.err
+        assert "fabbench run --resume" in run.err
         assert kept_tests(hosts) == []
         first = the_job(hosts[0])
         assert state(hosts[0], first) in {"CANCELLED", "FAILED"}
         nodes = jobs(hosts[0])[first]["NodeList"]
-        done = hosts.run(argv("sweep", "--resume", "last"), timeout=240)
+        done = hosts.run(argv("run", "--resume", "last"), timeout=240)
     assert done.returncode in ANSWERED, done.stderr
     found = kept_tests(hosts)
     assert [each["outcome"] for each in found] == ["ok"], found
