@@ -118,9 +118,10 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
 
 def _job(name: str, found: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files."""
-    log = found[0]
-    alone = isinstance(log, Log) and len(found) == 1 and log.case == NCCL_DEBUG and not name.startswith("-")
-    return str(log.facts.get("communicator", "")) if alone else ""
+    first, *others = found
+    if others or not isinstance(first, Log) or first.case != NCCL_DEBUG or name.startswith("-"):
+        return ""
+    return str(first.facts.get("communicator", ""))
 
 
 @click.command("compare")
