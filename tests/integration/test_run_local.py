@@ -299,7 +299,7 @@ def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
     os.close(terminal)
     text = shown.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1, text
-    for words in ("explain", "report", "compare last --baseline", "rerun"):
+    for words in ("explain", "report", "compare last", "rerun"):
         assert f"fabbench {words}" in text
     assert "[1/1] shm, repeat 1" in text
     assert re.search(r"\n64 B +\d+\.\d\d", text.replace("\r", ""))

@@ -221,8 +221,8 @@ class RunOptions:
     )
     strict: bool = option(Flag(), "Also fail inconclusive gates.")
     baseline: str | None = option(
-        Text("a run or a file", "NAME|RUN|FILE"),
-        "What gates compare with: last-good, a run, RUN:CONFIG, or a log file.",
+        Text("a run or a file", "RUN|FILE"),
+        "What gates compare with: last-good (the newest run of this that is good), a run, RUN:CONFIG, or a log file.",
     )
     metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
     form: str = option(Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=COMPARED[0])

@@ -127,8 +127,8 @@ def _job(name: str, found: "list[Log | Unread]") -> str:
 @click.command("compare")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path())
 @takes(
-    baseline="Compare with this as the last column: last-good (the newest earlier run of the same key that is "
-    "good), a run, RUN:CONFIG, or log files."
+    baseline="Compare with this as the last column: last-good (the newest earlier run of the same benchmark, "
+    "options, target, nodes and configuration that is good), a run, RUN:CONFIG, or log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(

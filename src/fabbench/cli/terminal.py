@@ -365,7 +365,7 @@ def say_next(path: Path, *, doubtful: bool) -> None:
     for what, words in (
         *([("What was wrong:", f"explain {name}")] if doubtful else []),
         ("A page to send:", f"report {name} -o report.html"),
-        ("Compare later runs:", f"compare last --baseline {name}"),
+        ("Compare later runs:", f"compare last {name}"),
         ("Measure again:", f"rerun {name}"),
     ):
         click.echo(unbroken(f"{what:<20} fabbench {words}{store}"), err=True)  # not folded

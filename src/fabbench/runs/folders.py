@@ -16,6 +16,7 @@ VERDICT = "verdict.json"  # The result of the gates; written last
 SUMMARY = "summary.json"  # See `fabbench.runs.summary`
 SWEEP_LOGS = "logs"  # The folder of a sweep that holds the output of its tests
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
+BASELINES = "baselines"  # The folder of a store that holds the names of baselines
 
 
 def run_folders(store: Path) -> list[str]:
@@ -58,7 +59,7 @@ def _entries(folder: str) -> tuple[list[str], list[str]]:
             for entry in entries:
                 if RUN_NAME.fullmatch(entry.name):
                     runs.append(entry.name)
-                elif not entry.name.startswith(".") and entry.is_dir():
+                elif not entry.name.startswith(".") and entry.name != BASELINES and entry.is_dir():
                     others.append(entry.name)
     except OSError:
         return [], []

@@ -35,7 +35,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.gates import Gate, parse_gates, require_measurable
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.baselines import LAST_GOOD, last_good_for
+from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
 from fabbench.runs.document import ExecutionDocument, read
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
@@ -191,7 +191,7 @@ def _checked(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
     require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    return load(named, store=request.store) if named else []
+    return load(baseline_input(named, request.store), store=request.store) if named else []
 
 
 def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:

@@ -104,7 +104,7 @@ def test_a_job_survives_a_lost_laptop_and_its_output_is_read_later(lab: Labs) ->
         run.process.kill()
         job = the_job(hosts[0])
         hosts[0].sh(["srun", "--quiet", "--partition=one", f"--dependency=afterany:{job}", "true"])
-    output = hosts[0].home / f"fabbench-{job}.out"
-    late = hosts.run([sys.executable, "-m", "fabbench", "compare", str(output), "--format", "csv"], check=True)
+    output = str(hosts[0].home / f"fabbench-{job}.out")
+    late = hosts.run([sys.executable, "-m", "fabbench", "show", output, "--format", "csv"], check=True)
     sizes = [line.split(",")[1] for line in late.stdout.splitlines()[1:]]
     assert len(sizes) == 8, late.stdout
