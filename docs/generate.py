@@ -275,9 +275,9 @@ def _subcommands(root: click.Context, name: str) -> dict[str, click.Command]:
 
 
 def _common(commands: Mapping[str, click.Command]) -> list[Entry]:
-    """Return the options that all of these commands have."""
+    """Return the options that all of these commands have; none of a single one."""
     first, *others = (_entries(each) for each in commands.values())
-    return [each for each in first if all(each in other for other in others)]
+    return [each for each in first if others and all(each in other for other in others)]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Runs that others are compared with: one that is named, and the last good one."""
+"""The last good run, which others are compared with."""
 
 import json
 from pathlib import Path
@@ -24,17 +24,6 @@ def ids(store: Path) -> list[str]:
 
 def sources(done: Result) -> list[str]:
     return [column["source"] for column in json.loads(done.stdout)["columns"]]
-
-
-def test_a_run_is_compared_with_another(store: Path) -> None:
-    first, *_, newest = ids(store)
-    done = fabbench(store, "compare", newest, "--baseline", f"{first}:socket", "--format", "json")
-    assert sources(done) == [f"run {newest}", f"run {newest}", f"run {first}"]
-    alone = ("compare", f"{newest}:socket", "--baseline", first, "--format", "json")
-    assert sources(fabbench(store, *alone)) == [f"run {newest}", f"run {first}"]
-    assert fabbench(store, *alone, "--gate", "busbw@1G:2%", "--strict").exit_code == 1
-    gone = fabbench(store, "compare", newest, "--baseline", "good")
-    assert (gone.exit_code, "Run good not found" in gone.stderr) == (2, True)
 
 
 def test_the_last_good_run(store: Path) -> None:

@@ -59,20 +59,16 @@ def check(**given: Any) -> Exit:
         raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
     fabric, benchmark = "efa" if given["efa"] else given["fabric"] or "", given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
-    target = with_image(target, benchmark, (fabric,) if fabric else ())
+    needs = replace(needs, fabrics=(fabric,) if fabric else ())
+    target = with_image(target, benchmark, needs.fabrics)
+    image, gpus = getattr(target.options, "image", ""), needs.gpus and given["benchmark"] is not None
     requirements = Requirements(
-        programs=needs.programs,
-        install=needs.install,
-        mpi=needs.mpi,
-        gpus=needs.gpus and given["benchmark"] is not None,
-        fabric=fabric,
-        image=getattr(target.options, "image", ""),
+        programs=needs.programs, install=needs.install, mpi=needs.mpi, gpus=gpus, fabric=fabric, image=image
     )
     names = target.hosts[: target.nodes]
     terminal.notify(f"Target {target.name}{f' ({listed(names, 8)})' * bool(names)}: {reason}.")
     with terminal.hosts_progress() as progress:
-        wanted = replace(needs, fabrics=(fabric,) if fabric else ())
-        examined = launcher.examine(target, wanted, deep=given["deep"], progress=progress)
+        examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)
     checks = list(examined.checks)
     if examined.probes or examined.relations.unreachable:
         checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)

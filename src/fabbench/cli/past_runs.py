@@ -141,8 +141,8 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
     """Print a run: what was requested, its executions and their outcomes, its comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
-    benchmark's own output, even if the run was stopped.
-    Of anything else that `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
+    benchmark's own output, even if the run was stopped. Of anything else that `compare` takes (a log, RUN:CONFIG, a
+    table of results), the comparison is printed.
     """
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs

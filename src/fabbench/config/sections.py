@@ -149,8 +149,7 @@ class Reader:
 
     folder: Path
     """The directory of the file, which its relative paths start from."""
-    launchers: Mapping[str, type[LauncherOptions]]
-    """Launcher → its options."""
+    launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
     benchmarks: Callable[[str], Mapping[str, Option]] | None
     """Returns the options of a benchmark's command, by `Option.word`; raises RequestError. None: not checked."""
     mistakes: list[str] = field(default_factory=list)

@@ -180,7 +180,7 @@ def _checked(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
     require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    return load(named, store=request.store) if named else []
+    return load(baseline_input(named, request.store), store=request.store) if named else []
 
 
 def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
