@@ -1,6 +1,7 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
@@ -250,13 +251,11 @@ class Wanted(NamedTuple):
 def read_wanted(text: str) -> Wanted:
     """Read ``4G`` or ``4G@32``. Raise RequestError."""
     size, at, nodes = text.partition("@")
-    try:
+    with suppress(ValueError):
         target = Wanted(parse_size(size), int(nodes) if at else 0)
-    except ValueError:
-        target = Wanted(0, -1)
-    if target.size < 1 or target.nodes < bool(at):
-        raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
-    return target
+        if target.size > 0 and target.nodes >= bool(at):
+            return target
+    raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
 
 
 def predictions(logs: Sequence[Log], targets: Sequence[Wanted]) -> Iterator[Mapping[str, object]]:
