@@ -16,7 +16,7 @@ from fabbench.report.templates import template
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05  # The smallest fraction of a value that a sparkline's height covers, so that noise looks flat
-NAMED = ("benchmark", "case", "configuration", "target")  # the keys that name a series; others come after them
+NAMED = ("configuration", "benchmark", "case", "target")  # the keys that name a series; others come after them
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 

@@ -213,9 +213,7 @@ def diagnosis_record(log: Log) -> dict[str, object]:
         **_head(log),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
-        "causes": [
-            {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
-        ],
+        "causes": [picked(cause, "against", "decide", code="found.code") for cause in causes(log)[0]],
         "curve": curve_line(log),
     }
 
@@ -276,11 +274,6 @@ def _record(where: str, target: Wanted, found: Prediction) -> Mapping[str, objec
     at, rates = format_size(target.size), scale("B/s", found.rate)
     figures = f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to {rates.quantity(found.high)})"
     said = f"predicted at {at}: {figures}." if not found.refused else f"no prediction at {at}: {found.refused}."
-    figure = {"rate": found.rate, "low": found.low, "high": found.high} if not found.refused else {}
-    return {
-        "size": target.size,
-        "nodes": target.nodes or None,
-        **figure,
-        "refused": found.refused,
-        "text": f"{where}: {said}",
-    }
+    figure = picked(found, "rate", "low", "high") if not found.refused else {}
+    asked = {"size": target.size, "nodes": target.nodes or None}
+    return {**asked, **figure, "refused": found.refused, "text": f"{where}: {said}"}
