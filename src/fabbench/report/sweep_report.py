@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from math import ceil, isnan
-from operator import itemgetter
 from typing import TYPE_CHECKING, Unpack
 
 from fabbench.model.hostlist import compress_hostlist
@@ -86,14 +85,8 @@ def suspects_table(report: SweepReport) -> Table:
     return Table(header=header, rows=rows, align=align, notes=notes)
 
 
-def pairs_table(report: SweepReport) -> Table:
-    """Return the slowest pairs of nodes."""
-    slow = sorted((each for each in _pairs(report.matrix) if each[-1] < _FINE), key=itemgetter(2))
-    rows = [(name, other, part_words(part)) for name, other, part in slow[:_MOST_PAIRS]]
-    return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
-
-
-def _pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+    """Yield the pairs of nodes, and what their cell of a matrix has."""
     for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
         yield name, other, float(matrix.cells[row, column])
 
@@ -167,12 +160,11 @@ _WIDE = 900  # Of a picture, unless it has many rows
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
 _WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", "not tested")
-_FINE, _MOST_PAIRS = 0.9, 20
 
 
 def heat_map_text(matrix: "Matrix") -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
-    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=_pairs(matrix), words=part_words))
+    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=pairs(matrix), words=part_words))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 

@@ -283,8 +283,7 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
 
 
 def _toned_cell(text: str) -> str:
-    found = _VERDICT.match(text, len(text) - len(text.lstrip()))
-    return toned(text[: found.end()], everywhere=True) + text[found.end() :] if found else text
+    return toned(text, everywhere=True) if tone_of(text.lstrip()) else text
 
 
 def align_decimals(table: Table) -> Table:
