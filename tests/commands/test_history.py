@@ -49,7 +49,8 @@ def test_a_change_is_named_with_its_run_and_what_came_with_it(store: Path) -> No
 def test_the_table(store: Path) -> None:
     lines = history(store, "busbw@1G").stdout.splitlines()
     assert lines[0] == "busbw at 1 GB: 80 runs in 2 series, 1 change."
-    assert lines[2].split()[1::2] == [*("configuration", "runs", "trend", "level", "latest", "change")]
+    named = ("configuration", "benchmark", "case", "target")
+    assert lines[2].split()[1::2] == [*named, "runs", "trend", "level", "latest", "change"]
     assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in lines[-1]
     assert lines[-1].endswith("Changed with it: nccl 2.26.2 → 2.27.5.")
 

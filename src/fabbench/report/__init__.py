@@ -28,14 +28,16 @@ def render_comparison(
     """
     from fabbench.report import comparison_tables, nics_table  # not needed to parse logs
 
-    if form in {"svg", "html", "openmetrics", "junit"}:
-        return _for_tools(comparison, form, verdict)
+    if form in {"svg", "html"}:
+        return _picture_or_page(comparison, form, verdict)
     rails = nics_table.rails_of(configurations or {}, [metric.name for metric in comparison.metrics])
     tables = nics_table.rail_tables(rails)
-    if form == "comment":
-        from fabbench.report.ci_formats import to_comment
+    if form in {"openmetrics", "junit", "comment"}:
+        from fabbench.report.ci_formats import to_comment, to_junit, to_openmetrics
 
-        return to_comment(comparison, verdict, tables)
+        if form == "comment":
+            return to_comment(comparison, verdict, tables)
+        return to_junit(comparison, verdict) if form == "junit" else to_openmetrics(comparison, verdict)
     return write_result(
         form,
         lambda: [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *tables],
@@ -53,21 +55,12 @@ def closing_lines(comparison: "Comparison", **drawing: Unpack[Drawing]) -> str:
     return "\n" + to_terminal([Table(header=(), rows=(), title=line) for line in lines if line], **drawing)
 
 
-def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None") -> str:
-    """Write a format for other tools: pages, build systems, monitoring."""
+def _picture_or_page(comparison: "Comparison", form: str, verdict: "Verdict | None") -> str:
     if form == "svg":
         from fabbench.report.svg import plots, to_svg_file
 
         return to_svg_file([each.picture() for each in plots(comparison)])
-    if form == "html":
-        from fabbench import __version__
-        from fabbench.report.page import comparison_page, page_of, run_section
+    from fabbench import __version__
+    from fabbench.report.page import comparison_page, page_of, run_section
 
-        return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)], __version__))
-    if form == "junit":
-        from fabbench.report.ci_formats import to_junit
-
-        return to_junit(comparison, verdict)
-    from fabbench.report.ci_formats import to_openmetrics
-
-    return to_openmetrics(comparison, verdict)
+    return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)], __version__))

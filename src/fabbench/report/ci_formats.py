@@ -77,7 +77,6 @@ def _gate(result: GateResult) -> Case:
 # ---------------------------------------------------------------- comments, in Markdown of GitHub and GitLab
 
 LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
-_MAX_VISIBLE = 8  # Maximum number of visible headlines
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
 
 
@@ -88,9 +87,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: S
     """
     lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))]
     title = "fabbench" if len(lines) > 1 else f"fabbench: {next(iter(lines), 'no figures to show')}"
-    notes = lines[:_MAX_VISIBLE] if len(lines) > 1 else []
-    more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
-    seen = [Table(title=title, header=(), rows=(), notes=[*notes, *more])]
+    seen = [Table(title=title, header=(), rows=(), notes=lines[len(lines) == 1 :])]
     seen += [gates_table(verdict, _MARKS)] if verdict is not None and verdict.results else []
     others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != GATES]
     parts = [*map(to_markdown, seen), *(to_markdown(replace(each, headline="")) for each in others)]

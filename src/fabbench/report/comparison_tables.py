@@ -187,9 +187,9 @@ def _verdict(index: int, line: _Line) -> str:
 
 FORMAT = 1  # Changes when a name or a unit in the output changes
 
-MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
-TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
-HEADER = (*MEASURED, *FIELDS, "placement", "transport", "versions", "source", *TESTED)
+_MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
+_TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
+HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *_TESTED)
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
@@ -210,23 +210,21 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "rows": comparison_rows(comparison),
         "stands_out": [
             {
-                "column": remark.label,
-                "base": remark.base,
-                **comparison.sections[remark.section].key,
-                "metric": comparison.sections[remark.section].metric.name,
-                **_renamed(remark, {"from": "low", "to": "high", "trend": "trend"}),
-                **_renamed(remark, {"ratio_min": "worst", "ratio_max": "best", "text": "text"}),
+                **picked(each, "base", "trend", "text", column="label", ratio_min="worst", ratio_max="best"),
+                "from": each.low,
+                "to": each.high,
+                **picked(comparison.sections[each.section], metric="metric.name"),
+                **comparison.sections[each.section].key,
             }
-            for remark in highlights(comparison)
+            for each in highlights(comparison)
         ],
         "verdicts": [
             {
                 "column": column.label,
                 "base": comparison.base.label,
-                **section.key,
-                "metric": section.metric.name,
-                "level": section.level,
                 "verdict": section.verdict(index),
+                **picked(section, "level", metric="metric.name"),
+                **section.key,
             }
             for section in comparison.sections
             for index, column in enumerate(comparison.columns[:-1])
@@ -250,28 +248,22 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 
 
 def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
-    column = comparison.columns[index]
+    column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
     texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
     return {
+        **dict.fromkeys(HEADER),
+        **picked(section, metric="metric.name", unit="metric.unit"),
+        **(picked(figure, "value", "n", min="low", max="high") if figure else {"n": 0}),
+        **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
+        **picked(column, "source", column="label"),
+        **(picked(test, "verdict", ratio_low="low", ratio_high="high", repeats_to_decide="repeats") if test else {}),
         "size": row.size,
-        "column": column.label,
-        "metric": section.metric.name,
-        "unit": section.metric.unit,
-        **_renamed(row.figures[index], {"value": "value", "n": "n", "min": "low", "max": "high"}, n=0),
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
-        **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
         "placement": comparison.placement or None,
         "transport": "/".join(map(str, column.facts.get("transport", ()))) or None,
         "versions": stated(column, versions_of(column)) or None,
-        "source": column.source,
-        **_renamed(row.tests[index], dict(zip(TESTED, ("low", "high", "verdict", "repeats"), strict=True))),
     }
-
-
-def _renamed(value: object, names: Mapping[str, str], **absent: object) -> dict[str, object]:
-    """Return attributes of a value by other names; without a value, what `absent` has instead."""
-    return {name: getattr(value, attribute, absent.get(name)) for name, attribute in names.items()}
 
 
 def stated(column: ColumnSummary, names: Iterable[str]) -> str:

@@ -52,14 +52,12 @@ def expectation_record(expectation: "Expectation") -> dict[str, object]:
     """Return an expectation as plain data (docs/formats.md)."""
     low, high = expectation.range or (None, None)
     return {
-        **expectation.key,
-        "metric": expectation.metric.name,
-        "unit": expectation.metric.unit,
-        **picked(expectation, "size", "value", "ceiling", "share"),
-        "verdict": expectation.assessment.value,
+        **picked(expectation, "size", "value", "ceiling", "share", metric="metric.name", unit="metric.unit"),
+        **picked(expectation, verdict="assessment.value"),
         "published_min": low,
         "published_max": high,
         "published": [picked(each, *_PUBLISHED) for each in expectation.figures],
         "causes": list(expectation.causes),
         "text": expectation.sentence(),
+        **expectation.key,
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Unpack
 
 from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
@@ -16,7 +16,7 @@ from fabbench.report.templates import template
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05  # The smallest fraction of a value that a sparkline's height covers, so that noise looks flat
-NAMED = ("benchmark", "case", "configuration", "target")  # the keys that name a series; others come after them
+NAMED = ("configuration", "benchmark", "case", "target")  # the keys that name a series; others come after them
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
@@ -32,12 +32,8 @@ def render_history(history: History, form: str = "markdown", **drawing: Unpack[D
 
 
 def history_table(history: History) -> Table:
-    """Return one row per series; its changes are notes, after what all series have."""
-    known = {name: {each.key.get(name) or "" for each in history.series} for name in NAMED}
-    same = {name: value for name in NAMED if name != "configuration" and len(known[name]) == 1 for value in known[name]}
-    columns = [name for name in (*NAMED, *history.distinguishing(NAMED)) if name not in same]
-    shared = ", ".join(f"{name} {value}" for name, value in same.items() if value)
-    rows, notes = [], [f"Every series: {shared}."] if shared else []
+    """Return one row per series; its changes are notes."""
+    columns, rows, notes = (*NAMED, *history.distinguishing(NAMED)), list[Sequence[str]](), list[str]()
     for name, each in zip(_names(history), history.series, strict=True):
         quantity, values = _scale(history, each).quantity, [point.value for point in each.points]
         change = _percent(each.changes[-1]) if each.changes else "-"
@@ -110,12 +106,8 @@ def _records(history: History) -> Iterator[dict[str, object]]:
         for index, point in enumerate(each.points):
             yield {
                 **each.key,
-                "run": point.run,
-                "created": point.created,
-                "metric": history.metric.name,
-                "size": history.size,
-                "value": point.value,
-                "unit": history.metric.unit,
+                **picked(point, "run", "created", "value"),
+                **picked(history, "size", metric="metric.name", unit="metric.unit"),
                 "change": changes[index].ratio if index in changes else None,
             }
 
@@ -124,9 +116,7 @@ def history_document(history: History) -> dict[str, object]:
     """Return a history as plain data; documented in docs/runs.md."""
     return {
         "format": 1,
-        "metric": history.metric.name,
-        "unit": history.metric.unit,
-        "size": history.size,
+        **picked(history, "size", metric="metric.name", unit="metric.unit"),
         "series": [
             {
                 "key": dict(each.key),
@@ -136,8 +126,7 @@ def history_document(history: History) -> dict[str, object]:
                     {
                         "run": each.points[change.index].run,
                         "previous": each.points[change.index - 1].run,
-                        **picked(change, "before", "after", "ratio", "drift"),
-                        "different": {name: list(pair) for name, pair in change.different.items()},
+                        **picked(change, "before", "after", "ratio", "drift", "different"),
                     }
                     for change in each.changes
                 ],
@@ -151,21 +140,14 @@ def history_page(history: History, version: str) -> Iterator[str]:
     """Yield a page in pieces: an overview of several series, then each of them."""
     return template("history.html").generate(
         title=headline(history).rstrip("."),
-        metric=history.metric.name,
+        history=history,
         overview=history_table(history),
-        all=[_series(history, *each) for each in enumerate(_names(history))],
+        all=list(zip(_names(history), history.series, strict=True)),
+        scale_of=partial(_scale, history),
+        sentences_of=partial(_sentences, history),
+        draw=lambda name, *what: to_svg(trend(*what), name=name),
         percent=_percent,
+        counted=counted,
         time=format_time,
         version=version,
     )
-
-
-def _series(history: History, number: int, name: str) -> dict[str, Any]:
-    series = history.series[number]
-    unit, sentences, count = _scale(history, series), list(_sentences(history, series)), len(series.points)
-    axis = f"{history.metric.name} ({unit.unit})"
-    span = f"{counted(count, 'run')} from {series.points[0].created[:10]} to {series.points[-1].created[:10]}."
-    about = " ".join((span, f"The level is {unit.quantity(series.level)}.", *sentences))
-    drawn = to_svg(trend(series, axis, unit.factor, f"{axis} by run", about), name=f"trend-{number + 1}")
-    known = {"name": name, "series": series, "span": span, "axis": axis, "scale": unit, "sentences": sentences}
-    return {**known, "drawn": drawn if count > 1 else None}

@@ -1,6 +1,7 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
@@ -65,14 +66,13 @@ def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
     yield _json()(head)[:-1] + ',"samples":['
-    for start in range(0, len(log.points), _SAMPLES_A_PIECE):
-        samples = (
-            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
-            for size, labels, metrics, values in log.points[start : start + _SAMPLES_A_PIECE]
-            for metric, value in zip(metrics, values, strict=True)
-            for unit in [METRICS[metric].unit]
-        )
-        yield (_NEXT if start else "\n") + _NEXT.join(map(_json(), samples))
+    plain = (
+        {**each._asdict(), "labels": dict(each.labels), "unit": METRICS[each.metric].unit} for each in log.samples()
+    )
+    texts, start = map(_json(), plain), "\n"
+    while piece := _NEXT.join(islice(texts, _SAMPLES_A_PIECE)):
+        yield start + piece
+        start = _NEXT
     yield "]}"
 
 
@@ -212,9 +212,7 @@ def diagnosis_record(log: Log) -> dict[str, object]:
         **_head(log),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
-        "causes": [
-            {"code": cause.found.code, "against": cause.against, "decide": cause.decide} for cause in causes(log)[0]
-        ],
+        "causes": [picked(cause, "against", "decide", code="found.code") for cause in causes(log)[0]],
         "curve": curve_line(log),
     }
 
@@ -250,13 +248,11 @@ class Wanted(NamedTuple):
 def read_wanted(text: str) -> Wanted:
     """Read ``4G`` or ``4G@32``. Raise RequestError."""
     size, at, nodes = text.partition("@")
-    try:
+    with suppress(ValueError):
         target = Wanted(parse_size(size), int(nodes) if at else 0)
-    except ValueError:
-        target = Wanted(0, -1)
-    if target.size < 1 or target.nodes < bool(at):
-        raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
-    return target
+        if target.size > 0 and target.nodes >= bool(at):
+            return target
+    raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
 
 
 def predictions(logs: Sequence[Log], targets: Sequence[Wanted]) -> Iterator[Mapping[str, object]]:
@@ -277,11 +273,6 @@ def _record(where: str, target: Wanted, found: Prediction) -> Mapping[str, objec
     at, rates = format_size(target.size), scale("B/s", found.rate)
     figures = f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to {rates.quantity(found.high)})"
     said = f"predicted at {at}: {figures}." if not found.refused else f"no prediction at {at}: {found.refused}."
-    figure = {"rate": found.rate, "low": found.low, "high": found.high} if not found.refused else {}
-    return {
-        "size": target.size,
-        "nodes": target.nodes or None,
-        **figure,
-        "refused": found.refused,
-        "text": f"{where}: {said}",
-    }
+    figure = picked(found, "rate", "low", "high") if not found.refused else {}
+    asked = {"size": target.size, "nodes": target.nodes or None}
+    return {**asked, **figure, "refused": found.refused, "text": f"{where}: {said}"}

@@ -8,7 +8,7 @@ from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
 from fabbench.model.log import Log
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_size, scale
-from fabbench.report.table import Table, TableColumn, cut, grid_pieces, table_of
+from fabbench.report.table import Table, TableColumn, cut, grid_pieces, picked, table_of
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
 COLUMNS = 60  # Width of the live view
@@ -116,13 +116,8 @@ def rail_records(rails: _Rails) -> list[dict[str, object]]:
     return [
         {
             "column": label,
-            "size": found.size,
-            "metric": found.metric.name,
             "together": at_once,
-            "mean": found.mean,
-            "sum": found.total,
-            "slowest": found.slowest,
-            "devices": dict(found.figures),
+            **picked(found, "size", "mean", "slowest", metric="metric.name", sum="total", devices="figures"),
         }
         for label, found, at_once in rails
     ]

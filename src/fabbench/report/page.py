@@ -4,7 +4,7 @@ A content security policy also forbids scripts and all network access. `template
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +43,7 @@ class RunPage:
     comparisons: Sequence[Comparison] = ()  # The comparison by the benchmark's usual metric, then those by others
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
-    hardware: str = ""  # What the nodes have, as found: GPUs, NICs; empty: not known
+    hosts: Sequence[Host] = ()  # The nodes, as found; empty: not known
     command: str = ""
     programs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Configuration → the command lines that it ran
 
@@ -138,17 +138,6 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
             if (each.column, each.key) == (label, section.key) and each.ceiling and each.share:
                 of = f"{label}: ceiling {each.scale.quantity(each.ceiling)}"
                 yield "of the NICs' ceiling", format_decimal(100 * each.share, 0), "%", of
-
-
-def hardware_of(hosts: Iterable[Host]) -> str:
-    """Return what hosts have: types, GPUs, RDMA devices; empty: nothing is known."""
-    kinds = Counter[str]()
-    for host in hosts:
-        gpus = [f"{host.gpus} × {host.gpu_model or 'GPU'}"] if host.gpus else []
-        links = Counter(host.devices.values())
-        nics = [counted(count, f"{link.upper()} NIC") for link, count in links.items()]
-        kinds[", ".join([*filter(None, [host.instance_type]), *gpus, *nics])] += 1
-    return "; ".join(f"{count} × {kind}" for kind, count in kinds.items() if kind)
 
 
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:

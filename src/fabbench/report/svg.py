@@ -279,28 +279,23 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
 _BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
-def plots(comparison: Comparison) -> Iterator[Plot]:
-    """Yield the plots of all sections in order; none for a section without values."""
-    for index in range(len(comparison.sections)):
-        yield from section_plots(comparison, index)
-
-
-def section_plots(comparison: Comparison, index: int) -> Iterator[Plot]:
-    """Yield the plot of a section's values; none without values."""
-    section, factor = comparison.sections[index], comparison.sections[index].scale.factor
-    if values := list(_values(comparison, section)):
-        expected = [each for each in expectations_of(comparison) if each.key == section.key]
-        description = headline(comparison, index)
-        more = "; shaded: range of repeats" if any(line.band for line in values) else ""
-        yield Plot(
-            title=f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
-            axis=f"{section.metric.name} ({section.scale.unit}){more}",
-            lines=values,
-            headline=description,
-            ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
-            published=list(_published(expected, values, factor)),
-            description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
-        )
+def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Plot]:
+    """Yield the plots of sections, without any of all; none for a section without values."""
+    for section in sections or comparison.sections:
+        factor = section.scale.factor
+        if values := list(_values(comparison, section)):
+            expected = [each for each in expectations_of(comparison) if each.key == section.key]
+            description = headline(comparison, comparison.sections.index(section))
+            more = "; shaded: range of repeats" if any(line.band for line in values) else ""
+            yield Plot(
+                title=f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
+                axis=f"{section.metric.name} ({section.scale.unit}){more}",
+                lines=values,
+                headline=description,
+                ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
+                published=list(_published(expected, values, factor)),
+                description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
+            )
 
 
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
@@ -330,9 +325,9 @@ def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], fac
                 yield PublishedRange(size, min(values), max(values), line.kind)
 
 
-def left_out(comparison: Comparison, index: int) -> Iterator[str]:
-    """Describe what the plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
+def left_out(comparison: Comparison, section: ComparisonSection) -> Iterator[str]:
+    """Describe what the plot of a section leaves out: a logarithmic axis cannot show values of 0."""
     for number, column in enumerate(comparison.columns):
-        figures = (row.figures[number] for row in comparison.sections[index].rows)
+        figures = (row.figures[number] for row in section.rows)
         if zeros := sum(figure is not None and figure.value <= 0 for figure in figures):
             yield f"{counted(zeros, 'zero value')} of {column.label} not plotted."

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from math import ceil, isnan
-from operator import itemgetter
 from typing import TYPE_CHECKING, Unpack
 
 from fabbench.model.hostlist import compress_hostlist
@@ -53,40 +52,12 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Unpack[
 
 def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
-    diagnosis = report.diagnosis
-    measured = f"{counted(diagnosis.tests, 'test')} of {counted(len(diagnosis.nodes), 'node')}"
-    if 0 < len(diagnosis.typicals) <= _FEW:
-        unit = scale(report.metric.unit, max(diagnosis.typicals.values()))
-        figures = [
-            f"{unit.quantity(float(f'{figure:.3g}'))}{f' {kind}' if kind else ''}"
-            for kind, figure in diagnosis.typicals.items()
-        ]
-        spread = f"± {format_decimal(100 * diagnosis.spread, 0)}%"
-        measured += f", typical {', '.join(figures)} {spread if len(figures) == 1 else f'({spread})'}"
-    left_out = f"{counted(len(report.left_out), 'file')} left out" if report.left_out else ""
-    gaps = "; ".join(filter(None, (report.unfinished, left_out)))
-    return f"{_verdict(diagnosis, gaps)} {f'Not tested: {gaps}. ' if gaps else ''}{measured}."
-
-
-def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
-    path = f"The path between {len(diagnosis.groups)} groups is slow. " if diagnosis.slow_path else ""
-    if diagnosis.contradiction:
-        return f"No node is called bad. {diagnosis.contradiction}"
-    if bad := diagnosis.suspects[diagnosis.slow_path :]:
-        return f"{path}{_counts(bad, 'bad ')}: {listed([each.name for each in bad])}."
-    if diagnosis.undecided:
-        return f"{path}No bad nodes found, but undecided: {_counts(diagnosis.undecided)}."
-    if len(diagnosis.nodes) == 2:
-        return "No test failed; two nodes are too few to compare."
-    return f"{path}{'No bad nodes found so far.' if gaps else 'No bad nodes found.'}"
-
-
-def _counts(suspects: Sequence[Suspect], which: str = "") -> str:
-    kinds = [each.kind for each in suspects]
-    return ", ".join(counted(kinds.count(kind), which + noun) for kind, noun in _NOUNS.items() if kind in kinds)
-
-
-_NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
+    typicals, typical = report.diagnosis.typicals, ""
+    if 0 < len(typicals) <= _FEW:
+        unit = scale(report.metric.unit, max(typicals.values()))
+        typical = ", ".join(f"{unit.quantity(float(f'{each:.3g}'))} {kind}".strip() for kind, each in typicals.items())
+    words = {"counted": counted, "listed": listed, "typical": typical}
+    return " ".join(str(rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)).split())
 
 
 def groups_table(report: SweepReport) -> Table:
@@ -114,14 +85,8 @@ def suspects_table(report: SweepReport) -> Table:
     return Table(header=header, rows=rows, align=align, notes=notes)
 
 
-def pairs_table(report: SweepReport) -> Table:
-    """Return the slowest pairs of nodes."""
-    slow = sorted((each for each in _pairs(report.matrix) if each[-1] < _FINE), key=itemgetter(2))
-    rows = [(name, other, part_words(part)) for name, other, part in slow[:_MOST_PAIRS]]
-    return Table(title="Slowest pairs", header=("node", "with", "figure") if rows else (), rows=rows)
-
-
-def _pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
+    """Yield the pairs of nodes, and what their cell of a matrix has."""
     for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
         yield name, other, float(matrix.cells[row, column])
 
@@ -141,21 +106,15 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
     diagnosis = report.diagnosis
     return {
         "format": 1,
-        "metric": report.metric.name,
-        "unit": report.metric.unit,
-        "nodes": list(diagnosis.nodes),
-        "tests": diagnosis.tests,
+        **picked(report, "unfinished", metric="metric.name", unit="metric.unit"),
+        **picked(diagnosis, "nodes", "tests", "spread", "contradiction", required_confidence="required"),
         "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
         "typical": diagnosis.typicals.get(""),
         "typicals": [{"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind],
-        "spread": diagnosis.spread,
-        "required_confidence": diagnosis.required,
         "groups": [picked(each, "name", "nodes", "inside", "between") for each in diagnosis.groups],
         "groups_found": diagnosis.found,
-        "contradiction": diagnosis.contradiction,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
-        "unfinished": report.unfinished,
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 
@@ -201,12 +160,11 @@ _WIDE = 900  # Of a picture, unless it has many rows
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
 _WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", "not tested")
-_FINE, _MOST_PAIRS = 0.9, 20
 
 
 def heat_map_text(matrix: "Matrix") -> str:
     """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
-    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=_pairs(matrix), words=part_words))
+    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=pairs(matrix), words=part_words))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 

@@ -13,6 +13,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from fabbench.model.compat import override
@@ -113,8 +114,8 @@ def csv_cell(value: object) -> object:
 
 # ---------------------------------------------------------------- Markdown
 
-_BLOCK = lazy(r"\#{1,6}(?=\s|$)|>|[-+](?=\s|$)|-(?=[\s-]*$)|\d+(?=[.)](?:\s|$))|\[[ xX]\](?=\s)")
-"""Markup at the start of a block: headings, quotes, lists, rules, check boxes."""
+_BLOCK = lazy(r"\A(\d+(?=[.)](?:\s|$))|(?=\#{1,6}(?:\s|$)|>|[-+](?:\s|$)|-[\s-]*$|\[[ xX]\]\s))")
+"""Before markup at the start of a block: headings, quotes, lists, rules, check boxes; after the number of a list."""
 _MARKUP = lazy(
     r"""
       \\(?=[!-/:-@\[-`{-~]|$)         # a backslash that would escape something
@@ -157,12 +158,7 @@ def cell(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    line = escaped(text)
-    match = _BLOCK.match(line)
-    if not match:
-        return line
-    number = match[0] if match[0].isdigit() else ""
-    return f"{number}\\{line[len(number) :]}"
+    return _BLOCK.sub(r"\1\\", escaped(text))
 
 
 def _grid(table: Table) -> str:
@@ -188,7 +184,6 @@ _HEAD = 14  # On a terminal a header is folded to this width, unless its cells a
 _LEAST = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
-BOLD = "1"
 _TONES = {
     **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted"), "good"),
     **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
@@ -210,9 +205,9 @@ def tone_of(text: str) -> str:
     return _TONES[found[1]] if found else ""
 
 
-def painted(text: str, style: str) -> str:
-    """Return text in a style, such as `BOLD`, for a terminal that shows it."""
-    return f"\x1b[{style}m{text}\x1b[0m" if text else text
+def bold(text: str) -> str:
+    """Return text in bold, for a terminal that shows it."""
+    return f"\x1b[1m{text}\x1b[0m" if text else text
 
 
 def toned(text: str, *, everywhere: bool = False) -> str:
@@ -233,7 +228,7 @@ def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int 
         lines = [""] if index else []
         for text, everywhere in ((table.headline, True), (table.title, False)):
             shown = folded(text, width) if text else []
-            lines += [painted(toned(line, everywhere=everywhere), BOLD) for line in shown] if color else shown
+            lines += [bold(toned(line, everywhere=everywhere)) for line in shown] if color else shown
             lines += [""] if text and everywhere else []
         yield _joined(lines)
         if table.header:
@@ -267,7 +262,7 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
     widths = _fitted(_widths(table, fold=fold is not None), fold)
 
-    def lines(cells: Sequence[str], style: str = "") -> Iterator[str]:
+    def lines(cells: Sequence[str], shown_as: Callable[[str], str] = _toned_cell) -> Iterator[str]:
         shown = [
             folded(cell, room, whole=False) if fold else [_cell_text(cell)]
             for cell, room in zip(cells, widths, strict=True)
@@ -277,19 +272,18 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
             for each, room, align in zip(shown, widths, aligns, strict=True):
                 text = each[number] if number < len(each) else ""
                 blank = " " * (room - _cell_width(text))
-                text = (painted(text, style) if style else _toned_cell(text)) if color else text
+                text = shown_as(text) if color else text
                 parts.append(text + blank if align == "l" else blank + text)
             yield (" " * _GAP).join(parts).rstrip()
 
     rule = [chr(0x2500) * (sum(widths) + _GAP * (len(widths) - 1))] if table.ruled else []
-    yield _joined([*lines(table.header, BOLD), *rule])
+    yield _joined([*lines(table.header, bold), *rule])
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
         yield _joined(line for row in table.rows[start : start + _ROWS_PER_BLOCK] for line in lines(row))
 
 
 def _toned_cell(text: str) -> str:
-    found = _VERDICT.match(text, len(text) - len(text.lstrip()))
-    return toned(text[: found.end()], everywhere=True) + text[found.end() :] if found else text
+    return toned(text, everywhere=True) if tone_of(text.lstrip()) else text
 
 
 def align_decimals(table: Table) -> Table:
@@ -374,9 +368,9 @@ def _cell_width(text: str) -> int:
 # ---------------------------------------------------------------- results
 
 
-def picked(value: object, *names: str) -> dict[str, Any]:
-    """Return some attributes of a value by their names."""
-    return {name: getattr(value, name) for name in names}
+def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
+    """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
+    return {name: attrgetter(each)(value) for name, each in ({each: each for each in names} | renamed).items()}
 
 
 def to_json(document: Any) -> str:

@@ -20,7 +20,7 @@ from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
-from fabbench.report.page import RunPage, RunSection, comparison_page, hardware_of, run_section
+from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table
 from fabbench.runs.document import read
@@ -104,7 +104,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         comparisons=comparisons,
         nics=list(nic_tables(run)),
         nodes=list(node_tables(run, comparisons[0].columns if comparisons else ())),
-        hardware=hardware_of(run.document.hosts),
+        hosts=run.document.hosts,
         programs=_programs(run),
     )
 

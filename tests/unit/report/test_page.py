@@ -86,9 +86,9 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
     comparison = compare([EFA, TCP])
     (plot,) = plots(comparison)
     assert [len(line.points) for line in plot.lines] == [2, 1]
-    assert list(left_out(comparison, 0)) == ["1 zero value of TCP not plotted."]
+    assert list(left_out(comparison, comparison.sections[0])) == ["1 zero value of TCP not plotted."]
     some = compare([column("a", log([(KB, 0), (MB, 1e9)]), log([(KB, 3e7), (MB, 1e9)]), log([(KB, 2e7), (MB, 1e9)]))])
-    assert list(left_out(some, 0)) == []  # one of its repeats is 0, the median is not
+    assert list(left_out(some, some.sections[0])) == []  # one of its repeats is 0, the median is not
 
 
 def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
