@@ -176,7 +176,7 @@ class SweepOptions:
         default=MODES[0],
     )
     dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
-    max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
+    max_time: float | None = option(Seconds(), "Start no test after this time, and answer from the tests so far.")
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
     partners: int | None = option(
         Whole(1),

@@ -66,7 +66,7 @@ class SweepRequest:
     groups_by: str = ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
     seed: int = 0
     partners: int | None = None  # Random partners of each node; None: the mode's default
-    max_time: float | None = None  # Seconds after which the best result so far is returned; None: no limit
+    max_time: float | None = None  # Seconds after which no test starts; None: no limit
     resume: StoredRun | None = None
 
 
@@ -173,7 +173,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     if request.resume is None:
         writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
-    tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
+    tests = SweepTests(request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline)
     ended = stored.tests if stored else ()
     kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")

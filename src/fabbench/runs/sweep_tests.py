@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
@@ -12,7 +12,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Execution, Plan
+from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import StoreError, SweepDocument
@@ -25,7 +25,6 @@ from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import Diagnosis, SweepResult, SweepTest
 
-_MIN_TIME_S = 1.0  # No test starts with less time than this left
 _OUTCOMES = tuple(Outcome)
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
@@ -155,56 +154,45 @@ class Figures(NamedTuple):
     nics: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTests:
     """Measures tests. `measure` may be called from any thread."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        allocation: DivisibleAllocation,
-        writer: RunWriter,
-        *,
-        metric: str,
-        deadline: float | None,
-    ) -> None:
-        """`request` has the fabric of all tests; `deadline` is in time.monotonic() seconds."""
-        self.ended = threading.Event()
-        """Set when tests in progress must end."""
-        self._request, self._allocation, self._writer = request, allocation, writer
-        self._metric, self._deadline = metric, deadline
+    request: RunRequest  # With the fabric of all tests
+    allocation: DivisibleAllocation
+    writer: RunWriter
+    metric: str
+    deadline: float | None  # In time.monotonic() seconds: no test starts after it
+    ended: threading.Event = field(default_factory=threading.Event)  # Set when tests in progress must end
 
     def measure(self, test: PlannedTest) -> TestResult | None:
         """Measure a test, and store its result. None if the time is up.
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        hosts = test.hosts(self._allocation.inventory)
-        inventory = self._allocation.inventory.part(hosts)
-        request = on_nic(self._request, test.test.rail)
+        hosts = test.hosts(self.allocation.inventory)
+        inventory = self.allocation.inventory.part(hosts)
+        request = on_nic(self.request, test.test.rail)
         test_plan = planned(request, inventory, test)
-        execution, shortened = self._within_time(test_plan.executions[0])
-        if self.ended.is_set() or self._left() < _MIN_TIME_S:
+        (execution,), started = test_plan.executions, time.monotonic()
+        if self.ended.is_set() or (self.deadline is not None and started > self.deadline):
             return None
-        part, started = self._allocation.part(hosts, self.ended), time.monotonic()
+        part = self.allocation.part(hosts, self.ended)
         if isinstance(part, BatchAllocation):
-            test_plan = replace(test_plan, executions=(execution,))
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
-        with self._writer.execution(execution) as stored:
+        with self.writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
-            logs = running.run(self._request.benchmark, part, CounterSampler(part, execution, None))
-        result = figures(logs, self._metric)
+            logs = running.run(self.request.benchmark, part, CounterSampler(part, execution, None))
+        result = figures(logs, self.metric)
         if running.interrupted:
-            self._writer.drop(execution)
+            self.writer.drop(execution)
             raise KeyboardInterrupt
         if isinstance(running.failure, AllocationLostError | StoreError):
-            self._writer.drop(execution)
+            self.writer.drop(execution)
             raise running.failure
-        if shortened and result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
-            self._writer.drop(execution)
-            return None
         found = (finding for log in logs for finding in log.findings)
         # If the nodes' NICs have the same names, a name is one NIC of each node.
-        names = {frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}
+        names = {frozenset(nics_of_host(self.request, host)) for host in inventory.hosts}
         measured = TestResult(
             number=test.number,
             round=test.round,
@@ -217,19 +205,10 @@ class SweepTests:
             notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
         )
-        pack_log(self._writer.path, execution, test.number)
-        self._writer.drop(execution)
-        add_test(self._writer.path, measured)
+        pack_log(self.writer.path, execution, test.number)
+        self.writer.drop(execution)
+        add_test(self.writer.path, measured)
         return measured
-
-    def _left(self) -> float:
-        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
-
-    def _within_time(self, execution: Execution) -> tuple[Execution, bool]:
-        """Limit the execution to the sweep's remaining time; also return whether that shortens it."""
-        left = max(self._left(), _MIN_TIME_S)
-        steps = tuple(replace(step, timeout_s=min(step.timeout_s, left)) for step in execution.steps)
-        return replace(execution, steps=steps), steps != execution.steps
 
 
 def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:
