@@ -75,13 +75,13 @@ def remove(
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.inputs import open_runs
+    from fabbench.runs.inputs import open_run
     from fabbench.runs.store import StoredRun, remove_run
 
     if bool(refs) == (keep is not None or older_than is not None) or (refs and any(filters.values())):
         raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
     if refs:
-        found = list({run.path: run for run in open_runs(refs, store)}.values())
+        found = list({run.path: run for run in (open_run(ref, store) for ref in refs)}.values())
     else:
         rest = islice(_chosen(store, **filters), keep or 0, None)
         found = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
@@ -108,13 +108,13 @@ def export(refs: tuple[str, ...], store: Path, form: str, **filters: Any) -> Exi
     Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.inputs import open_runs
+    from fabbench.runs.inputs import open_run
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import require_executions
 
     if refs and any(filters.values()):
         raise RequestError("Give run ids or filters, not both.", hint="Leave one of them out.")
-    found = [require_executions(run) for run in open_runs(refs, store)] or [
+    found = [require_executions(open_run(ref, store)) for ref in refs] or [
         StoredRun(store / run.path) for run in _chosen(store, **filters)
     ]
     damaged = [run for run in found if run.damage]

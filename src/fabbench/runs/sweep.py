@@ -15,6 +15,7 @@ from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.gates import require_measurable
@@ -24,8 +25,8 @@ from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdic
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import (
-    PlannedTest,
     SweepTests,
+    hosts_of,
     metric_of,
     nics_of,
     on_nic,
@@ -209,9 +210,9 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     require_names(whole)
     first, execution = planner.next_round(), None
     if first is not None:
-        test = PlannedTest(number=0, round=first.number, test=first.tests[0])
-        run = on_nic(run, test.test.rail)
-        (execution,) = planned(run, inventory.part(test.hosts(inventory)), test).executions
+        test = first.tests[0]
+        run = on_nic(run, test.rail)
+        (execution,) = planned(run, inventory.part(hosts_of(test.nodes, inventory)), 0).executions
     return SweepPreview(inventory, document, first, planner.max_rounds, execution, run)
 
 
@@ -270,7 +271,10 @@ def _carry_out(
     while not out_of_time and (planned := planner.next_round()) is not None:
         watcher.begin(planned, planner.max_rounds)
         numbered = enumerate(planned.tests, number)
-        batch = [PlannedTest(number=at, round=planned.number, test=test) for at, test in numbered]
+        batch = [
+            TestResult(number=at, round=planned.number, nodes=test.nodes, rail=test.rail, outcome=Outcome.SKIPPED)
+            for at, test in numbered
+        ]
         number += len(batch)
         with closing(
             concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)

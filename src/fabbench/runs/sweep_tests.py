@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
@@ -23,7 +22,7 @@ from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, SweepResult, SweepTest
+from fabbench.sweep.values import Diagnosis, SweepResult
 
 _OUTCOMES = tuple(Outcome)
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
@@ -131,27 +130,10 @@ def whole_plan(mode: str, request: RunRequest, inventory: Inventory) -> Plan:
 # ---------------------------------------------------------------- measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTest:
-    """One test to measure."""
-
-    number: int
-    round: int
-    test: SweepTest
-
-    def hosts(self, inventory: Inventory) -> list[int]:
-        """Return the indices of its hosts: the first is the server, or runs mpirun."""
-        names = [host.name for host in inventory.hosts]
-        return [names.index(node) for node in self.test.nodes]
-
-
-class Figures(NamedTuple):
-    """The results in the logs of a test."""
-
-    outcome: Outcome
-    reason: str
-    value: float | None
-    nics: Mapping[str, float]
+def hosts_of(nodes: Sequence[str], inventory: Inventory) -> list[int]:
+    """Return the indices of nodes: the first is the server, or runs mpirun."""
+    names = [host.name for host in inventory.hosts]
+    return [names.index(node) for node in nodes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +147,15 @@ class SweepTests:
     deadline: float | None  # In time.monotonic() seconds: no test starts after it
     ended: threading.Event = field(default_factory=threading.Event)  # Set when tests in progress must end
 
-    def measure(self, test: PlannedTest) -> TestResult | None:
-        """Measure a test, and store its result. None if the time is up.
+    def measure(self, test: TestResult) -> TestResult | None:
+        """Measure a test, and store and return its result. None if the time is up.
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        hosts = test.hosts(self.allocation.inventory)
+        hosts = hosts_of(test.nodes, self.allocation.inventory)
         inventory = self.allocation.inventory.part(hosts)
-        request = on_nic(self.request, test.test.rail)
-        test_plan = planned(request, inventory, test)
+        request = on_nic(self.request, test.rail)
+        test_plan = planned(request, inventory, test.number)
         (execution,), started = test_plan.executions, time.monotonic()
         if self.ended.is_set() or (self.deadline is not None and started > self.deadline):
             return None
@@ -183,7 +165,6 @@ class SweepTests:
         with self.writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
             logs = running.run(self.request.benchmark, part, CounterSampler(part, execution, None))
-        result = figures(logs, self.metric)
         if running.interrupted:
             self.writer.drop(execution)
             raise KeyboardInterrupt
@@ -193,14 +174,9 @@ class SweepTests:
         found = (finding for log in logs for finding in log.findings)
         # If the nodes' NICs have the same names, a name is one NIC of each node.
         names = {frozenset(nics_of_host(self.request, host)) for host in inventory.hosts}
-        measured = TestResult(
-            number=test.number,
-            round=test.round,
-            nodes=test.test.nodes,
-            rail=test.test.rail,
-            outcome=result.outcome,
-            reason=result.reason,
-            value=result.value,
+        result = with_figures(test, logs, self.metric)
+        measured = replace(
+            result,
             nics=result.nics if len(names) == 1 else {},
             notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
@@ -211,11 +187,11 @@ class SweepTests:
         return measured
 
 
-def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:
+def planned(request: RunRequest, inventory: Inventory, number: int) -> Plan:
     """Return the plan of a test: one execution. Raise FabbenchError if its nodes cannot measure it."""
     single = plan(request, inventory)
     (execution,) = single.executions
-    name = f"{test.number:06}-{execution.configuration.label}-r1"
+    name = f"{number:06}-{execution.configuration.label}-r1"
     return replace(single, executions=(replace(execution, id=name),))
 
 
@@ -225,14 +201,15 @@ def metric_of(request: RunRequest) -> str:
     return request.metric or benchmark.sweep_metric or benchmark.printed_metrics(request.work)[0]
 
 
-def figures(logs: Sequence[Log], metric: str) -> Figures:
-    """Return the worst outcome in the logs of a test, and the figure of the largest size.
+def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResult:
+    """Return a test with the worst outcome in its logs, and the figure of the largest size.
 
     If NICs were measured one by one, the slowest decides: a pair is only as good as that.
     """
     worst = min(logs, key=lambda log: _OUTCOMES.index(log.outcome))
+    test = replace(test, outcome=worst.outcome, reason=worst.reason or "")
     if worst.outcome not in MEASURED:
-        return Figures(worst.outcome, worst.reason or "", None, {})
+        return test
     values: dict[str, float] = {}
     for log in logs:
         sizes: dict[str, int] = {}
@@ -241,7 +218,7 @@ def figures(logs: Sequence[Log], metric: str) -> Figures:
             if point.size >= sizes.get(device, 0):
                 sizes[device], values[device] = point.size, value
     if not values:
-        return Figures(Outcome.FAILED, f"No {metric} was measured.", None, {})
+        return replace(test, outcome=Outcome.FAILED, reason=f"No {metric} was measured.")
     chosen = max if METRICS[metric].lower_is_better else min
     nics = {name: value for name, value in values.items() if name}
-    return Figures(worst.outcome, worst.reason or "", chosen(values.values()), nics)
+    return replace(test, value=chosen(values.values()), nics=nics)
