@@ -70,7 +70,7 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.inputs import open_runs
+    from fabbench.runs.inputs import open_run
     from fabbench.runs.store import StoredRun, in_progress, remove_run
 
     if bool(refs) == (keep is not None or older_than is not None):
@@ -78,7 +78,7 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
     rest = islice(_chosen(store), keep or 0, 0 if refs else None)
     old = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
     paths = []
-    for run in {run.path: run for run in (*open_runs(refs, store), *old)}.values():
+    for run in {run.path: run for run in (*(open_run(ref, store) for ref in refs), *old)}.values():
         if in_progress(run.path):
             terminal.say(f"{run.id} may be in progress, and is kept.")
         else:

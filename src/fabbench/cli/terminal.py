@@ -318,7 +318,7 @@ def write_page(
     """Write comparisons and then runs as a page to standard output; return the exit status."""
     from fabbench import __version__
     from fabbench.report.page import page_of, run_section
-    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
+    from fabbench.runs.report_pages import stored_sections
 
     sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
     written = []
@@ -326,8 +326,7 @@ def write_page(
         for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
             written.append(each)
             read()
-    note = BRIEF if len(written) > MANY else ""
-    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__, note=note))
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__))
     status = Exit.FINE
     for each in written:
         damaged = say_damage(each.path.name, each.damage)

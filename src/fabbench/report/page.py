@@ -71,14 +71,13 @@ class RunSection(NamedTuple):
     html: str
 
 
-def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
-    """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
+def page_of(runs: Sequence[RunSection], version: str) -> Iterator[str]:
+    """Yield a page of sections, which are numbered from 1."""
     from markupsafe import Markup
 
     header = [name for name in runs[0].row if name != "Name" or any(run.row[name] for run in runs)]
     return template("report.html").generate(
         title=runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run"),
-        note=note,
         header=("Run", *header),
         rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,11 +176,9 @@ def run_folders(store: Path) -> list[str]:
     return sorted(names, key=lambda name: (name[:16], written(name) if seconds[name[:16]] > 1 else 0, name))[::-1]
 
 
-def runs(store: Path, known: Iterable[str] | None = None) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first, or of those that are `known`."""
-    for path in run_folders(store) if known is None else known:
-        if (store / path / REQUEST).is_file():
-            yield store / path
+def runs(store: Path) -> Iterator[Path]:
+    """Yield the directories of all runs of a store, newest first."""
+    return (store / name for name in run_folders(store) if (store / name / REQUEST).is_file())
 
 
 def store_here(store: Path | None) -> Path:

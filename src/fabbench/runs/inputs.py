@@ -12,7 +12,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.plan import STORE
-from fabbench.runs.document import REQUEST, SWEEP_LOGS, run_folders, runs, store_here
+from fabbench.runs.document import REQUEST, SWEEP_LOGS, runs, store_here
 from fabbench.runs.log_files import Source, expand, is_log_file, listed
 from fabbench.runs.parse_file import parse_source
 
@@ -84,40 +84,33 @@ def read_source(source: Source, *, proof: Proof | None = None, tables: bool = Fa
         yield Unread(source.name, reason, damaged=True)
 
 
-def open_run(ref: str, store: Path = STORE, known: Sequence[str] | None = None) -> "StoredRun":
+def open_run(ref: str, store: Path = STORE) -> "StoredRun":
     """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
 
-    The user's own name finds it too. `known`: what the store holds. Raise RequestError unless one run matches.
+    The user's own name finds it too. Raise RequestError unless one run matches.
     """
     from fabbench.runs.store import StoredRun
 
     if (Path(ref) / REQUEST).is_file():
         return StoredRun(Path(ref))
-    known = run_folders(store) if known is None else known
-    if ref == "last" and (newest := next(runs(store, known), None)):
+    if ref == "last" and (newest := next(runs(store), None)):
         return StoredRun(newest)
+    known = list(runs(store))
     part = re.escape(ref)
-    fits = re.compile(rf"(?:.*/)?(?:{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*)").fullmatch
-    matches = list(runs(store, filter(fits, known if ref else ())))
+    fits = re.compile(rf"{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*").fullmatch
+    matches = [path for path in known if ref and fits(path.name)]
     exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
-    if not matches:
-        matches = [path for path in runs(store, known) if ref and StoredRun(path).name == ref]
-    if len(exact or matches) == 1:
-        return StoredRun((exact or matches)[0])
+    matches = exact or matches or [path for path in known if ref and StoredRun(path).name == ref]
+    if len(matches) == 1:
+        return StoredRun(matches[0])
     if matches:
         names = ", ".join(path.name for path in matches[:5])
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
     if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
-    hint = "fabbench runs lists them." if any(runs(store, known)) else f"No runs in {store}; see --store."
-    near = did_you_mean(nearest(ref, ("last", *(path.rpartition("-")[2] for path in known))))
+    hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
+    near = did_you_mean(nearest(ref, ("last", *(path.name.rpartition("-")[2] for path in known))))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
-
-
-def open_runs(refs: Iterable[str], store: Path = STORE) -> "list[StoredRun]":
-    """Find runs as `open_run` does, listing the store only once."""
-    known = run_folders(store)
-    return [open_run(ref, store, known) for ref in refs]
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:

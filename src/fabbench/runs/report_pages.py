@@ -70,8 +70,8 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 # ---------------------------------------------------------------- a page
 
 
-def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None, *, brief: bool = False) -> RunPage:
-    """Return the page of a run or a sweep in a report, as far as it can be read; `brief`: with one metric only."""
+def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None) -> RunPage:
+    """Return the page of a run or a sweep in a report, as far as it can be read."""
     page = RunPage(
         id=run.id,
         name=run.name,
@@ -93,7 +93,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
     columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)
     try:
         if columns:
-            comparisons = _comparisons(columns_within(columns, sizes), metric, brief=brief, **_ONE_RUN)
+            comparisons = _comparisons(columns_within(columns, sizes), metric, **_ONE_RUN)
     except FabbenchError as error:
         damage.append(str(error))
     return replace(
@@ -143,13 +143,13 @@ def logs_pages(
         yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
 
-def _comparisons(columns: Sequence[Column], metric: str | None, *, brief: bool = False, **how: Any) -> list[Comparison]:
+def _comparisons(columns: Sequence[Column], metric: str | None, **how: Any) -> list[Comparison]:
     """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
     usual = compare(columns, metric=metric, **how)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
-    return [usual, *(compare(columns, metric=name, **how) for name in other[: not brief])]
+    return [usual, *(compare(columns, metric=name, **how) for name in other[:1])]
 
 
 def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
@@ -225,8 +225,7 @@ def sweep_report(
 
 
 _CHUNK = 8
-MANY = 100  # With more runs, a page has one metric each, as browsers would take long to open it
-BRIEF = f"Of more than {MANY} runs one metric each is shown, the usual one or that of --metric."
+_MAX_RUNS = 100  # Browsers would take long to open a page with more
 
 
 class StoredSection(NamedTuple):
@@ -246,19 +245,21 @@ def stored_sections(
     first: int = 1,
     cores: int | None = None,
 ) -> Iterator[StoredSection]:
-    """Return an iterator of the sections of runs in order, numbered from `first`."""
+    """Return an iterator of the sections of runs in order, numbered from `first`. Raise RequestError."""
+    if len(runs) > _MAX_RUNS:
+        hint = "Name fewer; `fabbench history METRIC -o history.html` is a page of all."
+        raise RequestError(f"A page has {_MAX_RUNS} runs at most, not {len(runs)}.", hint=hint)
     if len(runs) == 1 and (run := StoredRun(runs[0])).sweep is None:
         columns_within(stored_columns(run), sizes)  # of several, a section says that it has none
-    render = partial(_section, metric, sizes, brief=len(runs) > MANY)
     numbers = range(first, first + len(runs))
-    return on_cores(render, runs, numbers, cores=cores, chunk=_CHUNK)
+    return on_cores(partial(_section, metric, sizes), runs, numbers, cores=cores, chunk=_CHUNK)
 
 
-def _section(metric: str | None, sizes: range | None, path: Path, number: int, *, brief: bool) -> StoredSection:
+def _section(metric: str | None, sizes: range | None, path: Path, number: int) -> StoredSection:
     run = StoredRun(path)
     if run.sweep is not None and (metric is not None or sizes is not None):
         raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
-    page = run_page(run, metric, sizes, brief=brief)
+    page = run_page(run, metric, sizes)
     measured = page.sweep is not None or any(execution.logs for execution in run.executions)
     # That its configurations cannot be compared is no damage of a run.
     return StoredSection(run_section(page, number), path, page.damage if run.sweep else run.damage, measured)

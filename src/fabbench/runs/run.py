@@ -6,7 +6,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -67,32 +67,35 @@ def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | 
     return Open(asked, besides)
 
 
-@dataclass(slots=True, kw_only=True)
-class StopCondition:
-    """Decides after each execution whether a run has measured enough."""
+Enough: TypeAlias = Callable[[int, Mapping[str, Sequence[Log]]], bool]
 
-    adaptive: Adaptive
-    configurations: int
-    undecided: Callable[[Mapping[str, Sequence[Log]]], Open]  # Returns what is still undecided
-    notify: Callable[[str], None]
-    clock: Callable[[], float] = time.monotonic
-    started: float = field(default_factory=time.monotonic)
 
-    def __call__(self, number: int, logs: Mapping[str, Sequence[Log]]) -> bool:
-        """Return whether execution `number` was the last one needed."""
-        repeats, rest = divmod(number, self.configurations)
+def stop_condition(
+    adaptive: Adaptive,
+    configurations: int,
+    still_undecided: Callable[[Mapping[str, Sequence[Log]]], Open],
+    notify: Notify,
+    clock: Callable[[], float] = time.monotonic,
+) -> Enough:
+    """Return what decides whether execution `number` was the last one needed."""
+    started = clock()
+
+    def enough(number: int, logs: Mapping[str, Sequence[Log]]) -> bool:
+        repeats, rest = divmod(number, configurations)
         if rest:
             return False
-        timed_out = self.adaptive.seconds is not None and self.clock() - self.started >= self.adaptive.seconds
+        timed_out = adaptive.seconds is not None and clock() - started >= adaptive.seconds
         if repeats < FIRST_LOOK:
             return timed_out
-        found = self.undecided(logs)
+        found = still_undecided(logs)
         if found.asked:
-            self.notify(f"Undecided after {repeats} repeats: {'; '.join(found.asked)}")
+            notify(f"Undecided after {repeats} repeats: {'; '.join(found.asked)}")
         else:
             left = f" Left open: {'; '.join(found.besides)}." if found.besides else ""
-            self.notify(f"Decided after {repeats} repeats.{left}")
+            notify(f"Decided after {repeats} repeats.{left}")
         return timed_out or not found.asked
+
+    return enough
 
 
 # ---------------------------------------------------------------- a run
@@ -180,7 +183,7 @@ def _checked(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
     require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    return load(baseline_input(named, request.store), store=request.store) if named else []
+    return load(named, store=request.store) if named else []
 
 
 def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
@@ -239,7 +242,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
 
 def _stop_condition(
     request: RunRequest, baseline: Columns, writer: RunWriter, planned: Plan, watcher: Watcher
-) -> StopCondition | None:
+) -> Enough | None:
     """Return what decides whether a run has measured enough; None if it measures all that was planned."""
     if request.adaptive is None:
         return None
@@ -248,12 +251,7 @@ def _stop_condition(
         comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs), gates=True)
         return undecided(comparison, parse_gates(request.gates), verdict)
 
-    return StopCondition(
-        adaptive=request.adaptive,
-        configurations=len(planned.configurations),
-        undecided=still_undecided,
-        notify=watcher.notify,
-    )
+    return stop_condition(request.adaptive, len(planned.configurations), still_undecided, watcher.notify)
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:

@@ -290,18 +290,11 @@ def last_good_before(ref: str, store: Path) -> str:
     from fabbench.runs.inputs import open_run
 
     run_ref, _, configuration = ref.partition(":")
-    try:
-        run = open_run(run_ref, store)
-    except RequestError as error:
-        raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
-    setup = summary_of(run).setup
-    if run.damage or not setup.configurations:
+    run = open_run(run_ref, store)
+    if not run.configurations:
         raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
-    known = (each for each in summaries(store) if each.created <= run.created)
-    # Of the same second, the one that follows in the list is older.
-    listed = run.path.name in run_folders(store)
-    earlier = islice(dropwhile(lambda each: each.id != run.id, known), 1, None) if listed else known
-    return _newest_good(setup, configuration or setup.configurations[0].label, earlier, store)
+    earlier = islice(dropwhile(lambda each: each.id != run.id, summaries(store)), 1, None)
+    return _newest_good(setup_of(run.document), configuration or run.configurations[0].label, earlier, store)
 
 
 def _newest_good(setup: RunSetup, configuration: str, runs: Iterable[Summary], store: Path) -> str:

@@ -15,6 +15,7 @@ from fabbench.execution.worker_pool import concurrently, sequentially
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.plan.gates import require_measurable
@@ -23,7 +24,7 @@ from fabbench.runs.document import SweepDocument
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
-from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, nics_of, planner_of, whole_plan, work_of
+from fabbench.runs.sweep_tests import SweepTests, metric_of, nics_of, planner_of, whole_plan, work_of
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
@@ -56,7 +57,7 @@ class SweepRequest:
     groups_by: str = ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
     seed: int = 0
     partners: int | None = None  # Random partners of each node; None: the mode's default
-    max_time: float | None = None  # Seconds after which the best result so far is returned; None: no limit
+    max_time: float | None = None  # Seconds after which no test starts; None: no limit
     resume: StoredRun | None = None
 
 
@@ -163,7 +164,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     if request.resume is None:
         writer.rendered(allocation.documents)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
-    tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
+    tests = SweepTests(request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline)
     ended = stored.tests if stored else ()
     kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
@@ -235,7 +236,10 @@ def _carry_out(
     while not out_of_time and (planned := planner.next_round()) is not None:
         watcher.begin(planned, planner.max_rounds)
         numbered = enumerate(planned.tests, number)
-        batch = [PlannedTest(number=at, round=planned.number, test=test) for at, test in numbered]
+        batch = [
+            TestResult(number=at, round=planned.number, nodes=test.nodes, rail=test.rail, outcome=Outcome.SKIPPED)
+            for at, test in numbered
+        ]
         number += len(batch)
         with closing(
             concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)

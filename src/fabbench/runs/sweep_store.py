@@ -122,5 +122,3 @@ def require_executions(run: StoredRun) -> StoredRun:
             hint=f"fabbench show {run.id} prints what it found.",
         )
     return run
-
-

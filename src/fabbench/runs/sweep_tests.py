@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
@@ -23,7 +22,7 @@ from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, SweepResult, SweepTest
+from fabbench.sweep.values import Diagnosis, SweepResult
 
 _MIN_TIME_S = 1.0  # No test starts with less time than this left
 _OUTCOMES = tuple(Outcome)
@@ -132,104 +131,74 @@ def whole_plan(mode: str, request: RunRequest, inventory: Inventory) -> Plan:
 # ---------------------------------------------------------------- measured
 
 
+def hosts_of(nodes: Sequence[str], inventory: Inventory) -> list[int]:
+    """Return the indices of nodes: the first is the server, or runs mpirun."""
+    names = [host.name for host in inventory.hosts]
+    return [names.index(node) for node in nodes]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTest:
-    """One test to measure."""
-
-    number: int
-    round: int
-    test: SweepTest
-
-    def hosts(self, inventory: Inventory) -> list[int]:
-        """Return the indices of its hosts: the first is the server, or runs mpirun."""
-        names = [host.name for host in inventory.hosts]
-        return [names.index(node) for node in self.test.nodes]
-
-
-class Figures(NamedTuple):
-    """The results in the logs of a test."""
-
-    outcome: Outcome
-    reason: str
-    value: float | None
-    nics: Mapping[str, float]
-
-
 class SweepTests:
     """Measures tests. `measure` may be called from any thread."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        allocation: DivisibleAllocation,
-        writer: RunWriter,
-        *,
-        metric: str,
-        deadline: float | None,
-    ) -> None:
-        """`request` has the fabric of all tests; `deadline` is in time.monotonic() seconds."""
-        self.ended = threading.Event()
-        """Set when tests in progress must end."""
-        self._request, self._allocation, self._writer = request, allocation, writer
-        self._metric, self._deadline = metric, deadline
+    request: RunRequest  # With the fabric of all tests
+    allocation: DivisibleAllocation
+    writer: RunWriter
+    metric: str
+    deadline: float | None  # In time.monotonic() seconds: no test starts after it
+    ended: threading.Event = field(default_factory=threading.Event)  # Set when tests in progress must end
 
-    def measure(self, test: PlannedTest) -> TestResult | None:
-        """Measure a test, and store its result. None if the time is up.
+    def measure(self, test: TestResult) -> TestResult | None:
+        """Measure a test, and store and return its result. None if the time is up.
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        hosts = test.hosts(self._allocation.inventory)
-        inventory = self._allocation.inventory.part(hosts)
+        hosts = hosts_of(test.nodes, self.allocation.inventory)
+        inventory = self.allocation.inventory.part(hosts)
         if self.ended.is_set() or (left := self._left()) < _MIN_TIME_S:
             return None
-        request = replace(on_nic(self._request, test.test.rail), limit_s=left)
-        test_plan = planned(request, inventory, test)
-        (execution,) = test_plan.executions
-        part, started = self._allocation.part(hosts, self.ended), time.monotonic()
+        request = replace(on_nic(self.request, test.rail), limit_s=left)
+        test_plan = planned(request, inventory, test.number)
+        (execution,), started = test_plan.executions, time.monotonic()
+        part = self.allocation.part(hosts, self.ended)
         if isinstance(part, BatchAllocation):
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
-        with self._writer.execution(execution) as stored:
+        with self.writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
-            logs = running.run(self._request.benchmark, part, CounterSampler(part, execution, None))
-        result = figures(logs, self._metric)
+            logs = running.run(self.request.benchmark, part, CounterSampler(part, execution, None))
         if running.interrupted:
-            self._writer.drop(execution)
+            self.writer.drop(execution)
             raise KeyboardInterrupt
         if isinstance(running.failure, AllocationLostError | StoreError):
-            self._writer.drop(execution)
+            self.writer.drop(execution)
             raise running.failure
+        result = with_figures(test, logs, self.metric)
         if result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
-            self._writer.drop(execution)
+            self.writer.drop(execution)
             return None
         found = (finding for log in logs for finding in log.findings)
         # If the nodes' NICs have the same names, a name is one NIC of each node.
-        names = {frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}
-        measured = TestResult(
-            number=test.number,
-            round=test.round,
-            nodes=test.test.nodes,
-            rail=test.test.rail,
-            outcome=result.outcome,
-            reason=result.reason,
-            value=result.value,
+        names = {frozenset(nics_of_host(self.request, host)) for host in inventory.hosts}
+        measured = replace(
+            result,
             nics=result.nics if len(names) == 1 else {},
             notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
         )
-        pack_log(self._writer.path, execution, test.number)
-        self._writer.drop(execution)
-        add_test(self._writer.path, measured)
+        pack_log(self.writer.path, execution, test.number)
+        self.writer.drop(execution)
+        add_test(self.writer.path, measured)
         return measured
 
     def _left(self) -> float:
-        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
 
-def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:
+def planned(request: RunRequest, inventory: Inventory, number: int) -> Plan:
     """Return the plan of a test: one execution. Raise FabbenchError if its nodes cannot measure it."""
     single = plan(request, inventory)
     (execution,) = single.executions
-    name = f"{test.number:06}-{execution.configuration.label}-r1"
+    name = f"{number:06}-{execution.configuration.label}-r1"
     return replace(single, executions=(replace(execution, id=name),))
 
 
@@ -239,14 +208,15 @@ def metric_of(request: RunRequest) -> str:
     return request.metric or benchmark.sweep_metric or benchmark.printed_metrics(request.work)[0]
 
 
-def figures(logs: Sequence[Log], metric: str) -> Figures:
-    """Return the worst outcome in the logs of a test, and the figure of the largest size.
+def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResult:
+    """Return a test with the worst outcome in its logs, and the figure of the largest size.
 
     If NICs were measured one by one, the slowest decides: a pair is only as good as that.
     """
     worst = min(logs, key=lambda log: _OUTCOMES.index(log.outcome))
+    test = replace(test, outcome=worst.outcome, reason=worst.reason or "")
     if worst.outcome not in MEASURED:
-        return Figures(worst.outcome, worst.reason or "", None, {})
+        return test
     values: dict[str, float] = {}
     for log in logs:
         sizes: dict[str, int] = {}
@@ -255,7 +225,7 @@ def figures(logs: Sequence[Log], metric: str) -> Figures:
             if point.size >= sizes.get(device, 0):
                 sizes[device], values[device] = point.size, value
     if not values:
-        return Figures(Outcome.FAILED, f"No {metric} was measured.", None, {})
+        return replace(test, outcome=Outcome.FAILED, reason=f"No {metric} was measured.")
     chosen = max if METRICS[metric].lower_is_better else min
     nics = {name: value for name, value in values.items() if name}
-    return Figures(worst.outcome, worst.reason or "", chosen(values.values()), nics)
+    return replace(test, value=chosen(values.values()), nics=nics)

@@ -11,7 +11,7 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import Open, StopCondition, undecided
+from fabbench.runs.run import Open, stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 
@@ -53,14 +53,7 @@ def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
 
 def ended(adaptive: Adaptive, answers: Iterator[Open], times: Iterator[float]) -> tuple[int, list[str]]:
     notices: list[str] = []
-    enough = StopCondition(
-        adaptive=adaptive,
-        configurations=2,
-        undecided=lambda logs: next(answers),
-        notify=notices.append,
-        clock=lambda: next(times),
-        started=next(times),
-    )
+    enough = stop_condition(adaptive, 2, lambda logs: next(answers), notices.append, lambda: next(times))
     return next((number for number in range(1, 40) if enough(number, {})), 0), notices
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fabbench.model.errors import RequestError
 from fabbench.report.page import page_of
 from fabbench.runs import parse_on_cores, report_pages
 from fabbench.runs.report_pages import stored_sections
@@ -13,14 +14,16 @@ from tests.performance.store import write_store
 COUNT = 5
 
 
-def test_a_page_of_many_runs_has_one_metric_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_two_metrics_of_each_run_and_not_too_many_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_store(tmp_path, 2)
-    few = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
-    monkeypatch.setattr(report_pages, "MANY", 1)
-    many = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
-    assert [html.count("<figure>") for html in (*few, *many)] == [2, 2, 1, 1]
-    chosen = list(stored_sections(list(runs(tmp_path)), "time", cores=1))
-    assert "<h3>Time</h3>" in chosen[0].section.html
+    known = list(runs(tmp_path))
+    assert [each.section.html.count("<figure>") for each in stored_sections(known, cores=1)] == [2, 2]
+    assert "<h3>Time</h3>" in next(stored_sections(known, "time", cores=1)).section.html
+    monkeypatch.setattr(report_pages, "_MAX_RUNS", 1)
+    with pytest.raises(RequestError, match="1 runs at most, not 2"):
+        stored_sections(known)
 
 
 def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
