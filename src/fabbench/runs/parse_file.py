@@ -8,8 +8,8 @@ from pathlib import Path
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
+from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, unread_reason
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.signs import Unread
 from fabbench.logs.parser import LogParser, logs
+from fabbench.logs.signs import Unread
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
 from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer

@@ -167,7 +167,7 @@ def gpus(checks: HostChecks) -> Check | None:
     other = model and model.split()[0] not in models
     found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
     words = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
-    return outcome(f"gpus.{found}", gpus=seen, waiting=len(waiting), state=next(iter(waiting), ""), **words)
+    return outcome(f"gpus.{found}", None, gpus=seen, waiting=len(waiting), state="".join(waiting[:1]), **words)
 
 
 def gpu_work(checks: HostChecks) -> Check | None:
