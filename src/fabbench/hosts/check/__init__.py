@@ -18,8 +18,7 @@ from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
 
-__all__ = ["Check", "Connection", "HostRelations", "Progress", "Requirements"]
-__all__ += ["Status", "check_hosts", "worst"]
+__all__ = ["Check", "Connection", "HostRelations", "Progress", "Requirements", "Status", "check_hosts", "worst"]
 
 _ANYTHING, _NOTHING = Requirements(), HostRelations()
 

@@ -254,8 +254,7 @@ def disk(checks: HostChecks) -> Check | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    status = Status.FAIL if free < _DISK_FAIL else None
-    found = "little" if free < _DISK_WARN else "free"
+    found, status = "little" if free < _DISK_WARN else "free", Status.FAIL if free < _DISK_FAIL else None
     return outcome(f"disk.{found}", status, folder=checks.probe.temporary, free=free / _GIB)
 
 
