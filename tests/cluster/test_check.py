@@ -74,7 +74,6 @@ def test_deep_asks_a_pod_on_every_free_node_and_removes_it(client: Client) -> No
         assert found["by"]["pod", node.name]["status"] == "pass"
         assert found["by"]["libfabric", node.name]["status"] == "pass"
         assert found["by"]["programs", node.name]["status"] == "pass"
-        assert found["by"]["clock", node.name]["status"] == "pass"
     one, two = (node.name for node in client.cluster.nodes)
     assert found["by"]["connections", one]["seen"] == f"Reached {two}."
     assert found["by"]["connections", two]["seen"] == f"Reached {one}."

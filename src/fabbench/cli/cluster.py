@@ -31,8 +31,8 @@ def check(**given: Any) -> Exit:
     """Check hosts or clusters before a run, and suggest fixes.
 
     All machines are checked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
-    programs, limits), how far their clocks are off, what differs between them, and whether they reach each
-    other, with real TCP connections on ephemeral ports. Read-only.
+    programs, limits), what differs between them, and whether they reach each other, with real TCP connections
+    on ephemeral ports. Read-only.
 
     "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
     -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.

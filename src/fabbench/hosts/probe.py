@@ -274,8 +274,6 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
 _KIB = 1024
 _NUMBER = "([0-9]{1,18})$"
 _FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    # Whole seconds, from a date without %N, are too imprecise.
-    "time_s": ("date", r"([0-9]{1,12}\.[0-9]{1,9})?", float),
     "hostname": ("uname", r"\S+ (\S+) \S+ \S+$", str),
     "kernel": ("uname", r"\S+ \S+ (\S+) \S+$", str),
     "identity": ("identity", "(.*)", str),
@@ -332,7 +330,9 @@ def read_probe(lines: Iterable[str]) -> Probe:
     versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
     settings = (line.partition("=") for line in answer.all("setting"))
     tools = (line.partition("\t") for line in answer.all("tool"))
-    programs = {name: found for name, found in _programs(answer) if found}
+    programs = dict(_programs(answer))
+    found = {name: each for name, each in programs.items() if each}
+    version, mpirun = read_mpi_version(answer.all("mpi")), found.get("mpirun")
     probe = Probe(
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
@@ -348,13 +348,13 @@ def read_probe(lines: Iterable[str]) -> Probe:
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
         gpu_processes=len(busy) if answer.result("gpu.work").status == 0 else None,
-        programs=programs,
-        missing=tuple(name for name, found in _programs(answer) if not found),
+        programs=found,
+        missing=tuple(name for name, each in programs.items() if not each),
         absent=tuple(dict.fromkeys(answer.all("absent"))),
         variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        mpi=_mpi(answer, programs),
+        mpi=Mpi(program=mpirun.path, kind=version[0], version=version[1]) if version and mpirun else None,
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
         files=tuple(answer.all("file")),
@@ -402,11 +402,6 @@ def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
     for line in answer.all("program"):
         name, path, size = (*line.split("\t"), "", "")[:3]
         yield name, InstalledProgram(path=path, size=answer.number(f"size of {name}", size)) if path else None
-
-
-def _mpi(answer: Answer, programs: Mapping[str, InstalledProgram]) -> Mpi | None:
-    version, program = read_mpi_version(answer.all("mpi")), programs.get("mpirun")
-    return Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
 
 
 # ---------------------------------------------------------------- which MPI an mpirun is

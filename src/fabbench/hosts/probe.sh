@@ -12,7 +12,6 @@
 printf 'probe\t1\n'
 LC_ALL=C
 export LC_ALL
-printf 'date\t%s\n' "$(date +%s.%N 2>&1)"
 
 tab='	'
 IFS='

@@ -88,7 +88,6 @@ class Probe:
 
     whole: bool = False  # Whether the answer's last line arrived
     unread: tuple[str, ...] = ()  # Sentences: what was printed but could not be read
-    time_s: float | None = None  # The host's clock when the script started: seconds since 1970
     hostname: str = ""
     identity: str = ""  # Equal if two names lead to the same machine, or to the same container on it
     kernel: str = ""

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fabbench.logs.signs import all_signs, find_sign, signs_in
@@ -18,10 +19,7 @@ from fabbench.model.patterns import lazy
 
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"
 _STD = r"<std(?:out|err|diag)>: ?"
-_TAG = (
-    rf"(?:\[{_DATE}\]|{_DATE})?"
-    rf"\[(?:[^\]\s@]*@)?\d+,(?:(?P<rank1>\d+)|WILDCARD)\](?:\[[^\]]*\])?{_STD}"
-)
+_TAG = rf"(?:\[{_DATE}\]|{_DATE})?\[(?:[^\]\s@]*@)?\d+,(?:(?P<rank1>\d+)|WILDCARD)\](?:\[[^\]]*\])?{_STD}"
 _KNOWN = lazy(
     " *+(?:"
     + "|".join(
@@ -43,6 +41,7 @@ _KNOWN = lazy(
 """Each has at most one group: a field of `Stream`."""
 _STARTS = frozenset("[(#> 0123456789MTWFS")
 """First characters of the prefixes above: any other line has none."""
+_NESTED = _STARTS - {" "}
 _INNER = lazy(_TAG)
 _COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -113,14 +112,14 @@ class Prefixes:
             if known is not None:
                 text = text[known.end() :]
                 if known.lastgroup is not None:
-                    stream = stream._replace(**{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
+                    stream = _with(stream, known.lastgroup.rstrip("1234"), known[known.lastgroup])
             cut = None
             for form in forms:
                 if (cut := form.cut(text)) is not None:
                     forms = [other for other in forms if other is not form]
                     text, stream = self._stated(text, *cut, stream)
                     break
-            if known is None and cut is None:
+            if (known is None and cut is None) or (not forms and text[:1] not in _NESTED):
                 break
         return text, stream
 
@@ -179,6 +178,11 @@ class Prefixes:
         if rank or self._groups.get(names):
             stream = stream._replace(group=self._groups.get(names) or stream.group, rank=rank or stream.rank)
         return rest, stream
+
+
+@lru_cache(maxsize=1024)
+def _with(stream: Stream, name: str, value: str) -> Stream:
+    return stream._replace(**{name: value})
 
 
 def strip_colors(text: str) -> str:

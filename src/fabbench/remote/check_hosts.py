@@ -1,4 +1,4 @@
-"""Collects everything that a check needs from all hosts at once: probes, clocks, connections between them.
+"""Collects everything that a check needs from all hosts at once: probes, and connections between them.
 
 The connections are real, on ports that the kernel chooses. One program on every host (connect_probe.py)
 listens, and connects to its targets. It runs as long as the ssh connection, at most 30 s, and writes no
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabbench.execution.worker_pool import map_hosts
-from fabbench.hosts.check import Clock, Connection, HostRelations
+from fabbench.hosts.check import Connection, HostRelations
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
@@ -25,7 +25,7 @@ from fabbench.remote.transport import LostError, ProcessStream, Transport
 
 _START_S = 20.0
 _SHELL_S, _PROBE_S = 20.0, 60.0
-_READY, _DATE, _LAST = "fabbench ready", "date\t", "end\t"
+_READY, _LAST = "fabbench ready", "end\t"
 _NO_NEEDS = Needs(programs=(), install="")
 _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
@@ -36,7 +36,6 @@ class ProbedHost:
     """Probe result of a host, with the open shell that it came from."""
 
     probe: Probe
-    clock: Clock | None
     shell: ProcessStream
 
 
@@ -134,14 +133,12 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
             attempt = Connection(made=False, why=in_one_line(error))
         attempts |= {pair: attempt for other in probed if other != name for pair in ((name, other), (other, name))}
     return HostRelations(
-        addresses={name: one for name, one in found.items() if isinstance(one, str)},
-        clocks={name: one.clock for name, one in probed.items() if one.clock is not None},
-        connections=attempts,
+        addresses={name: one for name, one in found.items() if isinstance(one, str)}, connections=attempts
     )
 
 
-def probe_with_clock(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
-    """Probe a host, and compare its clock; `arguments` are the probe's. Raise MachineError that names it `host`."""
+def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
+    """Probe a host; `arguments` are the probe's. Raise MachineError that names it `host`."""
     shell, started = connection.open(("sh", "-s", "--", *arguments)), time.monotonic()
     _send(shell, f"echo {_READY}\n")
     # Text that the login itself prints is not part of the answer, but worth reporting.
@@ -152,15 +149,9 @@ def probe_with_clock(connection: Transport, host: str, arguments: Sequence[str])
             f"{' '.join(noise[-2:]) or 'no output'}",
             hint="The user needs a login shell, and sh in its PATH. Its home or startup files may be hanging.",
         )
-    sent, started = time.time(), time.monotonic()
     _send(shell, script())
-    lines = shell.answer(host, _SHELL_S, last=_DATE)
-    # The host read its clock between the two, so the offset is known to half the time.
-    half_s = (time.monotonic() - started) / 2
     noise.remove(_READY)
-    probe = read_probe([*noise, *lines, *shell.answer(host, _PROBE_S, last=_LAST)])
-    clock = None if probe.time_s is None else Clock(offset_s=probe.time_s - sent - half_s, uncertainty_s=half_s)
-    return ProbedHost(probe, clock, shell)
+    return ProbedHost(read_probe([*noise, *shell.answer(host, _PROBE_S, last=_LAST)]), shell)
 
 
 def in_one_line(error: MachineError) -> str:

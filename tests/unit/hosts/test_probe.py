@@ -62,7 +62,6 @@ def test_this_machine_is_reported_as_it_is() -> None:
     assert found.kernel == platform.release()
     assert found.cpus
     assert found.huge_pages is not None
-    assert found.time_s is not None
     assert found.temporary_free
     assert found.programs["sh"].path.endswith("/sh")
     assert found.programs["sh"].size == Path(found.programs["sh"].path).stat().st_size
@@ -241,13 +240,6 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
 def test_only_amazons_own_machines_have_an_instance_type(vendor: str, expected: str, kind: str) -> None:
     dmi = "sys\tclass/dmi/id"
     assert read_probe([f"{dmi}/board_vendor:{vendor}", f"{dmi}/product_name:{expected}"]).instance_type == kind
-
-
-@pytest.mark.parametrize(
-    ("date", "time"), [("1795275920.5", 1795275920.5), ("1795275920.%N", None), ("sh: date", None)]
-)
-def test_a_clock_of_whole_seconds_is_too_imprecise(date: str, time: float | None) -> None:
-    assert read_probe([f"date\t{date}"]).time_s == time
 
 
 def test_what_is_not_from_the_probe_is_reported() -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fabbench.hosts.check.consistency import among, clock, connections
+from fabbench.hosts.check.consistency import among, connections
 from fabbench.hosts.check.model import (
     Check,
-    Clock,
     Connection,
     HostChecks,
     HostRelations,
@@ -19,8 +18,7 @@ from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
 
-__all__ = ["Check", "Clock", "Connection", "HostRelations", "Progress", "Requirements"]
-__all__ += ["Status", "check_hosts", "worst"]
+__all__ = ["Check", "Connection", "HostRelations", "Progress", "Requirements", "Status", "check_hosts", "worst"]
 
 _ANYTHING, _NOTHING = Requirements(), HostRelations()
 
@@ -40,7 +38,6 @@ def check_hosts(
     for each in hosts:
         found.append(each.check("reachable", outcome("reachable.yes")))
         found += (each.check(name, check(each)) for name, check in CHECKS.items())
-        found.append(each.check("clock", clock(relations.clocks.get(each.host))))
         others = [name for name in names if name != each.host]
         if others:
             found.append(each.check("connections", connections(each.host, others, relations.connections)))

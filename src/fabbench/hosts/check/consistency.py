@@ -1,4 +1,4 @@
-"""Checks between hosts: what should be the same on all, their clocks, and whether they reach each other."""
+"""Checks between hosts: what should be the same on all, and whether they reach each other."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fabbench.catalog.instances import efa_reaches
-from fabbench.hosts.check.model import Check, Clock, Connection, HostChecks, Status, outcome
+from fabbench.hosts.check.model import Check, Connection, HostChecks, Status, outcome
 from fabbench.hosts.check.one_host import FACTS, Fact, interface_of
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
 
-_CLOCK_WARN_S, _CLOCK_FAIL_S = 1.0, 30.0
 _NAMED = 3
 """How many hosts a sentence names."""
 
@@ -112,18 +111,6 @@ def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) 
             status = Status.FAIL if same.fails(hosts, usual, value) else None
             result = outcome("same.differs", status, value=value, others=others, advice=same.advice)
         yield checks.check(same.name, result)
-
-
-def clock(measured: Clock | None) -> Check:
-    """Check how far the host's clock is from the local one, within the uncertainty of the round trip."""
-    if measured is None:
-        return outcome("clock.unknown")
-    seen = f"The clock is {measured.offset_s:+.3g} s off (± {measured.uncertainty_s:.2g} s)."
-    minimum = abs(measured.offset_s) - measured.uncertainty_s
-    if minimum > _CLOCK_WARN_S:
-        return outcome("clock.wrong", Status.FAIL if minimum > _CLOCK_FAIL_S else None, offset=seen)
-    imprecise = abs(measured.offset_s) + measured.uncertainty_s > _CLOCK_WARN_S
-    return outcome("clock.imprecise" if imprecise else "clock.right", offset=seen)
 
 
 def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]) -> Check:

@@ -58,19 +58,10 @@ class Requirements:
     image: str = ""  # Of pods; empty: none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
-    """How far a host's clock is ahead of the local one, in seconds, give or take half the round trip."""
-
-    offset_s: float
-    uncertainty_s: float
-
-
 class Connection(NamedTuple):
     """A connection that one host was to make to another. `why` is a few words unless it was made."""
 
-    made: bool | None
-    """None: not tried."""
+    made: bool | None  # None: not tried
     why: str = ""
 
 
@@ -80,11 +71,8 @@ class HostRelations:
 
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Hosts that gave no answer, each with the reason in a few words."""
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Where the hosts reach each other."""
-    clocks: Mapping[str, Clock] = field(default_factory=dict)
-    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)
-    """(from, to) → result."""
+    addresses: Mapping[str, str] = field(default_factory=dict)  # Where the hosts reach each other
+    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)  # (from, to) → result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +82,7 @@ class HostChecks:
     host: str
     probe: Probe
     requirements: Requirements = field(default_factory=Requirements)
-    address: str = ""
-    """Where the others reach it."""
+    address: str = ""  # Where the others reach it
 
     @property
     def instance(self) -> Instance | None:

@@ -6,7 +6,6 @@ A check returns None if the host's answer does not include what it is about.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
@@ -167,8 +166,8 @@ def gpus(checks: HostChecks) -> Check | None:
     model = entry.gpu_model if entry else ""
     other = model and model.split()[0] not in models
     found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
-    words: dict[str, Any] = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
-    return outcome(f"gpus.{found}", gpus=seen, waiting=len(waiting), state=next(iter(waiting), ""), **words)
+    words = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
+    return outcome(f"gpus.{found}", None, gpus=seen, waiting=len(waiting), state="".join(waiting[:1]), **words)
 
 
 def gpu_work(checks: HostChecks) -> Check | None:
@@ -255,8 +254,7 @@ def disk(checks: HostChecks) -> Check | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    status = Status.FAIL if free < _DISK_FAIL else None
-    found = "little" if free < _DISK_WARN else "free"
+    found, status = "little" if free < _DISK_WARN else "free", Status.FAIL if free < _DISK_FAIL else None
     return outcome(f"disk.{found}", status, folder=checks.probe.temporary, free=free / _GIB)
 
 

@@ -41,7 +41,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
-from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_with_clock
+from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
@@ -201,7 +201,6 @@ class KubernetesLauncher(Launcher):
             results |= found
             relations = HostRelations(
                 addresses={**relations.addresses, **related.addresses},
-                clocks={**relations.clocks, **related.clocks},
                 connections={**relations.connections, **related.connections},
             )
         probes = {name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)}
@@ -221,7 +220,7 @@ class KubernetesLauncher(Launcher):
                 pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
-                found |= map_hosts(pods, lambda pod: probe_with_clock(pod, f"The pod {pod.name}", arguments))
+                found |= map_hosts(pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments))
                 if answered := {name: one for name, one in found.items() if isinstance(one, ProbedHost)}:
                     relations = host_relations(target, answered)
         except MachineError as error:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fabbench.hosts.check import Clock, HostRelations, Progress
+from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import inventories, inventory, parted
 from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import Examined, Launcher
@@ -50,14 +50,11 @@ class LocalLauncher(Launcher):
         return parted(hosts, parts) if parts > 1 else hosts
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Probe this machine. There are no connections to try, and its clock is the reference."""
+        """Probe this machine. There are no connections to try."""
         del deep, progress
         name, probed = socket.gethostname(), _probe(target, needs)
         (host,) = inventory(target, {name: probed}, Needs(programs=(), install="")).hosts
-        clock = Clock(offset_s=0, uncertainty_s=0)
-        return Examined(
-            probes={name: probed}, relations=HostRelations(addresses={name: host.address}, clocks={name: clock})
-        )
+        return Examined(probes={name: probed}, relations=HostRelations(addresses={name: host.address}))
 
 
 LAUNCHER = LocalLauncher()

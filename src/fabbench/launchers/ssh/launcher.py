@@ -19,7 +19,7 @@ from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, hold, probe
-from fabbench.remote.check_hosts import host_relations, in_one_line, probe_with_clock
+from fabbench.remote.check_hosts import host_relations, in_one_line, probe_in_shell
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshTransport
 
@@ -61,7 +61,7 @@ class SshLauncher(Launcher):
             connections = {name: one for name, one in results.items() if isinstance(one, SshTransport)}
             answers = map_hosts(
                 connections,
-                lambda one: probe_with_clock(one, one.name, arguments),
+                lambda one: probe_in_shell(one, one.name, arguments),
                 len(names),
                 lambda done: progress("probing", done, len(connections)),
             )
