@@ -88,9 +88,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         )
         for number in range(1, nodes + 1)
     )
-    views = {
-        variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts) for variant in target.variants
-    }
+    views = {each.name: tuple(_as_seen(host, each, target, needs) for host in hosts) for each in target.variants}
     return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
 
 

@@ -76,9 +76,6 @@ def command(
         ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
         return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
-    if "soak" in typed and how.level != LEVELS[-1]:
-        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
-    require_writable(how.write_thresholds, "--write-thresholds")
     asked = _asked(ctx, how, store)
     watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.hosts_progress)
     with interruptible():
@@ -101,6 +98,10 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
     from fabbench.plan.request import RunRequest
     from fabbench.runs.sweep import SweepRequest
 
+    if "soak" in typed_flags(ctx) and how.level != LEVELS[-1]:
+        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
+    if how.write_thresholds:
+        require_writable(how.write_thresholds, "--write-thresholds")
     target, fabrics = chosen_target(ctx).target, (how.fabric,) if how.fabric else ()
     run = RunRequest(
         benchmark=DEFAULT,

@@ -34,7 +34,7 @@ class AcceptOptions:
 
     level: str = option(
         Choice(LEVELS),
-        "quick: GPUs, pairs, one collective; full: NICs, more, repeated; soak: then load.",
+        "How much to test. quick: checks, GPUs, pairs, one collective; full: NICs and more, repeated; soak: then load.",
         default="quick",
     )
     profile: str = option(Choice(tuple(_PROFILES)), "Which collectives all nodes run together.", default="training")
@@ -145,9 +145,9 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
 
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
     """Return rung → gates. Raise MachineError if they cannot be read, RequestError for an invalid one."""
-    limits = read(file, dict[str, tuple[str, ...]])
+    limits, known = read(file, dict[str, tuple[str, ...]]), dict.fromkeys(rung.name for rung in every_rung())
     for name, gates in limits.items():
         parse_gates(gates)
-        if name not in (known := dict.fromkeys(rung.name for rung in every_rung())):
+        if name not in known:
             raise RequestError(f"{file}: {name} is no rung with figures.", hint=f"These are: {', '.join(known)}.")
     return limits
