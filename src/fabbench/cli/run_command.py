@@ -173,7 +173,9 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
-            adaptive=Adaptive(given.max_repeats or MAX_REPEATS, given.max_time) if given.repeats == AUTO else None,
+            adaptive=Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
+            if given.repeats == AUTO
+            else None,
             command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
 

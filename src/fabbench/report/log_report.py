@@ -66,13 +66,14 @@ def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
     yield _json()(head)[:-1] + ',"samples":['
-    plain = (
-        {**each._asdict(), "labels": dict(each.labels), "unit": METRICS[each.metric].unit} for each in log.samples()
-    )
-    texts, start = map(_json(), plain), "\n"
-    while piece := _NEXT.join(islice(texts, _SAMPLES_A_PIECE)):
-        yield start + piece
-        start = _NEXT
+    for start in range(0, len(log.points), _SAMPLES_A_PIECE):
+        samples = (
+            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
+            for size, labels, metrics, values in log.points[start : start + _SAMPLES_A_PIECE]
+            for metric, value in zip(metrics, values, strict=True)
+            for unit in [METRICS[metric].unit]
+        )
+        yield (_NEXT if start else "\n") + _NEXT.join(map(_json(), samples))
     yield "]}"
 
 
