@@ -6,6 +6,7 @@ import subprocess  # noqa: TID251 - chromium
 import tempfile
 from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -42,7 +43,8 @@ if __name__ == "__main__":
     replay = Replay(log=lambda each: Path(names[each.configuration.fabric]).read_text("utf-8").splitlines())
     with tempfile.TemporaryDirectory() as store, contextlib.chdir(LOGS):
         request = fabbench.request("nccl", fabrics=(*names,), repeats=3, max_bytes="64M", store=Path(store))
-        with terminal.screen(console) as show:
+        shown = patch.multiple(terminal, is_live=lambda: True, console=lambda: console)
+        with shown, terminal.changing() as show:
             screen = _Screen(plan(request, replay.inventory), show, clock=lambda: len(seen) / 2)
             sample_run(request, replay, watcher=screen)
         page = f"{store}/page.html"

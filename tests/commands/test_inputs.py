@@ -144,7 +144,7 @@ def test_every_input_is_written_in_every_way(run: str, named: str) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_a_log_is_no_run() -> None:
-    for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "sweep --resume -"):
+    for words in ("rerun a.log", "baseline set x a.log", "runs rm logs", "run --resume -"):
         done = fabbench(*words.split())
         assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
 

@@ -246,9 +246,3 @@ def test_each_variant_has_its_container(tmp_path: Path) -> None:
 
 def test_pairs_on_one_host_need_no_ssh() -> None:
     assert "ssh" not in rendered("script", "pingpong", "--fabric", "tcp", "--nodes", "1")
-
-
-@pytest.mark.parametrize("words", [("--ab", "ofi-tcp:efa"), ("--ab=ofi-tcp:efa",)])
-def test_ab_takes_two_fabrics(words: tuple[str, ...]) -> None:
-    text = rendered("script", "nccl", *words, "--no-efa", "--repeat", "1")
-    assert re.findall(r"\d{3}-([\w-]+)-r1", text) == ["ofi-tcp", "efa", "tcp"]

@@ -103,12 +103,11 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     done = nccl(tmp_path, *plan)
     assert done.returncode == 0, done.stderr
     assert "Executions:     2: 000-p2p-r1, 001-tcp-r1\n" in done.stdout
-    assert "Time:           unknown" in done.stdout
+    assert "Time:           at most " in done.stdout
     assert re.search(r"(?m)^  Command: +\S*mpirun .* NCCL_NET=Socket .* stdbuf -oL \S*all_reduce_perf ", done.stdout)
     assert "s3cr3t" not in done.stdout + done.stderr
     assert not [*tmp_path.iterdir()]
-    assert nccl(tmp_path, *words).returncode == 0
     document = json.loads(nccl(tmp_path, *words, "--dry-run", "--format", "json").stdout)
     assert len(document["plan"]["executions"]) == 2
-    assert document["estimated_s"] > 0
+    assert document["longest_s"] > 0
     assert nothing_left(tmp_path)

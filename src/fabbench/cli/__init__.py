@@ -23,46 +23,38 @@ from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
-_SECTIONS: Mapping[str, Mapping[str, str]] = {
+_SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
-        "accept": "Test new nodes rung by rung, and answer: accepted or not.",
-        "check": "Check hosts or clusters before a run, and suggest fixes.",
-        "run": "Run a benchmark and compare configurations.",
-        "sweep": "Find bad nodes, NICs and links of a cluster.",
-        "rerun": "Repeat a past run.",
-        "render": "Print a script or manifests that run the benchmark elsewhere.",
+        "accept": ("accept", "Test new nodes rung by rung, and answer: accepted or not."),
+        "check": ("cluster", "Check hosts or clusters before a run, and suggest fixes."),
+        "run": ("run_command", "Run a benchmark and compare configurations."),
+        "sweep": ("sweep_command", "Find bad nodes, NICs and links of a cluster."),
+        "rerun": ("run_command", "Repeat a past run."),
+        "render": ("render", "Print a script or manifests that run the benchmark elsewhere."),
     },
     "Read results": {
-        "compare": "Compare runs and log files, and gate on the result.",
-        "parse": "Read benchmark logs and print their results.",
-        "explain": "Diagnose which network a log or run used, and why.",
-        "report": "Write runs or logs as an HTML page, to read or to send.",
+        "compare": ("read_results", "Compare runs and log files, and gate on the result."),
+        "parse": ("read_results", "Read benchmark logs and print their results."),
+        "explain": ("read_results", "Diagnose which network a log or run used, and why."),
+        "report": ("read_results", "Write runs or logs as an HTML page, to read or to send."),
     },
     "Past runs": {
-        "runs": "List past runs, or remove them.",
-        "show": "Print a past run.",
-        "history": "Show how a metric changed over past runs.",
-        "baseline": "Name runs that others are compared with.",
+        "runs": ("past_runs", "List past runs, or remove them."),
+        "show": ("past_runs", "Print a past run."),
+        "history": ("past_runs", "Show how a metric changed over past runs."),
+        "baseline": ("past_runs", "Name runs that others are compared with."),
     },
     "Cluster and setup": {
-        "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
-        "instances": "List EC2 instance types with EFA.",
-        "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
-        "config": "Show the targets and defaults of fabbench.yaml, and check it.",
-        "completion": "Print the completion script for bash, zsh or fish.",
+        "nodes": ("cluster", "List the nodes of a cluster: type, GPUs, EFA."),
+        "instances": ("cluster", "List EC2 instance types with EFA."),
+        "clean": ("cluster", "Remove leftover pods and jobs from a cluster (not local runs)."),
+        "config": ("config_file", "Show the targets and defaults of fabbench.yaml, and check it."),
+        "completion": ("config_file", "Print the completion script for bash, zsh or fish."),
     },
 }
-COMMANDS: Mapping[str, str] = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-"""In the order in which `--help` lists them, which imports none."""
-_MODULES: Mapping[str, str] = {
-    **dict.fromkeys(("run", "rerun"), "run_command"),
-    **dict.fromkeys(("parse", "explain", "compare", "report"), "read_results"),
-    **dict.fromkeys(("runs", "show", "history", "baseline"), "past_runs"),
-    **dict.fromkeys(("check", "nodes", "instances", "clean"), "cluster"),
-    "sweep": "sweep_command",
-    **dict.fromkeys(("config", "completion"), "config_file"),
-}
-"""Where a command is, if not in the module of its name."""
+"""Section → command → its module, and what `--help` says, which imports none."""
+_MODULES = {name: module for section in _SECTIONS.values() for name, (module, _) in section.items()}
+COMMANDS = {name: text for section in _SECTIONS.values() for name, (_, text) in section.items()}
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -85,29 +77,21 @@ class Commands(SuggestingGroup):
         """List the commands, without importing them, and some to try."""
         del ctx
         width = max(map(len, COMMANDS))
-        for name, commands in {**_SECTIONS, "Try": dict(_TRY)}.items():
+        sections = {name: [(each, COMMANDS[each]) for each in commands] for name, commands in _SECTIONS.items()}
+        for name, records in (sections | {"Try": [*_TRY]}).items():
             with formatter.section(name):
-                formatter.write_dl([(f"{each:{width}}", text) for each, text in commands.items()], col_max=40)
+                formatter.write_dl([(f"{each:{width}}", text) for each, text in records], col_max=40)
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[cmd_name]}")
         every = (each for each in vars(module).values() if isinstance(each, click.Command))
         command = next(each for each in every if each.name == cmd_name)
         command.short_help = COMMANDS[cmd_name]
         return command
-
-    @override
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name not in _READERS:
-            ctx.with_resource(_notices())
-        return name, command, rest
 
     @override
     def main(self, *args: Any, **more: Any) -> Any:
@@ -231,13 +215,6 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def _notices() -> contextlib.AbstractContextManager[None]:
-    """Write what launchers log, such as the id of a job, on standard error."""
-    import logging
-
-    return log_lines(logging.getLogger("fabbench"), terminal.notify)
-
-
 @with_common_options
 @click.group(cls=Commands, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
@@ -251,3 +228,7 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(short_help(ctx))
+    elif ctx.invoked_subcommand not in _READERS:
+        import logging  # what launchers log, such as the id of a job
+
+        ctx.with_resource(log_lines(logging.getLogger("fabbench"), terminal.notify))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli.click_options import Launchers, OptionType, given_options, with_launcher_options
+from fabbench.cli.click_options import OptionType, given_options, with_launcher_options
 from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
 from fabbench.config.choose_target import Resolved
@@ -26,15 +26,12 @@ class _RenderCommand(RunCommand):
     shared = ("fabrics", "variants", "repeats", "env")
     unwanted = "run"
     environment = None
+    choices = staticmethod(options_of_formats)
 
     @override
     def about(self) -> str:
         text = super().about().partition("Example:")[0].rstrip()  # Examples are those of runs.
         return f"Render a job that does what `fabbench run {self.benchmark.name}` does.\n\n{text}"
-
-    @override
-    def shared_launchers(self) -> Launchers:
-        return options_of_formats()
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
@@ -52,15 +49,15 @@ class _RenderCommand(RunCommand):
             flag = error.option_name
             if not any(flag in each.opts for each in RunCommand(self.benchmark, self.work_type).params):
                 raise
-            hint = _HINTS.get(flag, "Describe the machines with --instance-type and --nodes.")
             text = f"{flag} works with fabbench run only: render contacts no machine."
+            hint = "Describe the machines with --instance-type and --nodes; gate it: fabbench compare - --gate …."
             raise RequestError(text, hint=hint) from None
 
     @override
     def invoke(self, ctx: click.Context) -> Exit:
         if ctx.params["repeats"] == AUTO:
             raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
-        _print(self.request(ctx), ctx.params["as_form"])
+        click.echo(_document(self.request(ctx), ctx.params["as_form"]), nl=False)
         return Exit.FINE
 
     @override
@@ -88,7 +85,7 @@ def render() -> None:
     """
 
 
-def _print(request: "RunRequest", form: str) -> None:
+def _document(request: "RunRequest", form: str) -> str:
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
@@ -105,8 +102,4 @@ def _print(request: "RunRequest", form: str) -> None:
             "which CI systems obey.",
             hint="Remove it from the options, or from the targets in fabbench.yaml.",
         )
-    click.echo(text, nl=False)
-
-
-_HINTS = dict.fromkeys(("--gate", "--strict"), "Pipe the document's output into fabbench compare - --gate ….")
-_HINTS["--silence"] = "A script limits the time of each step: --timeout."
+    return text

@@ -2,18 +2,17 @@
 
 import inspect
 import os
-import re
 import shlex
 import signal
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from click.core import ParameterSource
 
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
@@ -24,6 +23,7 @@ from fabbench.cli.click_options import (
     launchers_by_option,
     own_options,
     require_effect,
+    typed_flags,
     values_of,
     with_launcher_options,
 )
@@ -33,28 +33,33 @@ from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
-from fabbench.model.messages import REDACTED
+from fabbench.model.messages import REDACTED, counted, redacted
 from fabbench.model.option_types import AUTO
 from fabbench.model.options import Option, declared, parsed
+from fabbench.model.plan import Shape
+from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.config.choose_target import Resolved
     from fabbench.config.sections import Config
-    from fabbench.plan.request import Adaptive, RunRequest, Work
+    from fabbench.model.hosts import Host, Inventory
+    from fabbench.model.plan import Execution
+    from fabbench.plan.request import RunRequest, Work
     from fabbench.runs.run import RunResult
     from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import SweepRun
 
 
 RESUMED = "fabbench.resumed"
+_HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)
 CONFIGURATION_FLAGS = (
     _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
     _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
-    _flag(["--ab"], help="Compare the best RDMA fabric with TCP. --ab nvlink:efa compares these two."),
+    _flag(["--ab"], help="Compare the best RDMA fabric with TCP."),
 )
 
 
@@ -78,6 +83,7 @@ class RunCommand(SectionedCommand):
 
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
+    choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
     def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
@@ -87,7 +93,7 @@ class RunCommand(SectionedCommand):
         super().__init__(
             benchmark.name,
             params=[*self.shared_parameters(), *click_options(wanted)],
-            launchers=launchers_by_option(self.shared_launchers()),
+            launchers=launchers_by_option(self.choices()),
             own=self.work_options,
             help=self.about(),
             short_help=benchmark.summary,
@@ -101,10 +107,6 @@ class RunCommand(SectionedCommand):
         """Return the benchmark's own options."""
         return declared(work)
 
-    def shared_launchers(self) -> Launchers:
-        """Return the launchers or formats that --on or --as chooses from."""
-        return options_of_launchers()
-
     def common_parameters(self) -> list[click.Parameter]:
         """Return the options of every benchmark that the command has, and those of launchers."""
         from fabbench.plan.gates import limit_example
@@ -112,7 +114,7 @@ class RunCommand(SectionedCommand):
         known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
         more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
         known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
-        where = launcher_options(self.shared_launchers(), lambda each: each.only != self.unwanted)
+        where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
 
     def shared_parameters(self) -> list[click.Parameter]:
@@ -124,14 +126,7 @@ class RunCommand(SectionedCommand):
         """Expand the short forms of ``--fabric``."""
         ctx.meta[WORDS] = tuple(args)
         end = args.index("--") if "--" in args else len(args)
-        words: list[str] = []
-        for word in args[:end]:
-            pair = re.fullmatch("(--ab=)?([^-:][^:]*):([^:]+)", word)
-            if pair and (pair[1] or words[-1:] == ["--fabric=ab"]):
-                words[len(words) - (not pair[1]) :] = [f"--fabric={name}" for name in pair.groups()[1:]]
-            else:
-                words.append(_CONFIGURATION_FLAGS.get(word, word))
-        return super().parse_args(ctx, words + args[end:])
+        return super().parse_args(ctx, [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]] + args[end:])
 
     def invoke(self, ctx: click.Context) -> Exit:
         """Run what is requested; return the matching exit status."""
@@ -141,9 +136,7 @@ class RunCommand(SectionedCommand):
         request = self.request(ctx)
         require_writable(ctx.params["junit"], "--junit")
         if ctx.params["dry_run"]:
-            from fabbench.cli.dry_run import show_plan
-
-            show_plan(request, ctx.params["form"])
+            _show_plan(request, ctx.params["form"])
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
@@ -157,12 +150,16 @@ class RunCommand(SectionedCommand):
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import RunRequest, read_variants
+        from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
 
         given = RunOptions(**values_of(ctx, self.shared))
+        for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
+            if value is not None and given.repeats != AUTO:
+                raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")
         work = cast("Work", self.work_type(**values_of(ctx, self.work_options)))
         for sentence in self.benchmark.advice(work, given.fabrics):
             terminal.notify(sentence)
+        adaptive = Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
         target, reason = self.target(ctx)
         env, inherited = split_environment(given.env, self.environment)
         config: Config | None = ctx.params["config"]
@@ -177,20 +174,9 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
-            adaptive=_adaptive(given),
+            adaptive=adaptive if given.repeats == AUTO else None,
             command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
-
-
-def _adaptive(given: RunOptions) -> "Adaptive | None":
-    from fabbench.plan.request import MAX_REPEATS, Adaptive
-
-    if given.repeats == AUTO:
-        return Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
-    for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
-        if value is not None:
-            raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")
-    return None
 
 
 class RunGroup(SuggestingGroup):
@@ -209,6 +195,16 @@ class RunGroup(SuggestingGroup):
         """List the benchmarks without making their commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for name, flag in typed_flags(ctx).items():
+            if name in ctx.params and not ctx.resilient_parsing:
+                hint = f"{ctx.command_path} {args[0]} {flag} …"
+                raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
+        return super().resolve_command(ctx, args)
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -274,25 +270,7 @@ def chosen_target(ctx: click.Context) -> "Resolved":
     return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
 
 
-def print_release_failure(result: "RunResult | SweepRun") -> None:
-    """Write what went wrong while machines were released, where another error or an interrupt ends the command."""
-    error = result.release_failure
-    if error is not None and (result.interrupted or result.failure is not None):
-        if isinstance(error, FabbenchError) and str(error) != str(result.failure):
-            terminal.print_error(error)
-        terminal.print_notes(error)
-
-
-def _doubtful(result: "RunResult") -> bool:
-    from fabbench.analysis.expectations import Assessment
-    from fabbench.report.expectations import expectations_of
-
-    expected = expectations_of(result.comparison) if result.comparison is not None else ()
-    return result.status not in {Exit.FINE, Exit.INTERRUPTED} or any(e.assessment is Assessment.LOW for e in expected)
-
-
 def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
-    print_release_failure(result)
     if form == "html":
         terminal.write_page([result.path])
         terminal.print_verdict(result.verdict)
@@ -301,7 +279,7 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
     if result.comparison is not None:
         terminal.write_junit(junit, result.comparison, result.verdict)
-    terminal.say_next(result.path, doubtful=_doubtful(result))
+    terminal.say_next(result.path)
     if result.interrupted:
         again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
         saved = ". Partial results" if result.missing else " after the last execution. All results"
@@ -311,8 +289,13 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
 
 
 def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
-    """Return the exit status of a run or sweep. Raise what ended it early."""
-    error = None if result.interrupted else result.failure or result.release_failure
+    """Return the exit status of a run or sweep. Raise what ended it early, else what went wrong at its end."""
+    late = result.release_failure
+    error = None if result.interrupted else result.failure or late
+    if late is not None and error is not late:
+        if isinstance(late, FabbenchError) and str(late) != str(error):
+            terminal.print_error(late)
+        terminal.print_notes(late)
     if error is None:
         return Exit.INTERRUPTED if result.interrupted else status
     if isinstance(error, FabbenchError):
@@ -341,8 +324,72 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, handler)
 
 
+def _show_plan(request: "RunRequest", form: str | None) -> None:
+    """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
+    from fabbench.launchers.batch_job import longest_s
+    from fabbench.runs.run import preview
+
+    if form not in {None, "markdown", "terminal", "json"}:
+        raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
+    inventory, planned = preview(request)
+    planned, longest = redacted(planned), longest_s(planned)
+    if form == "json":
+        hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
+        what = {"target": planned.target, "hosts": hosts, "plan": asdict(planned), "longest_s": longest}
+        terminal.write_json(redacted({"format": 1, **what}))
+        return
+    target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
+    reason = f": {request.target_reason}" * bool(request.target_reason)
+    for name, text in (
+        ("Target:", f"{target.name} ({target.launcher}){reason}"),
+        *(("" if number else "Nodes:", _host(host)) for number, host in enumerate(inventory.hosts)),
+        *([("Image:", inventory.image)] if inventory.image else []),
+        ("Configurations:", ", ".join(map(str, planned.configurations))),
+        ("Executions:", f"{len(planned.executions)}: {ids}"),
+        ("Time:", f"at most {format_duration(longest)}, if every execution times out"),
+    ):
+        terminal.write_line(f"{name:16}{text}")
+    first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
+    for configuration in planned.configurations:
+        click.echo()
+        terminal.write_line(str(configuration))
+        for line in _lines(first[configuration.label], inventory, request):
+            terminal.write_line(f"  {line}")
+    click.echo("\nDry run: nothing was started.", err=True)
+
+
+def _host(host: "Host") -> str:
+    links = Counter(host.devices.values())
+    kind = f"{host.instance_type}, " if host.instance_type and host.instance_type not in host.name else ""
+    nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
+    return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
+
+
+def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
+    """Yield the environment and commands of the first step of an execution, and how many steps follow."""
+    from fabbench.launchers import launcher_named
+
+    hosts = inventory.hosts_for_variant(execution.configuration.variant)
+    step, *others = execution.steps
+    env = {name: shlex.quote(value) for each in step.commands for name, value in each.env.items()}
+    yield f"Environment: {' '.join(f'{name}={value}' for name, value in env.items()) or 'unchanged'}"
+    if step.shape is Shape.MPI:
+        shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        launcher = launcher_named(request.target.launcher)
+        yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
+    else:
+        for command in step.commands:
+            where = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            yield f"Command:     {shlex.join(command.argv)}   ({where})"
+    if others:
+        labels = [step.label for step in (*others[:1], *others[1:][-1:])]
+        yield f"             and {counted(len(others), 'more step')}: {' … '.join(labels)}"
+
+
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
-@click.option("--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run.")
+@click.option(
+    "--resume", "ref", metavar="RUN", shell_complete=complete_run, help="Go on with an interrupted run, or sweep."
+)
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
@@ -350,21 +397,18 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
 
     The first configuration is the one in question, the last one the baseline. Everything is kept in a run
     directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
-    are ok, and runs the others: the same command line, on the same target.
+    are ok, or the tests of a sweep that ended, and runs the others: the same command line, on the same target.
 
     Example: fabbench run --resume last
     """
     if ctx.invoked_subcommand is not None:
-        if ref is not None or ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE:
-            raise RequestError(f"--resume and --store have no effect before {ctx.invoked_subcommand}.")
         return Exit.FINE
     if ref is None:
         ctx.fail("Missing command.")
 
     from fabbench.runs.inputs import open_run
-    from fabbench.runs.sweep_store import require_executions
 
-    ctx.meta[RESUMED] = require_executions(open_run(ref, store))
+    ctx.meta[RESUMED] = open_run(ref, store)
     return start_again(ctx, ctx.meta[RESUMED], store)
 
 

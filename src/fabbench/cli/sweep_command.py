@@ -1,53 +1,38 @@
 """``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
 
-import inspect
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, typed_flags, values_of, with_parameters
+from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.commands import complete_run
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import (
-    RESUMED,
-    RunCommand,
-    RunGroup,
-    ended,
-    interruptible,
-    print_release_failure,
-    start_again,
-)
+from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted, listed
-from fabbench.model.option_types import Choice, Flag, Parsed, Seconds, Text, Whole
+from fabbench.model.option_types import Choice, Parsed, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.model.log import Metric
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.runs.sweep_store import StoredSweep
+    from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
 
 
-def _percent(text: str) -> float:
+def _percent(text: str, most: float = 1) -> float:
     fraction = float(text.strip().removesuffix("%")) / 100
-    if not 0 < fraction < 1:
-        raise ValueError
-    return fraction
-
-
-def _tolerance(text: str) -> float:
-    fraction = _percent(text)
-    if fraction > 0.8:  # hardly anything would be slow
+    if not 0 < fraction < 1 or fraction > most:
         raise ValueError
     return fraction
 
@@ -62,7 +47,8 @@ class AnswerOptions:
         default="99%",
     )
     tolerance: float = option(
-        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
+        # beyond that hardly anything would be slow
+        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", partial(_percent, most=0.8)),
         "How much slower than typical a healthy node may be.",
         default="10%",
     )
@@ -113,27 +99,20 @@ def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
     return group_of
 
 
-def print_answer(  # noqa: PLR0913 - what is known, and how it is written
+def print_answer(
     results: Iterable["SweepResult"],
-    metric: "Metric",
-    nodes: Sequence[str],
+    readings: "Readings",
     how: AnswerOptions,
     *,
     left_out: Sequence[tuple[str, str]] = (),
     unfinished: str = "",
-    group_of: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Write the diagnosis of results to standard output; return the matching exit status.
-
-    `group_of` is for groups that do not come from the file of `how`.
-    """
+    """Write the diagnosis of results to standard output; return the matching exit status."""
     from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
     from fabbench.runs.report_pages import sweep_report
-    from fabbench.sweep.readings import Readings
 
-    groups = groups_of(nodes, how.groups) if group_of is None else group_of
     report = sweep_report(
-        Readings(metric, nodes, group_of=groups),
+        readings,
         results,
         tolerance=how.tolerance,
         confidence=how.confidence,
@@ -155,15 +134,6 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
 MODES = ("diagnose", "pairs", "single", "rails")
 
 
-_HELP = """\
-    Find bad nodes, NICs and links with short tests of {name}.
-
-    Options of {name} are those of fabbench run {name}, with defaults that keep tests short.
-
-    Example: fabbench sweep {name} --on ssh --host node[01-32]
-"""
-
-
 @dataclass(init=False, repr=False, eq=False)
 class SweepOptions:
     """Options that only sweeps have."""
@@ -175,7 +145,6 @@ class SweepOptions:
         "single: each node alone; rails: each NIC with the same one of three other nodes.",
         default=MODES[0],
     )
-    dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
     max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
     partners: int | None = option(
@@ -185,24 +154,28 @@ class SweepOptions:
     )
 
 
+def _dividing() -> Launchers:
+    return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
+
+
 class SweepCommand(RunCommand):
     """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
     shared = ("on", "fabrics", "env", "name", "metric", "store")
+    choices = staticmethod(_dividing)
 
     @override
     def about(self) -> str:
-        return inspect.cleandoc(_HELP.format(name=self.benchmark.name))
+        name = self.benchmark.name
+        first = f"Find bad nodes, NICs and links with short tests of {name}."
+        more = f"Options of {name} are those of fabbench run {name}, with defaults that keep tests short."
+        return f"{first}\n\n{more}\n\nExample: fabbench sweep {name} --on ssh --host node[01-32]"
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         defaults = self.benchmark.sweep_defaults
         known = declared(work)
         return {name: replace(each, default=defaults.get(name, each.default)) for name, each in known.items()}
-
-    @override
-    def shared_launchers(self) -> Launchers:
-        return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
@@ -215,14 +188,6 @@ class SweepCommand(RunCommand):
 
         how = answer_options(ctx)
         request = self.sweep_request(ctx, how)
-        if ctx.params["dry_run"]:
-            from fabbench.cli.dry_run import show_sweep
-
-            if how.form not in {"markdown", "terminal"} or how.print_cordon:
-                flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
-                raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
-            show_sweep(request)
-            return Exit.FINE
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print(result, how)
@@ -260,10 +225,9 @@ def _require_effect(given: Mapping[str, Any]) -> None:
     from fabbench.runs.sweep_tests import PARTNERS
 
     mode = given["mode"]
-    if mode == "single" and "seed" in given:
-        raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
-    if "partners" in given and mode not in PARTNERS:
-        raise RequestError(f"--partners has no effect with --mode {mode}.", hint=f"It is for {', '.join(PARTNERS)}.")
+    for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
+        if name in given and mode not in modes:
+            raise RequestError(f"--{name} has no effect with --mode {mode}.", hint=f"It is for {', '.join(modes)}.")
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
@@ -272,6 +236,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     Raise MachineError where there is nothing to judge.
     """
     from fabbench.runs.sweep_tests import unfinished
+    from fabbench.sweep.readings import Readings
 
     document, tests = sweep.document, sweep.tests
     if not any(each.result.figure for each in tests):
@@ -282,8 +247,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     left = "" if whole else unfinished(sweep)
-    metric, groups = METRICS[document.metric], document.group_of
-    answer = print_answer(sweep.results, metric, document.nodes, how, group_of=groups, unfinished=left)
+    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
+    answer = print_answer(sweep.results, readings, how, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
         terminal.notify(f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}.")
@@ -291,35 +256,25 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
 
 def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
+    from fabbench.runs.sweep import end_sweep
+
     path = result.sweep.path
-    print_release_failure(result)
     try:
-        answer = _answer(result, how)
+        answer = print_sweep(result.sweep, how, whole=result.whole)
+    except MachineError as error:
+        answer = error.exit
+        if result.whole:
+            terminal.print_error(error)
     finally:
         terminal.notify(f"Run: {path}")
-    if not result.whole:
-        resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
+    if result.whole:
+        end_sweep(result.sweep, answer)
+    else:
+        resume = shlex.join(["fabbench", "run", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
     # What an error kept from being tested is undecided for no other reason.
     return ended(result, Exit.FINE if result.failure else answer)
-
-
-def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    from fabbench.runs.sweep import end_sweep
-
-    sweep = result.sweep
-    if not result.whole and not any(each.result.figure for each in sweep.tests):
-        terminal.notify("No test has succeeded yet.")
-        return Exit.REFUSED
-    try:
-        status = print_sweep(sweep, how, whole=result.whole)
-    except MachineError as error:
-        end_sweep(sweep, error.exit)
-        raise
-    if result.whole:
-        end_sweep(sweep, status)
-    return status
 
 
 _MAX_NAMED = 20
@@ -335,24 +290,10 @@ _MAX_NAMED = 20
     help="Logs of pairs of nodes that you have run: a directory, an archive, a file, a run; or a sweep, to judge "
     "its tests again. Can be given several times.",
 )
-@click.option(
-    "--resume",
-    metavar="RUN",
-    shell_complete=complete_run,
-    help="Resume this sweep: tests that have ended are not run again.",
-)
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @with_parameters(answer_parameters())
 @click.pass_context
-def sweep_(
-    ctx: click.Context,
-    /,
-    sources: tuple[str, ...],
-    resume: str | None,
-    metric: str | None,
-    store: Path,
-    **answer: object,
-) -> Exit:
+def sweep_(ctx: click.Context, /, sources: tuple[str, ...], metric: str | None, store: Path, **answer: object) -> Exit:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
     With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
@@ -367,20 +308,11 @@ def sweep_(
 
     Example: fabbench sweep nccl --on ssh --host node[01-32]
 
-    Example: fabbench sweep --resume last
-
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    given = {name: flag for name, flag in typed_flags(ctx).items() if name in ctx.params}
-    if (benchmark := ctx.invoked_subcommand) is not None:
-        if "sources" in given:
-            raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
-        for flag in given.values():
-            raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
+    if ctx.invoked_subcommand is not None:
         return Exit.FINE
-    if resume is not None:
-        return _resume(ctx, resume, store, given)
     if sources:
         return _read(ctx, sources, store, metric)
     raise RequestError(
@@ -391,6 +323,7 @@ def sweep_(
 
 def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
+    from fabbench.sweep.readings import Readings
 
     how = answer_options(ctx)
     if groups_from_cluster(how.groups):
@@ -402,17 +335,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
-    known, of = (logs.results, logs.metric, logs.nodes, how), None if how.groups else logs.group_of
-    return print_answer(*known, left_out=logs.left_out, unfinished=logs.unfinished, group_of=of)
-
-
-def _resume(ctx: click.Context, ref: str, store: Path, given: Mapping[str, str]) -> Exit:
-    from fabbench.runs.sweep_store import open_sweep
-
-    for name in given.keys() - {"resume", "store"}:
-        raise RequestError(
-            f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
-            hint=f"Leave it out. To print the answer in another format: fabbench show {ref}",
-        )
-    ctx.meta[RESUMED] = open_sweep(ref, store)
-    return start_again(ctx, ctx.meta[RESUMED], store)
+    group_of = groups_of(logs.nodes, how.groups) if how.groups else logs.group_of
+    readings = Readings(logs.metric, logs.nodes, group_of=group_of)
+    return print_answer(logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

@@ -4,9 +4,7 @@ While the command line runs, both streams are `SafeStream`s: no text that passes
 or be a command of a CI system, no matter what code wrote it and how.
 """
 
-import codecs
 import contextlib
-import io
 import itertools
 import os
 import re
@@ -21,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, worst
 from fabbench.model.messages import counted, printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
@@ -48,24 +45,6 @@ _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")  # Also what rich writes to redraw a table in place
 
 
-class _SafeBytes(io.RawIOBase):
-    """The bytes below a `SafeStream`: UTF-8 that is written as its text is, so nothing bypasses it."""
-
-    def __init__(self, stream: "SafeStream") -> None:
-        self._stream = stream
-        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
-
-    @override
-    def writable(self) -> bool:
-        return True
-
-    @override
-    def write(self, data: Any) -> int:
-        self._stream.write(self._decode(data))
-        self._stream.flush()
-        return len(data)
-
-
 class SafeStream:
     """A text stream that lets only printable text out; otherwise it is like the stream that it wraps."""
 
@@ -76,7 +55,7 @@ class SafeStream:
         # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
         self._lost = (OSError,) if stream is sys.__stderr__ else ()
         self._line = ""  # What a command of a CI system could begin with, in the line so far
-        self.buffer = _SafeBytes(self)
+        self.buffer = None  # no bytes: they would bypass it
 
     def write(self, text: str) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
@@ -356,18 +335,15 @@ def write_page(
     return status
 
 
-def say_next(path: Path, *, doubtful: bool) -> None:
-    """Say where a run is; on a terminal, also what can be done with it, as commands to copy.
-
-    `doubtful`: something failed or was slow.
-    """
+def say_next(path: Path) -> None:
+    """Say where a run is; on a terminal, also what can be done with it, as commands to copy."""
     notify(f"Run: {path}")
     if is_quiet() or not sys.stderr.isatty():
         return
     usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
     name, store = path.name.rpartition("-")[2], "" if usual else f" --store {quote(str(path.parent))}"
     for what, words in (
-        *([("What was wrong:", f"explain {name}")] if doubtful else []),
+        ("What carried it:", f"explain {name}"),
         ("A page to send:", f"report {name} -o report.html"),
         ("Compare later runs:", f"baseline set NAME {name}"),
         ("Measure again:", f"rerun {name}"),
@@ -406,13 +382,6 @@ def changing() -> Iterator[Show | None]:
     if not is_live():
         yield None
         return
-    with screen(console()) as show:
-        yield show
-
-
-@contextmanager
-def screen(on: "Console") -> Iterator[Show]:
-    """Yield what draws on a console."""
     from rich.console import Group
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn
@@ -420,7 +389,7 @@ def screen(on: "Console") -> Iterator[Show]:
 
     from fabbench.report.table import cut
 
-    text = TextColumn("{task.description}", markup=False)
+    on, text = console(), TextColumn("{task.description}", markup=False)
     bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
     task = bar.add_task("")
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:

@@ -3,16 +3,12 @@
 Nothing is printed here: events are passed to callables, and errors are part of the result.
 """
 
-import json
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
@@ -24,11 +20,10 @@ from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.hosts.discover import loaded
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
-from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
+from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import Log, Outcome
-from fabbench.model.messages import counted, redacted
-from fabbench.model.options import written
+from fabbench.model.log import Log
+from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.model.units import format_sizes
 from fabbench.plan.build import plan
@@ -36,10 +31,9 @@ from fabbench.plan.gates import Gate, parse_gates, require_measurable
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_for
-from fabbench.runs.document import ExecutionDocument, read
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
-from fabbench.runs.store import ENDED, RunWriter, StoredRun, runs, write_verdict
+from fabbench.runs.store import RunWriter, StoredRun, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep import same_nodes
 
@@ -321,41 +315,3 @@ def _judged(
     gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
     parsed = parse_gates(request.gates) if gates else ()
     return comparison, check(parsed, gated, strict=request.strict) if parsed else None
-
-
-# ---------------------------------------------------------------- how long it takes
-
-
-_RUNS = 50
-"""Number of runs in the store that are read, the newest ones."""
-
-
-def longest_s(planned: Plan) -> float:
-    """Return the number of seconds after which the last execution is aborted at the latest."""
-    limits = ((each, [step.timeout_s for step in each.steps]) for each in planned.executions)
-    return sum(max(seconds) if execution.together else sum(seconds) for execution, seconds in limits)
-
-
-def estimated_s(request: RunRequest, planned: Plan) -> float | None:
-    """Return how many seconds the same executions took before on this target; None if not all are known."""
-    requested = _comparable(written(request.work))
-    known: defaultdict[str, list[float]] = defaultdict(list)
-    for run in map(StoredRun, islice(runs(request.store), _RUNS)):
-        same = (run.benchmark, run.target) == (request.benchmark, request.target.name)
-        if same and _comparable(run.options) == requested:
-            for label, seconds in _durations(run):
-                known[label].append(seconds)
-    durations = [known.get(execution.configuration.label) for execution in planned.executions]
-    return sum(median(each) for each in durations if each) if all(durations) else None
-
-
-def _comparable(options: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(redacted(options), default=str))
-
-
-def _durations(run: StoredRun) -> Iterator[tuple[str, float]]:
-    for name, label in run.schedule:
-        with suppress(MachineError):
-            document = read(run.path / "exec" / name / ENDED, ExecutionDocument)
-            if all(each.outcome is Outcome.OK for each in document.outcomes):
-                yield label, document.ended - document.started

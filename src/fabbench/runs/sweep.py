@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import concurrently, sequentially
@@ -16,24 +16,14 @@ from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_na
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Execution, Plan
+from fabbench.model.plan import Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
-from fabbench.runs.sweep_tests import (
-    PlannedTest,
-    SweepTests,
-    metric_of,
-    nics_of,
-    on_nic,
-    planned,
-    planner_of,
-    whole_plan,
-    work_of,
-)
+from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, nics_of, planner_of, whole_plan, work_of
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
@@ -193,33 +183,6 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     return SweepRun(
         sweep=stored_sweep(StoredRun(writer.path)), interrupted=interrupted, out_of_time=out_of_time, failure=failure
     )
-
-
-class SweepPreview(NamedTuple):
-    """What a sweep would do."""
-
-    inventory: Inventory
-    document: SweepDocument
-    first: Round | None
-    """Its first round; None if nothing is left to test."""
-    max_rounds: int | None
-    execution: Execution | None
-    """The first test of that round."""
-    request: RunRequest
-
-
-def preview_sweep(request: SweepRequest) -> SweepPreview:
-    """Return what `sweep` would do, with the same checks. Nothing is started."""
-    request, stored, launcher = _checked(request)
-    inventory = launcher.preview(request.run.target, _needs(request))
-    run, document, whole, planner = _planned(request, stored, launcher, inventory)
-    require_names(whole)
-    first, execution = planner.next_round(), None
-    if first is not None:
-        test = PlannedTest(number=0, round=first.number, test=first.tests[0])
-        run = on_nic(run, test.test.rail)
-        (execution,) = planned(run, inventory.part(test.hosts(inventory)), test).executions
-    return SweepPreview(inventory, document, first, planner.max_rounds, execution, run)
 
 
 def _needs(request: SweepRequest) -> Needs:

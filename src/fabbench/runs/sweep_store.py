@@ -19,7 +19,6 @@ from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.runs.document import SweepDocument, decode, plain, writing
 from fabbench.runs.folders import SWEEP_LOGS
-from fabbench.runs.inputs import open_run
 from fabbench.runs.store import EXECUTIONS, OUTPUT, StoredRun
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
@@ -139,14 +138,6 @@ def require_executions(run: StoredRun) -> StoredRun:
             f"{run.id} is a sweep: it compares nodes, not configurations.",
             hint=f"fabbench show {run.id} prints what it found.",
         )
-    return run
-
-
-def open_sweep(ref: str, store: Path) -> StoredRun:
-    """Find the run directory of a sweep. Raise RequestError if there is none."""
-    run = open_run(ref, store)
-    if run.sweep is None:
-        raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
     return run
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import signal
 from collections.abc import Sequence
 
@@ -40,9 +39,7 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
     with nothing_left(site):
         words += ["-e", "1M", "--host", "nowhere.invalid"]
-        dry = site.run([*words, "--dry-run"], timeout=240)
         done = site.run(words, timeout=240)
-    assert re.search(r"Left out: +nowhere.invalid ", dry.stdout)
     assert done.returncode == 4, done.stderr
     assert "nowhere.invalid is left out" in done.stderr
     assert "nowhere.invalid has no usable test" in done.stdout
@@ -142,7 +139,7 @@ def test_interrupted(lab: Labs, number: signal.Signals) -> None:
         run.until(lambda: going_on(site) == 2)
         run.process.send_signal(number)
         assert run.ends() == 130, run.err
-    assert "fabbench sweep --resume" in run.err
+    assert "fabbench run --resume" in run.err
     assert going_on(site) == 0
 
 
@@ -163,7 +160,7 @@ def test_killed_and_resumed(lab: Labs) -> None:
         kept = kept_tests(site)
         site[3].rate("off", "fab0")
         assert processes.eventually(lambda: not still_there(site), 120)
-        done = site.run(argv("sweep", "--resume", "last"), timeout=240)
+        done = site.run(argv("run", "--resume", "last"), timeout=240)
     assert done.returncode in ANSWERED, done.stderr
     found = kept_tests(site)
     assert found[: len(kept)] == kept
@@ -212,11 +209,11 @@ def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
             site.run(["dd", "if=/dev/zero", f"of={folder}/filler", "bs=512"])
             assert run.ends() == 3, run.err
         assert "No space left" in run.err
-        assert "fabbench sweep --resume" in run.err
+        assert "fabbench run --resume" in run.err
         kept = stored(site.path(folder))
         site.run(["rm", folder / "filler"], check=True)
         site[3].rate("off", "fab0")
-        again = [*argv("sweep", "--resume", "last")[:-1], str(folder)]
+        again = [*argv("run", "--resume", "last")[:-1], str(folder)]
         done = site.run(again, timeout=240)
     assert done.returncode in ANSWERED, done.stderr
     found = stored(site.path(folder))
