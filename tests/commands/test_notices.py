@@ -5,7 +5,7 @@ import logging
 import click
 import pytest
 
-from fabbench.cli import Commands
+from fabbench.cli import Commands, cli
 from fabbench.launchers import notify
 from tests.support.command_line import runner
 
@@ -20,7 +20,7 @@ class Group(Commands):
 
 
 def test_the_command_line_writes_what_launchers_log() -> None:
-    done = runner().invoke(Group(name="fabbench"), ["say"])
+    done = runner().invoke(Group(name="fabbench", callback=cli.callback), ["say"])
     assert (done.stdout, done.stderr) == ("", f"{SENTENCE}\n")
     assert not logging.getLogger("fabbench").handlers
 

@@ -159,6 +159,7 @@ class RunCommand(SectionedCommand):
         work = cast("Work", self.work_type(**values_of(ctx, self.work_options)))
         for sentence in self.benchmark.advice(work, given.fabrics):
             terminal.notify(sentence)
+        adaptive = Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
         target, reason = self.target(ctx)
         env, inherited = split_environment(given.env, self.environment)
         config: Config | None = ctx.params["config"]
@@ -173,9 +174,7 @@ class RunCommand(SectionedCommand):
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
-            adaptive=Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
-            if given.repeats == AUTO
-            else None,
+            adaptive=adaptive if given.repeats == AUTO else None,
             command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
         )
 
