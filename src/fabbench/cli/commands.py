@@ -30,13 +30,9 @@ _WORDS = """
 MEANT = ALIASES | dict(pair.split("=") for pair in _WORDS.split())
 """Words of other tools, and what they mean here: commands and values are taken for it."""
 SYNONYMS = {
-    "nccl-tests": "bin-dir",
-    "hostname": "host",
-    "target": "on",
-    "sizes": "size",
-    "min": "min-bytes",
-    "max": "max-bytes",
-}
+    "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
+    "sizes": "size", "min": "min-bytes", "max": "max-bytes",
+}  # fmt: skip
 """Names of options in other tools that mean just what ours mean: they are taken, too."""
 
 
