@@ -1,6 +1,5 @@
 """Draw docs/efa-against-tcp.svg from the published numbers in examples/logs: `make reference`."""  # noqa: INP001 - a script
 
-from dataclasses import replace
 from pathlib import Path
 
 from fabbench.analysis.compare import compare
@@ -22,7 +21,7 @@ def figure() -> str:
     best = comparison.sections[0].rows[-1]
     title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
     axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
-    return to_svg_file([replace(plot, title=title, headline=title, axis=axis).picture()])
+    return to_svg_file([plot._replace(title=title, headline=title, axis=axis).picture()])
 
 
 if __name__ == "__main__":

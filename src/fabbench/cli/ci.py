@@ -67,11 +67,12 @@ def _report(result: BuildResult, name: str, junit: Path | None) -> None:
 
 
 def _summarize(result: BuildResult, path: str) -> None:
-    from fabbench.report.ci_formats import error_comment, to_comment
+    from fabbench.report.ci_formats import to_comment
+    from fabbench.report.table import escaped
 
     parts = [to_comment(result.comparison, result.verdict)] if result.comparison is not None else []
     if result.problem:
-        parts.append(error_comment(result.problem))
+        parts.append(f"### fabbench ended early\n\n{escaped(result.problem)}\n")
     try:
         with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(printable("\n".join([*parts, ""])))

@@ -246,7 +246,7 @@ class LiveScreen(View):
         section = _section(comparison, self._progress.case) if comparison is not None else None
         if comparison is None or section is None:
             return [_lines(self._traffic(room))] if self._nics else []
-        table = self._part(align_decimals(section_table(comparison, [section], terminal=True)))
+        table = self._part(align_decimals(section_table(comparison, [section], terminal=True, live=True)))
         newest = next((index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1)
         width = self._live.console.width
         head = len(_drawn(replace(table, rows=table.rows[:1]), width)) - 1

@@ -107,11 +107,6 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: S
     return "\n".join([*kept[: len(seen)], f"{summary}\n\n{folded}\n</details>\n"])
 
 
-def error_comment(sentence: str) -> str:
-    """Write a comment on why a command ended early."""
-    return f"### fabbench ended early\n\n{escaped(sentence)}\n"
-
-
 def _without_paths(texts: Sequence[str], sources: Sequence[str]) -> list[str]:
     """Name inputs that are paths by their last parts, or from the directory that they share if these are the same."""
     several = (each.split(",") for each in sources if "/" in each and not each.startswith("run "))
