@@ -171,7 +171,7 @@ class RunScreen(_Screen):
         if comparison is None or not filled:
             return ()
         section = next((each for each in filled if each.key.get("case") == progress.case), filled[-1])
-        table = align_decimals(section_table(comparison, [section], terminal=True))
+        table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
         parts = list(split_to_width(table, width))
         label = progress.current.configuration.label if progress.current is not None else ""
         part = next((part for part in parts if label in part.header), parts[0])

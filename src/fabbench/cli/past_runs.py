@@ -292,7 +292,6 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
             return
     if form == "terminal":
         table = history_table(result)
-        spare = (*NAMED, *result.distinguishing(NAMED))[::-1]
-        terminal.print_table(table, spare, wide=chosen["wide"])
+        terminal.print_table(table, (*NAMED, *result.distinguishing(NAMED))[::-1], wide=chosen["wide"])
     else:
         terminal.show(render_history, result, form)

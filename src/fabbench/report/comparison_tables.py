@@ -82,8 +82,10 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     return table_of(columns, lines, title=SUMMARY)
 
 
-def section_table(comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False) -> Table:
-    """Return the table of sections that share it: on a terminal columns are narrow.
+def section_table(
+    comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False, live: bool = False
+) -> Table:
+    """Return the table of sections that share it: on a terminal columns are narrow; live, there are no verdicts.
 
     The first sizes, where a rate displays as 0, share a line that shows their time.
     """
@@ -91,12 +93,11 @@ def section_table(comparison: Comparison, sections: Sequence[ComparisonSection],
     before, after = ("", "") if terminal else (f"{metric.name} ", f" ({unit})")
     labels = [column.label for column in comparison.columns]
     rails = any(RAIL in section.key for section in sections)
-    verdicts, speedups = _verdict_header(comparison, sections), _speedups(labels)
-    marked = zip(labels, _marks(sections), strict=True)
+    verdicts, speedups = [] if live else _verdict_header(comparison, sections), _speedups(labels)
     columns: list[TableColumn] = [
         *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
         ("Size" if terminal else "Message Size", "lr"[terminal], _size),
-        *((f"{before}{name}{after}{mark}", "r", partial(_value, at)) for at, (name, mark) in enumerate(marked)),
+        *((f"{before}{name}{after}{_mark(sections, at)}", "r", partial(_value, at)) for at, name in enumerate(labels)),
         *((name, "r", partial(_ratio, at, terminal)) for at, name in enumerate(speedups)),
         *((name, "l", partial(_verdict, at)) for at, name in enumerate(verdicts)),
     ]
@@ -119,13 +120,10 @@ def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
     return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
 
 
-def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return a suffix for each column's header: the outcome, where figures are shown but not ok."""
-    marks = []
-    for index in range(len(sections[0].shown)):
-        seen = (section.outcomes[index] for section in sections if section.shown[index])
-        marks.append(next((f", {outcome}" for outcome in seen if outcome is not Outcome.OK), ""))
-    return marks
+def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
+    """Return a suffix for a column's header: the outcome, where figures are shown but not ok."""
+    seen = (section.outcomes[at] for section in sections if section.shown[at])
+    return next((f", {outcome}" for outcome in seen if outcome is not Outcome.OK), "")
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
@@ -185,14 +183,10 @@ def _verdict(index: int, line: _Line) -> str:
     return f"{test.verdict} ({bounds([test])})" if test else "-"
 
 
-FORMAT = 1  # Changes when a name or a unit in the output changes
-
 _MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
 _TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
 HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *_TESTED)
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
-
-_COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 
 
 def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> dict[str, object]:
@@ -200,7 +194,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
     # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     return {
-        "format": FORMAT,
+        "format": 1,  # Changes when a name or a unit in the output changes
         "metric": metric and metric.name,
         "unit": metric and metric.unit,
         "lower_is_better": metric and metric.lower_is_better,
@@ -250,11 +244,12 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
     column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
     texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
+    counts = {name: int(texts[name]) for name in ("ranks", "hosts", "gpus_per_host") if texts[name].isdigit()}
     return {
         **dict.fromkeys(HEADER),
         **picked(section, metric="metric.name", unit="metric.unit"),
         **(picked(figure, "value", "n", min="low", max="high") if figure else {"n": 0}),
-        **{name: int(text) if name in _COUNTS and text.isdigit() else text or None for name, text in texts.items()},
+        **{name: counts.get(name, text or None) for name, text in texts.items()},
         **picked(column, "source", column="label"),
         **(picked(test, "verdict", ratio_low="low", ratio_high="high", repeats_to_decide="repeats") if test else {}),
         "size": row.size,

@@ -1,6 +1,6 @@
 """Expectations of logs and comparisons as lines and records. Without an instance type they cost nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
@@ -35,12 +35,6 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
         return expectations_of(compare([Column(label=log.source, logs=(log,), source=log.source)]))
     except RequestError:
         return ()  # no row counts, for example if all are in-place
-
-
-def expectation_lines(log: Log) -> Iterator[str]:
-    """Yield a line per expectation of a log."""
-    for each in expectations_of_log(log):
-        yield f"expectation{of_key(each)}: {each.sentence()}"
 
 
 def of_key(expectation: "Expectation") -> str:

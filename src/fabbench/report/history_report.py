@@ -102,14 +102,11 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
 
 def _records(history: History) -> Iterator[dict[str, object]]:
     for each in history.series:
-        changes = {change.index: change for change in each.changes}
+        ratios = {change.index: change.ratio for change in each.changes}
         for index, point in enumerate(each.points):
-            yield {
-                **each.key,
-                **picked(point, "run", "created", "value"),
-                **picked(history, "size", metric="metric.name", unit="metric.unit"),
-                "change": changes[index].ratio if index in changes else None,
-            }
+            known = picked(point, "run", "created", "value")
+            about = picked(history, "size", metric="metric.name", unit="metric.unit")
+            yield {**each.key, **known, **about, "change": ratios.get(index)}
 
 
 def history_document(history: History) -> dict[str, object]:

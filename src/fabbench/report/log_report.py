@@ -11,9 +11,9 @@ from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nod
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, NCCL_DEBUG, Finding, Labels, Log, Outcome, Severity
+from fabbench.model.log import METRICS, NCCL_DEBUG, Labels, Log, Outcome, Severity
 from fabbench.model.units import Scale, format_size, parse_size, scale
-from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
+from fabbench.report.expectations import expectation_record, expectations_of_log, of_key
 from fabbench.report.table import Table, TableColumn, csv_cell, csv_text, picked, table_of, terminal_pieces, to_markdown
 from fabbench.report.templates import rendered
 
@@ -192,18 +192,12 @@ def log_notes(log: Log) -> Iterator[str]:
         yield f"{log.outcome.value}: {log.reason}"
     if log.facts:
         yield ", ".join(f"{name} {value}" for name, value in log.facts.items())
-    yield from expectation_lines(log)
+    yield from (f"expectation{of_key(each)}: {each.sentence()}" for each in expectations_of_log(log))
     for found in log.findings:
-        yield sentence(found)
+        line = f"[{found.line.strip()[:120]}]" if found.line else ""
+        yield " ".join(filter(None, (f"{found.severity.value}: {found.meaning}", found.advice, line)))
     for row in log.damaged:
         yield f"line {row.line} could not be read or trusted: {row.text[:120]}"
-
-
-def sentence(found: Finding) -> str:
-    """Write a finding in one line."""
-    line = f" [{found.line.strip()[:120]}]" if found.line else ""
-    advice = f" {found.advice}" if found.advice else ""
-    return f"{found.severity.value}: {found.meaning}{advice}{line}"
 
 
 def diagnosis_record(log: Log) -> dict[str, object]:
@@ -222,19 +216,17 @@ def diagnosis(log: Log) -> list[str]:
     """Return the lines of a diagnosis."""
     log = with_curve(log)
     likely, others = causes(log)
-    known = [(name, str(log.facts[name])) for name in _DIAGNOSED if log.facts.get(name, "unknown") != "unknown"]
     text = rendered(
         "explain.txt",
         log=log,
         heading=_heading(log),
         network_shown=benchmark_named("nccl" if log.case == NCCL_DEBUG else log.benchmark).network_shown,
-        facts=known,
-        width=max((len(value) for _, value in known), default=0),
-        expectations=list(expectation_lines(log)),
+        facts={name: str(log.facts.get(name, "unknown")) for name in _DIAGNOSED},
+        expectations=expectations_of_log(log),
+        of_key=of_key,
         curve=curve_line(log),
         likely=likely,
         others=others,
-        decide=next((cause.decide for cause in likely[:2] if cause.decide), ""),
     )
     return [line.rstrip() for line in str(text).splitlines()]
 

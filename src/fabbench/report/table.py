@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -68,8 +68,7 @@ class _Rows(Sequence[Sequence[str]]):
         return _Rows(item, self._cells) if isinstance(index, slice) else [cell(item) for cell in self._cells]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(NamedTuple):
     """A table with a name, and the same as plain data for JSON."""
 
     name: str  # Its key in JSON
