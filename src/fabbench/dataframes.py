@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
-from fabbench.runs.inputs import parse_all
+from fabbench.runs.inputs import parse
 
 
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
@@ -22,7 +22,7 @@ def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
 
 
 def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[str, object]]:
-    for execution, log in enumerate(parse_all(sources, fabric=fabric)):
+    for execution, log in enumerate(parse(*sources, fabric=fabric)):
         for record in log_records(log):
             yield {"execution": execution, **record}
 

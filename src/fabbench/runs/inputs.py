@@ -120,17 +120,13 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
     MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
     it is nevertheless a benchmark's output.
     """
-    return list(parse_all(sources, fabric=fabric, store=store))
-
-
-def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None, store: Path | None = None) -> Iterator[Log]:
-    """Read and judge logs one by one; see `parse`."""
-    proof = Proof(fabric=fabric) if fabric is not None else None
+    proof, found = Proof(fabric=fabric) if fabric is not None else None, list[Log]()
     for source in sources_of(map(str, sources), store_here(store), proof):
         for entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
-                yield entry
+                found.append(entry)
             elif entry.damaged:
                 raise MachineError(entry.reason)
             elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
-                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)
+                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=2)
+    return found

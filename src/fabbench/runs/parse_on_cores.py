@@ -11,9 +11,8 @@ import stat
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -119,11 +118,11 @@ def parts(source: Source) -> Iterator[_Part]:
     if source.name == "-":
         yield _Part(source)
         return
-    whole, text, boundary = _Part(source), b"", re.compile(_BOUNDARY)
+    whole, text, boundary, sign = _Part(source), b"", re.compile(_BOUNDARY), MARKER_SIGN.encode()
     with suppress(MachineError), open_log(source.name) as file:  # whoever reads the rest meets the damage again
         while len(text) < _MAX_SEARCH and (block := file.read(PART)):
-            text += block
-            if MARKER_SIGN.encode() in text:  # fabbench wrote it: the end of a step applies to all of its output
+            at, text = max(len(text) - len(sign), 0), text + block
+            if text.find(sign, at) >= 0:  # fabbench wrote it: the end of a step applies to all of its output
                 break
             while (match := boundary.search(text, PART)) is not None:
                 end, known = match.end(), whole.prefixes or Prefixes(lines_to_learn_from(file.head[:BLOCK]))
@@ -166,9 +165,14 @@ def read_part(part: _Part, proof: Proof | None) -> Iterator[Log | Unread]:
     if part.prefixes is None:
         yield from read_source(part.source, proof=proof, tables=True)
         return
+    if part.text is not None:
+        parser = LogParser(name, proof=proof, prefixes=part.prefixes, live=False, line=part.line)
+        text = part.text.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
+        yield from logs([*parser.feed_text(text), *parser.close(None)])
+        return
     try:
-        with open_log(name) if part.text is None else nullcontext(BytesIO(part.text)) as file:
-            while part.text is None and start:
+        with open_log(name) as file:
+            while start:
                 start -= len(file.read(min(start, PART)))
             yield from parse_stream(file, name, proof=proof, prefixes=part.prefixes, line=part.line)
     except MachineError as error:
