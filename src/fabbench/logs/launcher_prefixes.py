@@ -63,7 +63,7 @@ _PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)
 """A number, maybe with a unit, but no address."""
 _LONG_NUMBER = 9
 """From this many digits on, a number such as seconds since 1970 has equally many in each line."""
-_NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]|<std")
+_NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
 _NO_ROW = lazy(r"\d{9}|[^\d.\s]")
 """Part of any prefix that is not the beginning of a row."""
 _LONGEST_PREFIX = 160
@@ -158,6 +158,8 @@ class Prefixes:
 
     def _learn(self, text: str, at: int) -> bool:
         """Learn the prefix before a sign, which begins at `at`. Return whether there is one that was unknown."""
+        if 0 < (inner := inner_tag(text)) < at:  # another prefix, unless it stands behind text without a newline
+            at = 0 if text[inner - 1].isalnum() else inner
         if at <= 0 or (self._repeated and text.lstrip().startswith('"stdout":')):
             return False
         form = _form(text, at)
@@ -204,6 +206,7 @@ class _Text:
     """A form of prefix before text: a pattern."""
 
     pattern: re.Pattern[str]
+    fenced: bool = False  # Whether the line is a cell of a table, and ends with `|`
     last: int = field(default=0, compare=False)
     """The number in the last line, if the lines are numbered."""
 
@@ -221,7 +224,7 @@ class _Text:
             self.last = number
         if prefix.endswith('"'):
             rest = _unquoted(rest)
-        elif "|" in prefix and rest.rstrip().endswith("|"):  # a cell of a table
+        elif self.fenced:
             rest = rest.rstrip().removesuffix("|").rstrip()
         return rest, fields
 
@@ -264,8 +267,9 @@ def _form(text: str, at: int) -> _Text | _Json | None:
     prefix = string[0] if string is not None else text[:at]
     if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
         return None
-    pattern, number = _pattern(prefix), prefix.strip()
-    return _Text(re.compile(pattern), int(number[:18]) - 1 if number.isdigit() else 0) if pattern else None
+    pattern, number, fenced = _pattern(prefix), prefix.strip(), "|" in prefix and text.rstrip().endswith("|")
+    before = int(number[:18]) - 1 if number.isdigit() else 0
+    return _Text(re.compile(pattern), fenced, before) if pattern else None
 
 
 def _pattern(prefix: str) -> str:

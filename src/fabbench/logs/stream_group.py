@@ -18,18 +18,12 @@ TIMEOUT_STATUS = 124  # of coreutils' `timeout`, and of fabbench's scripts
 class StepEndings:
     """The steps that the next records belong to, and the records that wait for the end of their step."""
 
-    seen: bool = False
-    """Whether there was any marker."""
-    benchmark: str | None = None
-    """The benchmark of the step that began last."""
-    open: str = ""
-    """The step that has started and not ended."""
-    execution: str = ""
-    """The execution of the step that began last."""
-    held: list[Record] = field(default_factory=list)
-    """Those whose step has not ended."""
-    _silent: bool = False
-    """Whether a step has started without any record so far."""
+    seen: bool = False  # Whether there was any marker
+    benchmark: str | None = None  # Of the step that began last
+    execution: str = ""  # Of the step that began last
+    open: str = ""  # The step that has started and not ended
+    held: list[Record] = field(default_factory=list)  # Those whose step has not ended
+    _silent: bool = False  # Whether a step has started without any record so far
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
     _incomplete: str = ""
@@ -88,8 +82,7 @@ class StreamGroup:
     readers: dict[str, Reader | None]
     """By benchmark. None: no line so far may be from it, and its reader has not been made."""
     current: Reader | None = None
-    name: str | None = None
-    """The benchmark of the current reader."""
+    name: str | None = None  # The benchmark of the current reader
     evidence: Evidence = field(default_factory=Evidence)
     messages: list[Message] = field(default_factory=list)
     """Texts that show the end of a run, since the last record."""
