@@ -57,8 +57,10 @@ class SafeStream:
         self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = None  # no bytes: they would bypass it
 
-    def write(self, text: str) -> int:
+    def write(self, text: str | bytes) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
+        if isinstance(text, bytes):  # as click writes completions
+            text = text.decode()
         parts = [text] if self._let_pass is None or "\x1b" not in text else self._let_pass.split(text)
         for index in range(0, len(parts), 2):
             # A sequence between two parts may begin a line.

@@ -248,14 +248,13 @@ class _Json:
 
 
 def _entries(text: str) -> dict[str, Any]:
-    """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
-    found: list[tuple[str, Any]] = []
+    """Return the entries of a JSON object and of the objects that are its values; empty: it is not one."""
     try:
-        if text[:1] == "{":
-            json.loads(text, object_pairs_hook=found.extend)
+        found = json.loads(text) if text[:1] == "{" else {}
     except (ValueError, RecursionError):
         return {}
-    return dict(found)
+    inner = [each for each in found.values() if isinstance(each, dict)]
+    return {key: value for each in (*inner, found) for key, value in each.items()}
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:

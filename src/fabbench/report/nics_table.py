@@ -85,7 +85,8 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     if (room := max(1, max_lines - 1)) < len(rows):
         rows = [*rows[: room - 1], (f"and {len(rows) - room + 1} more hosts", "", "", "")]
     header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
-    return "".join(grid_pieces(Table(header=header, rows=rows, align="lrrr", ruled=False))).splitlines()
+    table = Table(header=header, rows=rows, align="lrrr", ruled=False)
+    return "".join(grid_pieces(table)).splitlines() if rows else []
 
 
 # ---------------------------------------------------------------- rails

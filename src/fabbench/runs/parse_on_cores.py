@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
+from fabbench.logs.parser import LogParser, logs
 from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
