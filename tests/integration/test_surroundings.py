@@ -76,7 +76,7 @@ def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
         (f"{PARSE} 2>&-", Exit.REFUSED, ""),
         pytest.param(f"{RUN} 2>/dev/full", Exit.FINE, "", marks=pytest.mark.slow),
         (
-            f'printf \'{{"x": "%0100000000d"}}\' 1 >large; ulimit -v 80000; {FABBENCH} parse large',
+            f'printf \'{{"args": "%0100000000d"}}\' 1 >large; ulimit -v 80000; {FABBENCH} parse large',
             Exit.REFUSED,
             "Error: Not enough memory",
         ),
