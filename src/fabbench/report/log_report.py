@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nodes, series_of, with_curve
@@ -25,7 +24,7 @@ LABELS = (
 )  # fmt: skip
 """Every label of the contract, in the order of columns."""
 
-_SAMPLES_A_PIECE = 2048
+_POINTS_A_PIECE = 512
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
 _COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
@@ -66,14 +65,10 @@ def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
     yield _json()(head)[:-1] + ',"samples":['
-    for start in range(0, len(log.points), _SAMPLES_A_PIECE):
-        samples = (
-            {"case": log.case, "size": size, "labels": dict(labels), "metric": metric, "value": value, "unit": unit}
-            for size, labels, metrics, values in log.points[start : start + _SAMPLES_A_PIECE]
-            for metric, value in zip(metrics, values, strict=True)
-            for unit in [METRICS[metric].unit]
-        )
-        yield (_NEXT if start else "\n") + _NEXT.join(map(_json(), samples))
+    case = _json()(log.case).replace("%", "%%")
+    sample = f'{{"case":{case},"size":%d,"labels":%s,"metric":"%s","value":%r,"unit":"%s"}}'
+    for number, piece in enumerate(_sample_pieces(log, sample, lambda labels: _json()(dict(labels)), _NEXT)):
+        yield (_NEXT if number else "\n") + piece
     yield "]}"
 
 
@@ -98,26 +93,33 @@ def _head(log: Log) -> dict[str, Any]:
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
-    rows = _rows(log, csv_cell)
-    while piece := csv_text(islice(rows, _SAMPLES_A_PIECE)):
-        yield piece
+    def row(*cells: object) -> str:
+        return csv_text([map(csv_cell, cells)]).removesuffix("\n")
+
+    head = row(log.source, log.benchmark, log.case, log.outcome.value).replace("%", "%%")
+    return _sample_pieces(log, f"{head},%d,%s,%s,%r,%s\n", lambda labels: row(*map(labels.get, LABELS)))
+
+
+def _sample_pieces(log: Log, sample: str, text_of: Callable[[Labels], str], separator: str = "") -> Iterator[str]:
+    """Write samples in pieces. `sample` is a format of size, labels (as `text_of` writes them), metric, value, unit."""
+    known = dict[int, str]()
+    for start in range(0, len(log.points), _POINTS_A_PIECE):
+        texts = []
+        for size, labels, metrics, values in log.points[start : start + _POINTS_A_PIECE]:
+            if (shown := known.get(id(labels))) is None:
+                shown = known[id(labels)] = text_of(labels)
+            for metric, value in zip(metrics, values, strict=True):
+                texts.append(sample % (size, shown, metric, value, METRICS[metric].unit))
+        if texts:
+            yield separator.join(texts)
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
     """Yield what applies of the columns of CSV, for each sample."""
-    for row in _rows(log, lambda text: text):
-        yield {name: value for name, value in zip(CSV_HEADER, row, strict=True) if value is not None}
-
-
-def _rows(log: Log, cell: Callable[[object], object]) -> Iterator[Sequence[object]]:
-    """Yield a row of CSV for each sample; `cell` is asked once for what rows share."""
-    head = [cell(each) for each in (log.source, log.benchmark, log.case, log.outcome.value)]
-    known = dict[int, list[object]]()
-    for size, labels, metrics, values in log.points:
-        if (shown := known.get(id(labels))) is None:
-            shown = known[id(labels)] = [cell(labels.get(name)) for name in LABELS]
-        for metric, value in zip(metrics, values, strict=True):
-            yield *head, size, *shown, metric, value, METRICS[metric].unit
+    head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
+    for each in log.samples():
+        figure = {"metric": each.metric, "value": each.value, "unit": METRICS[each.metric].unit}
+        yield {**head, "size": each.size, **each.labels, **figure}
 
 
 def log_tables(log: Log) -> list[Table]:
