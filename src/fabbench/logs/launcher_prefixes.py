@@ -249,13 +249,16 @@ class _Json:
 
 def _entries(text: str) -> dict[str, Any]:
     """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
-    found: list[tuple[str, Any]] = []
     try:
-        if text[:1] == "{":
-            json.loads(text, object_pairs_hook=found.extend)
+        return dict(_flat(json.loads(text))) if text[:1] == "{" else {}
     except (ValueError, RecursionError):
         return {}
-    return dict(found)
+
+
+def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        yield from _flat(value) if isinstance(value, dict) else ()
+        yield key, value
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:
