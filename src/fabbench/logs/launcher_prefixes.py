@@ -248,13 +248,17 @@ class _Json:
 
 
 def _entries(text: str) -> dict[str, Any]:
-    """Return the entries of a JSON object and of the objects that are its values; empty: it is not one."""
+    """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
     try:
-        found = json.loads(text) if text[:1] == "{" else {}
+        return dict(_flat(json.loads(text))) if text[:1] == "{" else {}
     except (ValueError, RecursionError):
         return {}
-    inner = [each for each in found.values() if isinstance(each, dict)]
-    return {key: value for each in (*inner, found) for key, value in each.items()}
+
+
+def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        yield from _flat(value) if isinstance(value, dict) else ()
+        yield key, value
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:
