@@ -57,7 +57,7 @@ class SafeStream:
         self._line = ""  # What a command of a CI system could begin with, in the line so far
         self.buffer = None  # no bytes: they would bypass it
 
-    def write(self, text: str | bytes) -> int:
+    def write(self, text: Any) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
         if isinstance(text, bytes):  # as click writes completions
             text = text.decode()

@@ -117,9 +117,9 @@ def _sample_pieces(log: Log, sample: str, text_of: Callable[[Labels], str], sepa
 def log_records(log: Log) -> Iterator[dict[str, object]]:
     """Yield what applies of the columns of CSV, for each sample."""
     head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
-    for each in log.samples():
-        figure = {"metric": each.metric, "value": each.value, "unit": METRICS[each.metric].unit}
-        yield {**head, "size": each.size, **each.labels, **figure}
+    for size, labels, metrics, values in log.points:
+        for metric, value in zip(metrics, values, strict=True):
+            yield {**head, "size": size, **labels, "metric": metric, "value": value, "unit": METRICS[metric].unit}
 
 
 def log_tables(log: Log) -> list[Table]:
