@@ -59,6 +59,7 @@ class PerftestWork(Work):
             (self.iterations and self.duration_s, "Iterations and a duration exclude each other.", "Leave one out."),
             (self.bidirectional and both_ways, f"{self.test} always measures both directions.", "Leave it out."),
             (self.together and several, "--together: devices stay in step at one size only.", "Specify one --size."),
+            (self.qps > 1 and both_ways, f"{self.test} has one queue pair.", "Leave --qps out."),
             (self.dmabuf and self.memory != "cuda", "dma-buf is for GPU memory only.", "Add --memory cuda."),
         ):
             if refused:
@@ -132,7 +133,7 @@ class PerftestWork(Work):
         return (
             *(self.test, "-c", LINKS[fabric], "-d", device, "-i", str(self.ib_port)),
             *(("-x", str(gid)) if gid is not None else ()),
-            *("-F", "-p", PORT, "-q", str(self.qps)),
+            *("-F", "-p", PORT, *(("-q", str(self.qps)) if self.qps > 1 else ())),  # tests of latency refuse -q
             *(("-a",) if size is None else ("-s", str(size))),
             *(("-n", str(self.iterations)) if self.iterations else ()),
             *(("-D", str(duration)) if duration else ()),
