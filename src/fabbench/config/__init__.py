@@ -148,7 +148,7 @@ def resolve(  # noqa: PLR0913 - each source that may decide
         tried.append(sentence)
     raise RequestError(
         f"No target: {'; '.join(tried)}.",
-        hint=f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. For nodes and clean: a cluster.",
+        hint=f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. clean needs a cluster.",
     )
 
 

@@ -187,7 +187,7 @@ def _inner(name: object, value: Any) -> Any:
 
 @cache
 def action_logger() -> "logging.Logger":
-    """Return the logger for ``--verbose`` and ``--debug``. `logging` is imported here: few commands need it."""
+    """Return the logger for ``--verbose``. `logging` is imported here: few commands need it."""
     import logging
 
     logger = logging.getLogger("fabbench.actions")
