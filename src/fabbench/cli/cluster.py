@@ -11,13 +11,14 @@ from fabbench.cli import terminal
 from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed
 
 
 @click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @takes(
     benchmark=f"Benchmark whose programs to look for. Default: {DEFAULT}.",
-    fabric="Fabric to require: efa, ib, roce, tcp. Default: none.",
+    fabric="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",
 )
 @click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
@@ -57,8 +58,10 @@ def check(**given: Any) -> Exit:
         )
     if given["efa"] and given["fabric"] not in {None, "efa"}:
         raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
-    fabric, benchmark = "efa" if given["efa"] else given["fabric"] or "", given["benchmark"] or DEFAULT
-    needs = default_work(benchmark, given["config"]).needs
+    config, benchmark = given["config"], given["benchmark"] or DEFAULT
+    usual = next((each for each in config.defaults.fabrics if each in FABRICS), "") if config else ""
+    fabric = "efa" if given["efa"] else given["fabric"] or usual
+    needs = default_work(benchmark, config).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
     image, gpus = getattr(target.options, "image", ""), needs.gpus and given["benchmark"] is not None
