@@ -56,12 +56,8 @@ def check(**given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    if given["efa"] and given["fabric"] not in {None, "efa"}:
-        raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
-    config, benchmark = given["config"], given["benchmark"] or DEFAULT
-    usual = next((each for each in config.defaults.fabrics if each in FABRICS), "") if config else ""
-    fabric = "efa" if given["efa"] else given["fabric"] or usual
-    needs = default_work(benchmark, config).needs
+    fabric, benchmark = _fabric(given), given["benchmark"] or DEFAULT
+    needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
     image, gpus = getattr(target.options, "image", ""), needs.gpus and given["benchmark"] is not None
@@ -80,6 +76,14 @@ def check(**given: Any) -> Exit:
     full = "fabbench.verbose" in context.meta
     terminal.show(render_checks, checks, given["form"], overviews=examined.overviews, full=full)
     return worst(checks)
+
+
+def _fabric(given: dict[str, Any]) -> str:
+    """Return the fabric to require: the one that is named, else the first of fabbench.yaml; empty: none."""
+    if given["efa"] and given["fabric"] not in {None, "efa"}:
+        raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
+    usual = given["config"].defaults.fabrics if given["config"] else ()
+    return "efa" if given["efa"] else given["fabric"] or next((each for each in usual if each in FABRICS), "")
 
 
 @click.command("clean", cls=TargetCommand, selects=lambda each: each.reaches)
