@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.commands import MEANT
-from fabbench.config.sections import options_of
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import read_hostfile
@@ -117,6 +116,8 @@ _HOSTFILE = Option(
 
 def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
     """Return each option of any launcher that the command line has, as those that have it declare it."""
+    from fabbench.config.sections import options_of  # loads much that --help does not need
+
     by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
     for launcher, kind in launchers.items():
         for name, option in options_of(kind).items():
@@ -200,6 +201,8 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
     the option that chooses a launcher.
     """
+    from fabbench.config.sections import options_of  # loads much that --help does not need
+
     kind = launchers.get(target.launcher, type(target.options))
     known = options_of(kind)
     for name in given.typed:
