@@ -33,16 +33,11 @@ class Instance:
     gpu_model: str = ""
     gpu_memory_mib: int | None = None
     """Memory of one GPU."""
-    other_accelerators: int = 0
-    other_accelerator_name: str = ""
     efa_interfaces: int
     """Maximum number of EFA interfaces."""
     network_gbps: float
     """Total network bandwidth, one way."""
-    efa_generation: str = ""
-    """AWS's label, `v1` to `v4`."""
     rdma_read: bool
-    rdma_write: bool
     efa_gbps_if_lower: float | None = None
     """What EFA can carry, where that is less than `network_gbps`."""
     k8s_efa_request_if_lower: int | None = None
