@@ -77,9 +77,8 @@ def environment(
     A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
     `devices`, if any, are the only ones to use.
     """
-    # Ranks on one host use a network only if forced to; on GB200 racks NVLink would carry traffic between hosts.
-    alone = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
-    bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"} if len(hosts) > 1 else alone
+    # On GB200 racks NVLink would carry traffic between hosts.
+    bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"}
     # The interface of sockets, for the data or for the bootstrap of the ranks.
     names = list(dict.fromkeys(host.interface for host in hosts))
     known = f"={','.join(names)}" if all(names) else UNKNOWN_INTERFACE if len(hosts) > 1 else ""

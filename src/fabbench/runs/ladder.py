@@ -9,7 +9,7 @@ from typing import Any
 
 from fabbench.benchmarks import runnable
 from fabbench.benchmarks.standard import Work
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
@@ -145,9 +145,16 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
 
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
     """Return rung → gates. Raise MachineError if they cannot be read, RequestError for an invalid one."""
-    limits, known = read(file, dict[str, tuple[str, ...]]), dict.fromkeys(rung.name for rung in every_rung())
-    for name, gates in limits.items():
-        parse_gates(gates)
-        if name not in known:
-            raise RequestError(f"{file}: {name} is no rung with figures.", hint=f"These are: {', '.join(known)}.")
+    known = dict.fromkeys(rung.name for rung in every_rung())
+    hint = f"It has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE writes one."
+    try:
+        limits = read(file, dict[str, tuple[str, ...]])
+        for gates in limits.values():
+            parse_gates(gates)
+    except MachineError as error:
+        raise MachineError(str(error), hint=hint) from None
+    except RequestError as error:
+        raise RequestError(f"{file}: {error}", hint=error.hint) from None
+    if unknown := [name for name in limits if name not in known]:
+        raise RequestError(f"{file}: {unknown[0]} is no rung with figures.", hint=hint)
     return limits

@@ -8,15 +8,7 @@ from fabbench.benchmarks.nccl_env import environment, gpus_per_host, rank_comman
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 
-ALONE = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 FABRICS = ("efa", "tcp", "ofi-tcp", "ib", "roce", "shm", "p2p", "nvlink", "cxi")
-
-
-@pytest.mark.parametrize("fabric", ["efa", "tcp", "ib"])
-def test_a_network_of_one_host_is_used_because_there_is_no_other_way(fabric: str) -> None:
-    found = environment(fabric, (Host(name="a", interface="eth0", gpus=8),))
-    assert ALONE.items() <= found.env.items()
-    assert "NCCL_MNNVL_ENABLE" in found.unset
 
 
 HOSTS = st.lists(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.standard import Work, extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.options import Text, Whole, option, unique
@@ -118,9 +118,6 @@ class NvshmemWork(Work):
         if any(host.virtual for host in hosts):
             hint = "Leave out --virtual-nodes; --fabric p2p measures inside one host."
             raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
-        if len(hosts) == 1 and fabric != "p2p":
-            only = f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one."
-            raise MachineError(only, hint="Specify a second host, or measure --fabric p2p.")
         gpus, given, commands = nccl_env.gpus_per_host(hosts), self._environment(fabric, hosts), {}
         for name in self.tests:
             if len(hosts) > 2 and not collective(name):
