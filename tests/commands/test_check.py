@@ -70,10 +70,9 @@ def test_hosts_that_are_well(lab: Labs) -> None:
 
 @pytest.mark.lab
 def test_what_is_wanted_and_is_not_there(lab: Labs) -> None:
-    found = check(lab(2), "--efa", "--benchmark", "nccl", "--benchmark", "pingpong", status=3)
+    found = check(lab(2), "--efa", "--benchmark", "nccl", status=3)
     assert statuses(found, "efa") == statuses(found, "gpus") == ["fail"] * 2
-    assert "fi_pingpong" in found["programs"]["node0"]["seen"]
-    assert statuses(found, "programs") == ["pass"] * 2
+    assert statuses(found, "programs") == ["fail"] * 2
 
 
 @pytest.mark.lab
