@@ -318,7 +318,6 @@ def write_page(
     runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
 ) -> Exit:
     """Write comparisons and then runs as a page to standard output; return the exit status."""
-    from fabbench import __version__
     from fabbench.report.page import page_of, run_section
     from fabbench.runs.report_pages import stored_sections
 
@@ -328,7 +327,7 @@ def write_page(
         for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
             written.append(each)
             read()
-    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__))
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)]))
     status = Exit.FINE
     for each in written:
         damaged = say_damage(each.path.name, each.damage)

@@ -1,10 +1,10 @@
 """Comparisons and tables as text: Markdown, CSV, JSON, a terminal. No writer computes."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 from fabbench.model.log import Log
-from fabbench.report.table import Drawing, Table, records_to_csv, to_terminal, write_result
+from fabbench.report.table import Table, records_to_csv, to_terminal, write_result
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -19,7 +19,7 @@ def render_comparison(
     *,
     verdict: "Verdict | None" = None,
     configurations: Mapping[str, Sequence[Log]] | None = None,
-    **drawing: Unpack[Drawing],
+    **drawing: Any,
 ) -> str:
     """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
 
@@ -28,8 +28,14 @@ def render_comparison(
     """
     from fabbench.report import comparison_tables, nics_table  # not needed to parse logs
 
-    if form in {"svg", "html"}:
-        return _picture_or_page(comparison, form, verdict)
+    if form == "svg":
+        from fabbench.report.svg import plots, to_svg_file
+
+        return to_svg_file([*plots(comparison)])
+    if form == "html":
+        from fabbench.report.page import comparison_page, page_of, run_section
+
+        return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)]))
     rails = nics_table.rails_of(configurations or {}, [metric.name for metric in comparison.metrics])
     tables = nics_table.rail_tables(rails)
     if form in {"openmetrics", "junit", "comment"}:
@@ -47,20 +53,9 @@ def render_comparison(
     )
 
 
-def closing_lines(comparison: "Comparison", **drawing: Unpack[Drawing]) -> str:
+def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     """Write the headlines of a comparison again, for the end of a long text: up to four."""
     from fabbench.analysis.headline import headline
 
     lines = (headline(comparison, index) for index in range(min(len(comparison.sections), 4)))
     return "\n" + to_terminal([Table(header=(), rows=(), title=line) for line in lines if line], **drawing)
-
-
-def _picture_or_page(comparison: "Comparison", form: str, verdict: "Verdict | None") -> str:
-    if form == "svg":
-        from fabbench.report.svg import plots, to_svg_file
-
-        return to_svg_file([each.picture() for each in plots(comparison)])
-    from fabbench import __version__
-    from fabbench.report.page import comparison_page, page_of, run_section
-
-    return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)], __version__))

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -379,21 +379,14 @@ def to_json(document: Any) -> str:
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
 
 
-class Drawing(TypedDict, total=False):
-    """How a terminal shows text: whether in color, and its width, beyond which it is folded."""
-
-    color: bool
-    width: int | None
-
-
 def write_result(
     form: str,
     tables: Callable[[], Sequence[Table]],
     document: Callable[[], object],
     csv: Callable[[], str],
-    **drawing: Unpack[Drawing],
+    **drawing: Any,
 ) -> str:
-    """Write what is computed in a format that every result has."""
+    """Write what is computed in a format that every result has; `drawing` is for `to_terminal`."""
     if form == "json":
         return to_json(document())
     if form == "csv":
@@ -405,7 +398,7 @@ def write_result(
     raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal.")
 
 
-def render_overview(overview: Overview, form: str = "table", **drawing: Unpack[Drawing]) -> str:
+def render_overview(overview: Overview, form: str = "table", **drawing: Any) -> str:
     """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
     return write_result(form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing)
