@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.hosts.check import Progress
     from fabbench.logs.signs import Unread
-    from fabbench.model.log import Log
     from fabbench.report.page import RunPage
     from fabbench.report.table import Overview, Table
 
@@ -274,21 +273,14 @@ def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hin
     return Exit.FINE
 
 
-def print_comparison(
-    comparison: "Comparison",
-    form: str,
-    *,
-    verdict: "Verdict | None" = None,
-    logs: "Mapping[str, Sequence[Log]] | None" = None,
-) -> None:
+def print_comparison(comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None) -> None:
     """Write a comparison to standard output, and the results of its gates to stderr.
 
-    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails. What does
-    not fit on a terminal ends with its headlines again.
+    What does not fit on a terminal ends with its headlines again.
     """
     from fabbench.report import closing_lines, render_comparison
 
-    text = drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs)
+    text = drawn(render_comparison, comparison, form, verdict=verdict)
     seen = form == "terminal" and sys.stdout.isatty()
     if seen and text.count("\n") >= get_terminal_size().lines:
         text += drawn(closing_lines, comparison)

@@ -150,7 +150,7 @@ class PublishedRange(NamedTuple):
     kind: int = 0
 
 
-def drawn_lines(
+def _lines(
     width: int,
     axis: str,
     lines: Sequence[PlotLine],
@@ -289,7 +289,7 @@ def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) ->
             axis += "; shaded: range of repeats" if any(line.band for line in lines) else ""
             yield Picture(
                 "lines",
-                [drawn_lines(width, axis, lines, ceilings, published) for width in (WIDTH, NARROW)],
+                [_lines(width, axis, lines, ceilings, published) for width in (WIDTH, NARROW)],
                 f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
                 said,
                 " ".join([f"{said}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),

@@ -9,7 +9,9 @@ markup, a link or HTML; only text that would be read as such is escaped, so that
 The text of a table cannot control a terminal.
 """
 
+import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,26 +87,23 @@ _NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
 
 def to_csv(table: Table) -> str:
     """Write a table's header and cells. CSV has no title and no notes."""
-    return csv_text(map(csv_cell, row) for row in (table.header, *table.rows))
+    return csv_text((table.header, *table.rows))
 
 
 def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str]) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
-    rows = ([record.get(name) for name in header] for record in records)
-    return csv_text(map(csv_cell, row) for row in (header, *rows))
+    return csv_text([header, *([record.get(name) for name in header] for record in records)])
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Write rows of cells that are safe as they are."""
-    import csv
-
+    """Write rows, whose text becomes safe."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    csv.writer(out, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
     return out.getvalue()
 
 
-def csv_cell(value: object) -> object:
-    """Make text safe. A carriage return becomes a line feed: csv would not quote it."""
+def _csv_cell(value: object) -> object:
+    # A carriage return becomes a line feed: csv would not quote it.
     if not isinstance(value, str):
         return value
     formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
@@ -374,8 +373,6 @@ def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
 
 def to_json(document: Any) -> str:
     """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
-    import json
-
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
 
 
@@ -383,14 +380,14 @@ def write_result(
     form: str,
     tables: Callable[[], Sequence[Table]],
     document: Callable[[], object],
-    csv: Callable[[], str],
+    rows: Callable[[], str],
     **drawing: Any,
 ) -> str:
     """Write what is computed in a format that every result has; `drawing` is for `to_terminal`."""
     if form == "json":
         return to_json(document())
     if form == "csv":
-        return csv()
+        return rows()
     if form == "markdown":
         return "\n".join(map(to_markdown, tables()))
     if form in {"terminal", "table"}:
