@@ -21,7 +21,8 @@ def figure() -> str:
     best = comparison.sections[0].rows[-1]
     title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
     axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
-    return to_svg_file([plot._replace(title=title, headline=title, axis=axis).picture()])
+    drawn = [{**each, "caption": axis} for each in plot.drawn]
+    return to_svg_file([plot._replace(title=title, headline=title, drawn=drawn)])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     found = [with_changes({**KEY, "configuration": name}, points) for name in ("efa", "tcp")]
     target = folder / "history.html"
     history = History(metric=METRICS["busbw"], size=None, series=found)
-    target.write_text("".join(history_page(history, "1.0")), "utf-8")
+    target.write_text("".join(history_page(history)), "utf-8")
     with browser(folder / "profile") as started:
         started.look()
         started.open(target)

@@ -23,9 +23,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     target = folder / "report.html"
     known = compare([rates("EFA", [(KB, 0.1), (GB, 80)], **P4D), rates("TCP", [(KB, 0.1), (GB, 4)], **P4D)])
     runs = [page("word " * 60, comparison=known), page(HOSTILE, first=HOSTILE)]
-    target.write_text(
-        "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)], "1.0")), "utf-8"
-    )
+    target.write_text("".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)])), "utf-8")
     with browser(folder / "profile") as started:
         started.look()
         started.open(target)

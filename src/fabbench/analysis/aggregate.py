@@ -1,6 +1,6 @@
 """A column's logs → figures: which rows count, what identifies them, and how repeats pool. Pure.
 
-Rails, which are pairs of network devices, have figures of their own, and a total.
+Rails, which are pairs of network devices, have figures of their own.
 """
 
 import math
@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.analysis.statistics import mean, median
+from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
-from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
 from fabbench.model.units import Scale, scale
 
@@ -292,61 +291,3 @@ def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, S
         values = [figure.value for column in group.cells for figure in column.values()]
         largest[group.metric] = max([largest.get(group.metric, 0.0), *values])
     return {metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()}
-
-
-BEHIND = 0.1
-"""A rail that is worse than the mean by more than this fraction stands out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RailFigures:
-    """The figures of all rails at one size, in the metric's base unit."""
-
-    size: int
-    metric: Metric
-    figures: Mapping[str, float]
-    """By device."""
-
-    @property
-    def mean(self) -> float:
-        """The mean of the rails."""
-        return mean(self.figures.values())
-
-    @property
-    def total(self) -> float | None:
-        """The sum of the rails; None for what does not add up, such as a latency."""
-        return None if self.metric.lower_is_better else sum(self.figures.values())
-
-    @property
-    def slowest(self) -> str:
-        """The device with the worst figure."""
-        worst = max if self.metric.lower_is_better else min
-        return worst(self.figures, key=lambda device: self.figures[device])
-
-    def behind(self) -> Mapping[str, float]:
-        """Return the rails that stand out: device → how much worse it is, as a fraction of the mean."""
-        sign = 1 if self.metric.lower_is_better else -1
-        parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
-        return {device: part for device, part in parts.items() if part > BEHIND}
-
-
-def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
-    """Return the figures of rails in logs that are ok, size by size; empty where there is only one rail."""
-    column = Column(label="", logs=tuple(logs), source="")
-    rails: dict[str, list[Row]] = defaultdict(list)
-    for key, rows in column_rows(column, placement="", unusable=frozenset(Outcome) - {Outcome.OK}).rows.items():
-        rails[key[KEYS.index(RAIL)]] += rows
-    by_size: dict[int, dict[str, float]] = defaultdict(dict)
-    for device in sorted(filter(None, rails), key=natural_order):
-        for size, figure in pooled_figures(rails[device], METRICS[metric], "").items():
-            by_size[size][device] = figure.value
-    return tuple(
-        RailFigures(size=size, metric=METRICS[metric], figures=devices)
-        for size, devices in sorted(by_size.items())
-        if len(devices) > 1
-    )
-
-
-def together(logs: Sequence[Log]) -> bool:
-    """Return whether the rails of these logs were measured concurrently."""
-    return bool(logs) and all(log.facts.get("together") == "yes" for log in logs)

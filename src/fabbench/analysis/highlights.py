@@ -1,4 +1,4 @@
-"""What stands out in a comparison, in ranges of sizes. Pure.
+"""What stands out in a comparison: columns in ranges of sizes, and rails. Pure.
 
 The trend of each size is its verdict (`fabbench.analysis.statistics`). Sizes are joined into ranges from the
 largest down, as long as the trend is the same and the best ratio is at most three times the worst. Of more
@@ -6,12 +6,16 @@ than five ranges the smallest neighbors are joined. Sizes that one of the two co
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from fabbench.analysis.aggregate import RAIL
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
-from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
+from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
+from fabbench.model.log import Metric, Outcome
 from fabbench.model.units import format_decimal, format_ratio, format_size
 
 RANGE_FACTOR = 3.0
@@ -214,3 +218,56 @@ def _best(section: ComparisonSection, rows: Sequence[ComparisonRow], column: int
     value, _ = choose(figures, key=lambda pair: pair[0])
     size = max(size for each, size in figures if each == value)
     return f"{label} {section.scale.quantity(value)} at {format_size(size)}"
+
+
+# ---------------------------------------------------------------- rails
+
+LAGGING = 0.1  # A rail that is worse than the mean by more than this fraction stands out
+
+
+class RailFigures(NamedTuple):
+    """The figures of all rails of a column at one size, in the metric's base unit."""
+
+    column: str  # With what else distinguishes the section
+    metric: Metric
+    size: int
+    together: bool  # Whether they were measured concurrently
+    figures: Mapping[str, float]  # By device
+
+    @property
+    def mean(self) -> float:
+        """The mean of the rails."""
+        return mean(self.figures.values())
+
+    @property
+    def total(self) -> float | None:
+        """The sum of the rails; None for what does not add up, such as a latency."""
+        return None if self.metric.lower_is_better else sum(self.figures.values())
+
+    @property
+    def slowest(self) -> str:
+        """The device with the worst figure."""
+        worst = max if self.metric.lower_is_better else min
+        return worst(self.figures, key=lambda device: self.figures[device])
+
+    def lagging(self) -> Mapping[str, float]:
+        """Return the rails that stand out: device → how much worse it is, as a fraction of the mean."""
+        sign = 1 if self.metric.lower_is_better else -1
+        parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
+        return {device: part for device, part in parts.items() if part > LAGGING}
+
+
+def rails_of(comparison: Comparison) -> list[RailFigures]:
+    """Return the figures of the rails of each column that is ok and has several."""
+    rails: dict[tuple[str, Metric, int, bool], dict[str, float]] = defaultdict(dict)
+    for index, column in enumerate(comparison.columns):
+        together = column.facts.get("together") == ("yes",)
+        for section in comparison.sections:
+            device, others = section.key.get(RAIL, ""), (each for name, each in section.key.items() if name != RAIL)
+            label = ", ".join(filter(None, (column.label, *others)))
+            # Where only other columns have rails, all of theirs have this one's figure beside them.
+            if device in column.fields[RAIL] and section.outcomes[index] is Outcome.OK:
+                for row in section.rows:
+                    if figure := row.figures[index]:
+                        rails[label, section.metric, row.size, together][device] = figure.value
+    return [RailFigures(*key, figures) for key, figures in rails.items() if len(figures) > 1]

@@ -169,7 +169,6 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
 
     columns = stored_columns(stored)
     comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
-    logs = {column.label: column.logs for column in columns}
     readable = form in {"markdown", "terminal"}
     for line in _described(stored) if readable else ():
         terminal.write_line(line)
@@ -181,11 +180,11 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             **{name: plain(getattr(stored, name)) for name in ("created", "name", "command", "request")},
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
-            "comparison": comparison and json.loads(render_comparison(comparison, form, configurations=logs)),
+            "comparison": comparison and json.loads(render_comparison(comparison, form)),
         }
         terminal.write_json(document)
     elif comparison is not None:
-        terminal.print_comparison(comparison, form, logs=logs)
+        terminal.print_comparison(comparison, form)
     elif readable:
         click.echo("Nothing was measured.")
     for table in (*node_tables(stored), *nic_tables(stored)) if readable else ():

@@ -275,8 +275,7 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
         terminal.write_page([result.path])
         terminal.print_verdict(result.verdict)
     elif result.comparison is not None:
-        logs = {column.label: column.logs for column in result.columns}
-        terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
+        terminal.print_comparison(result.comparison, form, verdict=result.verdict)
     if result.comparison is not None:
         terminal.write_junit(junit, result.comparison, result.verdict)
     terminal.say_next(result.path)

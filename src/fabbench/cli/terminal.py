@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.hosts.check import Progress
     from fabbench.logs.signs import Unread
-    from fabbench.model.log import Log
     from fabbench.report.page import RunPage
     from fabbench.report.table import Overview, Table
 
@@ -274,21 +273,14 @@ def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hin
     return Exit.FINE
 
 
-def print_comparison(
-    comparison: "Comparison",
-    form: str,
-    *,
-    verdict: "Verdict | None" = None,
-    logs: "Mapping[str, Sequence[Log]] | None" = None,
-) -> None:
+def print_comparison(comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None) -> None:
     """Write a comparison to standard output, and the results of its gates to stderr.
 
-    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails. What does
-    not fit on a terminal ends with its headlines again.
+    What does not fit on a terminal ends with its headlines again.
     """
     from fabbench.report import closing_lines, render_comparison
 
-    text = drawn(render_comparison, comparison, form, verdict=verdict, configurations=logs)
+    text = drawn(render_comparison, comparison, form, verdict=verdict)
     seen = form == "terminal" and sys.stdout.isatty()
     if seen and text.count("\n") >= get_terminal_size().lines:
         text += drawn(closing_lines, comparison)
@@ -318,7 +310,6 @@ def write_page(
     runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
 ) -> Exit:
     """Write comparisons and then runs as a page to standard output; return the exit status."""
-    from fabbench import __version__
     from fabbench.report.page import page_of, run_section
     from fabbench.runs.report_pages import stored_sections
 
@@ -328,7 +319,7 @@ def write_page(
         for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
             written.append(each)
             read()
-    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)], __version__))
+    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)]))
     status = Exit.FINE
     for each in written:
         damaged = say_damage(each.path.name, each.damage)

@@ -1,10 +1,8 @@
 """Comparisons and tables as text: Markdown, CSV, JSON, a terminal. No writer computes."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
-from fabbench.model.log import Log
-from fabbench.report.table import Drawing, Table, records_to_csv, to_terminal, write_result
+from fabbench.report.table import Table, records_to_csv, to_terminal, write_result
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -14,53 +12,37 @@ FORMATS = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "
 
 
 def render_comparison(
-    comparison: "Comparison",
-    form: str = "markdown",
-    *,
-    verdict: "Verdict | None" = None,
-    configurations: Mapping[str, Sequence[Log]] | None = None,
-    **drawing: Unpack[Drawing],
+    comparison: "Comparison", form: str = "markdown", *, verdict: "Verdict | None" = None, **drawing: Any
 ) -> str:
-    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
+    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates. Ends with a newline."""
+    from fabbench.report import comparison_tables  # not needed to parse logs
 
-    `configurations` (label → logs) adds mean and sum of rails where a configuration has several; not in CSV.
-    Ends with a newline.
-    """
-    from fabbench.report import comparison_tables, nics_table  # not needed to parse logs
+    if form == "svg":
+        from fabbench.report.svg import plots, to_svg_file
 
-    if form in {"svg", "html"}:
-        return _picture_or_page(comparison, form, verdict)
-    rails = nics_table.rails_of(configurations or {}, [metric.name for metric in comparison.metrics])
-    tables = nics_table.rail_tables(rails)
+        return to_svg_file([*plots(comparison)])
+    if form == "html":
+        from fabbench.report.page import comparison_page, page_of, run_section
+
+        return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)]))
     if form in {"openmetrics", "junit", "comment"}:
         from fabbench.report.ci_formats import to_comment, to_junit, to_openmetrics
 
         if form == "comment":
-            return to_comment(comparison, verdict, tables)
+            return to_comment(comparison, verdict)
         return to_junit(comparison, verdict) if form == "junit" else to_openmetrics(comparison, verdict)
     return write_result(
         form,
-        lambda: [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *tables],
-        lambda: comparison_tables.comparison_document(comparison, verdict) | {"rails": nics_table.rail_records(rails)},
+        lambda: comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"),
+        lambda: comparison_tables.comparison_document(comparison, verdict),
         lambda: records_to_csv(comparison_tables.comparison_rows(comparison), comparison_tables.HEADER),
         **drawing,
     )
 
 
-def closing_lines(comparison: "Comparison", **drawing: Unpack[Drawing]) -> str:
+def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     """Write the headlines of a comparison again, for the end of a long text: up to four."""
     from fabbench.analysis.headline import headline
 
     lines = (headline(comparison, index) for index in range(min(len(comparison.sections), 4)))
     return "\n" + to_terminal([Table(header=(), rows=(), title=line) for line in lines if line], **drawing)
-
-
-def _picture_or_page(comparison: "Comparison", form: str, verdict: "Verdict | None") -> str:
-    if form == "svg":
-        from fabbench.report.svg import plots, to_svg_file
-
-        return to_svg_file([each.picture() for each in plots(comparison)])
-    from fabbench import __version__
-    from fabbench.report.page import comparison_page, page_of, run_section
-
-    return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)], __version__))

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import Any
 
 from fabbench.hosts.check import Check, Status
 from fabbench.model.messages import listed
-from fabbench.report.table import Drawing, Overview, Table, picked, records_to_csv, write_result
+from fabbench.report.table import Overview, Table, picked, records_to_csv, write_result
 
 HEADER = ("host", "check", "status", "seen", "advice")  # Columns of CSV, and keys of JSON
 _NAMED = 4
@@ -20,7 +20,7 @@ def render_checks(
     *,
     overviews: Sequence[Overview] = (),
     full: bool = True,
-    **drawing: Unpack[Drawing],
+    **drawing: Any,
 ) -> str:
     """Write checks in one of `log_report.FORMATS`. Ends with a newline.
 

@@ -80,8 +80,8 @@ LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
 
 
-def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
-    """Write a comparison, of which headline and gates are visible; `tables` are shown below its own.
+def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
+    """Write a comparison, of which headline and gates are visible.
 
     Strangers may read a comment: directories of the machine that wrote it are removed from the names of inputs.
     """
@@ -89,7 +89,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: S
     title = "fabbench" if len(lines) > 1 else f"fabbench: {next(iter(lines), 'no figures to show')}"
     seen = [Table(title=title, header=(), rows=(), notes=lines[len(lines) == 1 :])]
     seen += [gates_table(verdict, _MARKS)] if verdict is not None and verdict.results else []
-    others = [each for each in (*tables_of_comparison(comparison, verdict), *tables) if each.title != GATES]
+    others = [each for each in tables_of_comparison(comparison, verdict) if each.title != GATES]
     parts = [*map(to_markdown, seen), *(to_markdown(replace(each, headline="")) for each in others)]
     parts = _without_paths(parts, [column.source for column in comparison.columns])
     kept = [part for part, end in zip(parts, accumulate(map(len, parts)), strict=True) if end <= LONGEST]

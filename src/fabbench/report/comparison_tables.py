@@ -1,6 +1,6 @@
 """A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import takewhile
@@ -10,7 +10,7 @@ from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.analysis.highlights import bounds, confidence, highlights
+from fabbench.analysis.highlights import LAGGING, RailFigures, bounds, confidence, highlights, rails_of
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import Scale, format_ratio, format_size, scale
@@ -40,7 +40,7 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 
 
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
-    """Return what is below the figures: notes, what stands out, whether it is normal, gates."""
+    """Return what is below the figures: notes, what stands out, whether it is normal, rails, gates."""
     tables = [Table(header=(), rows=(), notes=[*footnotes(comparison), *(verdict.notes if verdict else ())])]
     first, found = 0 if len(comparison.columns) > 2 else 1, highlights(comparison)  # a single column needs no name
     for index, section in enumerate(comparison.sections):
@@ -49,7 +49,38 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
             tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
     if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
+    if rails := rails_of(comparison):
+        tables.append(table_of(_RAILS, rails, title="Rails", notes=list(dict.fromkeys(_rail_notes(rails)))))
     return [*tables, *([replace(gates_table(verdict), title=GATES)] if verdict and verdict.results else [])]
+
+
+_RAILS: Sequence[TableColumn] = (
+    ("Configuration", "l", lambda each: each.column),
+    ("Metric", "l", lambda each: each.metric.name),
+    ("Message Size", "l", lambda each: format_size(each.size)),
+    ("Rails", "r", lambda each: str(len(each.figures))),
+    ("Mean", "r", lambda each: _of_rail(each, each.mean)),
+    ("Sum", "r", lambda each: _of_rail(each, each.total)),
+    ("Slowest", "l", lambda each: f"{each.slowest} ({_of_rail(each, each.figures[each.slowest])})"),
+)
+
+
+def _of_rail(rails: RailFigures, value: float | None) -> str:
+    return "-" if value is None else scale(rails.metric.unit, max(rails.figures.values())).quantity(value)
+
+
+def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
+    """Say how to read the sum, and which rails stand out."""
+    for each in rails:
+        if each.together and each.total is not None:
+            yield "The sum is what the NICs moved concurrently, as far as their programs overlapped."
+        elif each.total is not None:
+            yield "The NICs were measured one after another: the sum is what they would move if they shared nothing."
+    for each in rails:
+        for device, part in each.lagging().items():
+            seen, usual = _of_rail(each, each.figures[device]), _of_rail(each, each.mean)
+            worse = f"{100 * part:.0f} % worse than the mean of {usual} (more than {LAGGING:.0%} is marked)"
+            yield f"{each.column}: {device} stands out at {format_size(each.size)}: {seen}, {worse}."
 
 
 GATES, _MAX_SENTENCES = "Gates", 8

@@ -1,34 +1,30 @@
-"""A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
+"""A history as text: a table of series, the changes below it, CSV, JSON. Pure."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Unpack
+from typing import Any
 
 from fabbench.analysis.history import History, LevelChange, Series
-from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
 from fabbench.report.svg import to_svg, trend
-from fabbench.report.table import Drawing, Table, picked, records_to_csv, write_result
+from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
-_BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 32
-_SPAN = 0.05  # The smallest fraction of a value that a sparkline's height covers, so that noise looks flat
 NAMED = ("configuration", "benchmark", "case", "target")  # the keys that name a series; others come after them
-_COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
+_COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 
-def render_history(history: History, form: str = "markdown", **drawing: Unpack[Drawing]) -> str:
+def render_history(history: History, form: str = "markdown", **drawing: Any) -> str:
     """Write a history as a page (`html`), or in a format of `write_result`. Ends with a newline."""
     if form == "html":
-        from fabbench import __version__
-
-        return "".join(history_page(history, __version__))
+        return "".join(history_page(history))
+    document = history_document(history)
+    rows = ({**document, **series["key"], **point} for series in document["series"] for point in series["points"])
     header = (*dict.fromkeys(name for each in history.series for name in each.key), *_COLUMNS)
-    csv, document = partial(records_to_csv, _records(history), header), partial(history_document, history)
-    return write_result(form, lambda: [history_table(history)], document, csv, **drawing)
+    return write_result(
+        form, lambda: [history_table(history)], lambda: document, lambda: records_to_csv(rows, header), **drawing
+    )
 
 
 def history_table(history: History) -> Table:
@@ -38,12 +34,12 @@ def history_table(history: History) -> Table:
         quantity, values = _scale(history, each).quantity, [point.value for point in each.points]
         change = _percent(each.changes[-1]) if each.changes else "-"
         cells = [each.key.get(column) or "-" for column in columns]
-        rows.append([*cells, str(len(values)), sparkline(values), quantity(each.level), quantity(values[-1]), change])
+        rows.append([*cells, str(len(values)), quantity(each.level), quantity(values[-1]), change])
         notes += [f"{name}: {sentence}" for sentence in _sentences(history, each)]
     return Table(
-        header=(*columns, "runs", "trend", "level", "latest", "change"),
+        header=(*columns, "runs", "level", "latest", "change"),
         rows=rows,
-        align="l" * len(columns) + "rlrrr",
+        align="l" * len(columns) + "rrrr",
         headline=headline(history),
         notes=notes,
     )
@@ -61,17 +57,6 @@ def _names(history: History) -> Iterator[str]:
 
 def _scale(history: History, series: Series) -> Scale:
     return scale(history.metric.unit, max(point.value for point in series.points))
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Draw values as bars, oldest first; if there are many, medians of neighbors."""
-    count = min(len(values), _WIDTH)
-    edges = [len(values) * bar // count for bar in range(count + 1)]
-    drawn = [median(values[start:end]) for start, end in pairwise(edges)]
-    low, high = min(drawn), max(drawn)
-    span = max(high - low, _SPAN * high)
-    bottom = (low + high - span) / 2
-    return "".join(_BARS[min(int((value - bottom) / span * len(_BARS)), len(_BARS) - 1)] for value in drawn)
 
 
 def headline(history: History) -> str:
@@ -100,16 +85,7 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
         yield f"{levels} {how} run {first.run}, {format_time(first.created)}. {others}"
 
 
-def _records(history: History) -> Iterator[dict[str, object]]:
-    for each in history.series:
-        ratios = {change.index: change.ratio for change in each.changes}
-        for index, point in enumerate(each.points):
-            known = picked(point, "run", "created", "value")
-            about = picked(history, "size", metric="metric.name", unit="metric.unit")
-            yield {**each.key, **known, **about, "change": ratios.get(index)}
-
-
-def history_document(history: History) -> dict[str, object]:
+def history_document(history: History) -> dict[str, Any]:
     """Return a history as plain data; documented in docs/runs.md."""
     return {
         "format": 1,
@@ -133,7 +109,7 @@ def history_document(history: History) -> dict[str, object]:
     }
 
 
-def history_page(history: History, version: str) -> Iterator[str]:
+def history_page(history: History) -> Iterator[str]:
     """Yield a page in pieces: an overview of several series, then each of them."""
     return template("history.html").generate(
         title=headline(history).rstrip("."),
@@ -146,5 +122,4 @@ def history_page(history: History, version: str) -> Iterator[str]:
         percent=_percent,
         counted=counted,
         time=format_time,
-        version=version,
     )

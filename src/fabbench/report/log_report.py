@@ -1,9 +1,10 @@
 """Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nodes, series_of, with_curve
@@ -13,7 +14,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, NCCL_DEBUG, Labels, Log, Outcome, Severity
 from fabbench.model.units import Scale, format_size, parse_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of_log, of_key
-from fabbench.report.table import Table, TableColumn, csv_cell, csv_text, picked, table_of, terminal_pieces, to_markdown
+from fabbench.report.table import Table, TableColumn, csv_text, picked, table_of, terminal_pieces, to_markdown
 from fabbench.report.templates import rendered
 
 FORMATS = ("table", "json", "csv", "markdown")
@@ -59,28 +60,22 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
 
 
 _NEXT = ",\n"
+_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
-    yield _json()(head)[:-1] + ',"samples":['
-    case = _json()(log.case).replace("%", "%%")
+    yield _json(head)[:-1] + ',"samples":['
+    case = _json(log.case).replace("%", "%%")
     sample = f'{{"case":{case},"size":%d,"labels":%s,"metric":"%s","value":%r,"unit":"%s"}}'
-    for number, piece in enumerate(_sample_pieces(log, sample, lambda labels: _json()(dict(labels)), _NEXT)):
+    for number, piece in enumerate(_sample_pieces(log, sample, lambda labels: _json(dict(labels)), _NEXT)):
         yield (_NEXT if number else "\n") + piece
     yield "]}"
 
 
 def _json_end(errors: Iterable[tuple[str, str]]) -> str:
-    return f'],\n"errors":{_json()([{"source": source, "reason": reason} for source, reason in errors])}}}\n'
-
-
-@cache
-def _json() -> Callable[[object], str]:
-    import json
-
-    return json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+    return f'],\n"errors":{_json([{"source": source, "reason": reason} for source, reason in errors])}}}\n'
 
 
 def _head(log: Log) -> dict[str, Any]:
@@ -94,7 +89,7 @@ def _head(log: Log) -> dict[str, Any]:
 
 def _csv_pieces(log: Log) -> Iterator[str]:
     def row(*cells: object) -> str:
-        return csv_text([map(csv_cell, cells)]).removesuffix("\n")
+        return csv_text([cells]).removesuffix("\n")
 
     head = row(log.source, log.benchmark, log.case, log.outcome.value).replace("%", "%%")
     return _sample_pieces(log, f"{head},%d,%s,%s,%r,%s\n", lambda labels: row(*map(labels.get, LABELS)))
@@ -233,41 +228,32 @@ def diagnosis(log: Log) -> list[str]:
     return [line.rstrip() for line in str(text).splitlines()]
 
 
-class Wanted(NamedTuple):
-    """What is to be predicted; 0 nodes: those of each log."""
-
-    size: int
-    nodes: int
-
-
-def read_wanted(text: str) -> Wanted:
-    """Read ``4G`` or ``4G@32``. Raise RequestError."""
+def read_wanted(text: str) -> tuple[int, int]:
+    """Read ``4G`` or ``4G@32``: size and nodes, 0 for those of each log. Raise RequestError."""
     size, at, nodes = text.partition("@")
     with suppress(ValueError):
-        target = Wanted(parse_size(size), int(nodes) if at else 0)
-        if target.size > 0 and target.nodes >= bool(at):
-            return target
+        wanted = (parse_size(size), int(nodes) if at else 0)
+        if wanted[0] > 0 and wanted[1] >= bool(at):
+            return wanted
     raise RequestError(f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32.")
 
 
-def predictions(logs: Sequence[Log], targets: Sequence[Wanted]) -> Iterator[Mapping[str, object]]:
+def predictions(logs: Sequence[Log], targets: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
     """Yield each prediction as plain data, with its sentence as `text`."""
     groups: dict[tuple[object, ...], list[Log]] = {}
     for log in logs:
         groups.setdefault((log.case or log.benchmark, log.benchmark, log.facts.get("transport")), []).append(log)
-    for target in targets:
-        for (name, *_), some in groups.items() if target.nodes else ():
-            found = predict_nodes(some, target.size, target.nodes)
-            yield _record(f"{name} between {target.nodes} nodes", target, found)
-        for log in logs if not target.nodes else ():
+    for size, nodes in targets:
+        for (name, *_), some in groups.items() if nodes else ():
+            yield _record(f"{name} between {nodes} nodes", size, nodes, predict_nodes(some, size, nodes))
+        for log in logs if not nodes else ():
             for series in series_of(log)[:1]:
-                yield _record(f"{log.source}: {log.case or log.benchmark}", target, predict(series, target.size))
+                yield _record(f"{log.source}: {log.case or log.benchmark}", size, None, predict(series, size))
 
 
-def _record(where: str, target: Wanted, found: Prediction) -> Mapping[str, object]:
-    at, rates = format_size(target.size), scale("B/s", found.rate)
+def _record(where: str, size: int, nodes: int | None, found: Prediction) -> Mapping[str, object]:
+    at, rates = format_size(size), scale("B/s", found.rate)
     figures = f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to {rates.quantity(found.high)})"
     said = f"predicted at {at}: {figures}." if not found.refused else f"no prediction at {at}: {found.refused}."
     figure = picked(found, "rate", "low", "high") if not found.refused else {}
-    asked = {"size": target.size, "nodes": target.nodes or None}
-    return {**asked, **figure, "refused": found.refused, "text": f"{where}: {said}"}
+    return {"size": size, "nodes": nodes, **figure, "refused": found.refused, "text": f"{where}: {said}"}

@@ -1,14 +1,11 @@
-"""Traffic of NICs, and totals of rails: tables below a run or comparison, lines beside the live table."""
+"""Traffic of NICs: tables below a run, lines beside the live table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
 
-from fabbench.analysis.aggregate import BEHIND, RailFigures, rail_figures, together
 from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
-from fabbench.model.log import Log
-from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_size, scale
-from fabbench.report.table import Table, TableColumn, cut, grid_pieces, picked, table_of
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal, scale
+from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
 COLUMNS = 60  # Width of the live view
@@ -87,54 +84,3 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
     table = Table(header=header, rows=rows, align="lrrr", ruled=False)
     return "".join(grid_pieces(table)).splitlines() if rows else []
-
-
-# ---------------------------------------------------------------- rails
-
-_SUM = "The sum is what the NICs moved concurrently, as far as their programs overlapped."
-_NO_SUM = "The NICs were measured one after another: the sum is what they would move if they shared nothing."
-_RAILS: Sequence[TableColumn] = (
-    ("Configuration", "l", lambda each: each[0]),
-    ("Metric", "l", lambda each: each[1].metric.name),
-    ("Message Size", "l", lambda each: format_size(each[1].size)),
-    ("Rails", "r", lambda each: str(len(each[1].figures))),
-    ("Mean", "r", lambda each: _figure(each[1], each[1].mean)),
-    ("Sum", "r", lambda each: _figure(each[1], each[1].total)),
-    ("Slowest", "l", lambda each: f"{each[1].slowest} ({_figure(each[1], each[1].figures[each[1].slowest])})"),
-)
-_Rails: TypeAlias = Sequence[tuple[str, RailFigures, bool]]
-"""Configuration, its figures at one size, and whether its NICs were measured concurrently."""
-
-
-def rails_of(configurations: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> _Rails:
-    """Return the rails of each configuration that has several, for each metric and size."""
-    each = ((label, logs, metric) for metric in metrics for label, logs in configurations.items())
-    return [(label, found, together(logs)) for label, logs, metric in each for found in rail_figures(logs, metric)]
-
-
-def rail_records(rails: _Rails) -> list[dict[str, object]]:
-    """Return rails as plain data, in base units."""
-    return [
-        {
-            "column": label,
-            "together": at_once,
-            **picked(found, "size", "mean", "slowest", metric="metric.name", sum="total", devices="figures"),
-        }
-        for label, found, at_once in rails
-    ]
-
-
-def rail_tables(rails: _Rails) -> list[Table]:
-    """Lay out mean and sum of rails, and which stand out; no table without rails."""
-    notes = list(dict.fromkeys(_SUM if at_once else _NO_SUM for _, found, at_once in rails if found.total is not None))
-    notes += [
-        f"{label}: {device} stands out at {format_size(found.size)}: {_figure(found, found.figures[device])}, "
-        f"{100 * part:.0f} % worse than the mean of {_figure(found, found.mean)} (more than {BEHIND:.0%} is marked)."
-        for label, found, _ in rails
-        for device, part in found.behind().items()
-    ]
-    return [table_of(_RAILS, rails, title="Rails", notes=notes)] if rails else []
-
-
-def _figure(found: RailFigures, value: float | None) -> str:
-    return "-" if value is None else scale(found.metric.unit, max(found.figures.values())).quantity(value)

@@ -71,7 +71,7 @@ class RunSection(NamedTuple):
     html: str
 
 
-def page_of(runs: Sequence[RunSection], version: str) -> Iterator[str]:
+def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1."""
     from markupsafe import Markup
 
@@ -81,7 +81,6 @@ def page_of(runs: Sequence[RunSection], version: str) -> Iterator[str]:
         header=("Run", *header),
         rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
-        version=version,
     )
 
 

@@ -150,70 +150,67 @@ class PublishedRange(NamedTuple):
     kind: int = 0
 
 
-class Plot(NamedTuple):
-    """Values by message size."""
+def _lines(
+    width: int,
+    axis: str,
+    lines: Sequence[PlotLine],
+    ceilings: Sequence[float] = (),
+    published: Sequence[PublishedRange] = (),
+) -> dict[str, Any]:
+    """Draw values by message size; `ceilings`: levels that no value can exceed.
 
-    title: str
-    axis: str  # What the values are, with their unit
-    lines: Sequence[PlotLine]
-    headline: str = ""
-    ceilings: Sequence[float] = ()  # Levels that no value can exceed
-    published: Sequence[PublishedRange] = ()
-    description: str = ""
-
-    def picture(self) -> Picture:
-        """Return it with labels beside the ends of its lines; on a phone they are above it."""
-        drawn = [_lines(self, width) for width in (WIDTH, NARROW)]
-        return Picture("lines", drawn, self.title, self.headline, self.description)
-
-
-def _lines(plot: Plot, width: int) -> dict[str, Any]:
-    labels, beside = list(_labels(plot)), width >= WIDTH
-    values = [value for line in plot.lines for _, value in line.points]
-    values += [bound for line in plot.lines for _, *bounds in line.band for bound in bounds if bound > 0]
-    values += [*plot.ceilings, *(bound for each in plot.published for bound in each[1:3])]
+    Labels are beside the ends of the lines; on a phone they are above the plot.
+    """
+    labels, beside = list(_labels(lines, ceilings, published)), width >= WIDTH
+    values = [value for line in lines for _, value in line.points]
+    values += [bound for line in lines for _, *bounds in line.band for bound in bounds if bound > 0]
+    values += [*ceilings, *(bound for each in published for bound in each[1:3])]
     low, high = min(values, default=1.0), max(values, default=10.0)
     low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
     room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
     y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
     right = width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
 
-    sizes = sorted({size for line in plot.lines for size, _ in line.points})
-    ends = [*sizes, *(each.size for each in plot.published)] or [1]
+    sizes = sorted({size for line in lines for size, _ in line.points})
+    ends = [*sizes, *(each.size for each in published)] or [1]
     first, last = float(max(min(ends), 1)), float(max(ends))
     first, last = (first / 2, last * 2) if first == last else (first, last)
     least, most = ceil(log2(first)), floor(log2(last))
     powers = range(most, least - 1, -(1 + (most - least) // (6 if beside else 4)))
     return {
-        **_frame(width, (first, last), y, right, plot.axis),
+        **_frame(width, (first, last), y, right, axis),
         "below": [(1 << power, format_size(1 << power)) for power in reversed(powers)],
-        "plot": plot,
+        "lines": lines,
+        "ceilings": ceilings,
+        "published": published,
         "side": right if beside else 0,
         "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
-        "told": list(_told(plot, sizes)) if beside else [],
+        "told": list(_told(lines, sizes)) if beside else [],
     }
 
 
-def _labels(plot: Plot) -> Iterator[tuple[float, str, int, str]]:
+def _labels(
+    lines: Sequence[PlotLine], ceilings: Sequence[float], published: Sequence[PublishedRange]
+) -> Iterator[tuple[float, str, int, str]]:
     """Yield a value, what it is, the kind of its line, and its text: lines with their last value, the largest first."""
-    ends = sorted(((each.points[-1][1], each) for each in plot.lines if each.points), key=lambda end: -end[0])
+    ends = sorted(((each.points[-1][1], each) for each in lines if each.points), key=lambda end: -end[0])
     for value, each in ends[:_MOST]:
         number = _figure(value)
         yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
     if more := ends[_MOST:]:
         yield more[0][0], "more", 0, f"and {len(more)} more"
-    for level in plot.ceilings:
+    for level in ceilings:
         yield level, "ceiling", 0, f"ceiling {_figure(level)}"
     spans = dict[str, PublishedRange]()
-    for found in plot.published:
+    for found in published:
         spans.setdefault("–".join(dict.fromkeys(map(_figure, found[1:3]))), found)
     yield from ((found.high, "published", found.kind, f"published {span}") for span, found in spans.items())
 
 
-def _told(plot: Plot, sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    lines = [(cut(line.label, _LONGEST), dict(line.points)) for line in plot.lines[:_MOST]]
+def _told(lines: Sequence[PlotLine], sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
+    named = [(cut(line.label, _LONGEST), dict(line.points)) for line in lines[:_MOST]]
     for size in sizes:
-        yield size, [format_size(size), *(f"{name} {_figure(known[size])}" for name, known in lines if size in known)]
+        yield size, [format_size(size), *(f"{name} {_figure(known[size])}" for name, known in named if size in known)]
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
@@ -279,22 +276,23 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
 _BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
 
 
-def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Plot]:
+def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Picture]:
     """Yield the plots of sections, without any of all; none for a section without values."""
     for section in sections or comparison.sections:
         factor = section.scale.factor
-        if values := list(_values(comparison, section)):
+        if lines := list(_values(comparison, section)):
             expected = [each for each in expectations_of(comparison) if each.key == section.key]
-            description = headline(comparison, comparison.sections.index(section))
-            more = "; shaded: range of repeats" if any(line.band for line in values) else ""
-            yield Plot(
-                title=f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
-                axis=f"{section.metric.name} ({section.scale.unit}){more}",
-                lines=values,
-                headline=description,
-                ceilings=list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)),
-                published=list(_published(expected, values, factor)),
-                description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
+            ceilings = list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling))
+            published = list(_published(expected, lines, factor))
+            said = headline(comparison, comparison.sections.index(section))
+            axis = f"{section.metric.name} ({section.scale.unit})"
+            axis += "; shaded: range of repeats" if any(line.band for line in lines) else ""
+            yield Picture(
+                "lines",
+                [_lines(width, axis, lines, ceilings, published) for width in (WIDTH, NARROW)],
+                f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
+                said,
+                " ".join([f"{said}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
             )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from math import ceil, isnan
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
-from fabbench.report.table import Drawing, Table, cut, picked, to_csv, write_result
+from fabbench.report.table import Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
 from fabbench.sweep.values import Suspect, SuspectKind
 
@@ -38,7 +38,7 @@ class SweepReport:
     unfinished: str = ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
 
 
-def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Unpack[Drawing]) -> str:
+def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) -> str:
     """Write the result in one of `FORMATS`. Ends with a newline."""
     if form == "svg":
         return to_svg_file([heat_map(report.matrix, headline(report))])

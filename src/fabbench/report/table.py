@@ -9,12 +9,14 @@ markup, a link or HTML; only text that would be read as such is escaped, so that
 The text of a table cannot control a terminal.
 """
 
+import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -85,26 +87,23 @@ _NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
 
 def to_csv(table: Table) -> str:
     """Write a table's header and cells. CSV has no title and no notes."""
-    return csv_text(map(csv_cell, row) for row in (table.header, *table.rows))
+    return csv_text((table.header, *table.rows))
 
 
 def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str]) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
-    rows = ([record.get(name) for name in header] for record in records)
-    return csv_text(map(csv_cell, row) for row in (header, *rows))
+    return csv_text([header, *([record.get(name) for name in header] for record in records)])
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Write rows of cells that are safe as they are."""
-    import csv
-
+    """Write rows, whose text becomes safe."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    csv.writer(out, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
     return out.getvalue()
 
 
-def csv_cell(value: object) -> object:
-    """Make text safe. A carriage return becomes a line feed: csv would not quote it."""
+def _csv_cell(value: object) -> object:
+    # A carriage return becomes a line feed: csv would not quote it.
     if not isinstance(value, str):
         return value
     formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
@@ -374,30 +373,21 @@ def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
 
 def to_json(document: Any) -> str:
     """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
-    import json
-
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
-
-
-class Drawing(TypedDict, total=False):
-    """How a terminal shows text: whether in color, and its width, beyond which it is folded."""
-
-    color: bool
-    width: int | None
 
 
 def write_result(
     form: str,
     tables: Callable[[], Sequence[Table]],
     document: Callable[[], object],
-    csv: Callable[[], str],
-    **drawing: Unpack[Drawing],
+    rows: Callable[[], str],
+    **drawing: Any,
 ) -> str:
-    """Write what is computed in a format that every result has."""
+    """Write what is computed in a format that every result has; `drawing` is for `to_terminal`."""
     if form == "json":
         return to_json(document())
     if form == "csv":
-        return csv()
+        return rows()
     if form == "markdown":
         return "\n".join(map(to_markdown, tables()))
     if form in {"terminal", "table"}:
@@ -405,7 +395,7 @@ def write_result(
     raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal.")
 
 
-def render_overview(overview: Overview, form: str = "table", **drawing: Unpack[Drawing]) -> str:
+def render_overview(overview: Overview, form: str = "table", **drawing: Any) -> str:
     """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
     return write_result(form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing)

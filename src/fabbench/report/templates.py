@@ -19,6 +19,8 @@ def template(name: str) -> "Template":
     """Return a template; a value that is not there is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+    from fabbench import __version__
+
     made = Environment(
         autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
         finalize=_shown,
@@ -29,6 +31,7 @@ def template(name: str) -> "Template":
         undefined=StrictUndefined,
     )
     made.filters.update(tone=tone_of, unbroken=unbroken)
+    made.globals["version"] = __version__
     return made.get_template(name)
 
 

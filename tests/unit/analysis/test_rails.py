@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from fabbench.analysis import aggregate
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
+from fabbench.analysis.highlights import RailFigures, rails_of
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.report import render_comparison
-from fabbench.report.nics_table import rail_tables, rails_of
+from fabbench.report.comparison_tables import remarks
 from tests.support.rail_plans import first_execution, measured
 
 
@@ -41,44 +41,50 @@ def log_of(
     )
 
 
+TWO = log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]})
+
+
+def rails(*logs: Log) -> list[RailFigures]:
+    return rails_of(compare([Column(label="ib", logs=logs, source="x")]))
+
+
 # ---------------------------------------------------------------- what they come to
 
 
 def test_mean_sum_and_the_slowest() -> None:
-    (spread,) = aggregate.rail_figures([log_of({"mlx5_1": [10e9], "mlx5_0": [12e9], "mlx5_2": [5e9]})], "bandwidth")
+    (spread,) = rails(log_of({"mlx5_1": [10e9], "mlx5_0": [12e9], "mlx5_2": [5e9]}))
     assert (spread.size, spread.mean, spread.total, spread.slowest) == (65536, 9e9, 27e9, "mlx5_2")
-    assert spread.behind() == {"mlx5_2": pytest.approx(4 / 9)}
+    assert spread.lagging() == {"mlx5_2": pytest.approx(4 / 9)}
 
 
 def test_latencies_do_not_add_up_and_the_longest_is_the_slowest() -> None:
-    (spread,) = aggregate.rail_figures([log_of({"a": [2e-6], "b": [3e-6]}, metric="latency")], "latency")
-    assert (spread.total, spread.slowest, list(spread.behind())) == (None, "b", ["b"])
+    (spread,) = rails(log_of({"a": [2e-6], "b": [3e-6]}, metric="latency"))
+    assert (spread.total, spread.slowest, list(spread.lagging())) == (None, "b", ["b"])
 
 
-def test_repeats_give_their_median_and_logs_that_are_not_ok_nothing() -> None:
+def test_repeats_give_their_median_and_columns_that_are_not_ok_nothing() -> None:
     good = [log_of({"a": [value], "b": [1.0]}) for value in (1.0, 2.0, 9.0)]
     bad = log_of({"a": [100.0], "b": [100.0]}, outcome=Outcome.OFF_FABRIC)
-    (spread,) = aggregate.rail_figures([*good, bad], "bandwidth")
+    (spread,) = rails(*good)
     assert spread.figures == {"a": 2.0, "b": 1.0}
-    assert aggregate.rail_figures([bad], "bandwidth") == ()
+    assert rails(bad) == []
 
 
 def test_one_device_is_no_rails() -> None:
-    assert aggregate.rail_figures([log_of({"a": [1.0]})], "bandwidth") == ()
-    assert rail_tables(rails_of({"ib": [log_of({"a": [1.0]})]}, ["bandwidth"])) == []
+    assert rails(log_of({"a": [1.0]})) == []
 
 
 def test_the_client_counts_where_both_sides_printed() -> None:
     log = log_of({"a": [2.0], "b": [3.0]})
     server = [Point(65536, {"device": "a", "side": "server"}, ("bandwidth",), (9.0,))]
-    (spread,) = aggregate.rail_figures([replace(log, points=[*server, *log.points])], "bandwidth")
+    (spread,) = rails(replace(log, points=[*server, *log.points]))
     assert spread.figures == {"a": 2.0, "b": 3.0}
 
 
 @pytest.mark.parametrize(("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")])
 def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: str) -> None:
-    logs = [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)]
-    (shown,) = rail_tables(rails_of({"ib": logs}, ["bandwidth"]))
+    log = log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)
+    shown = remarks(compare([Column(label="ib", logs=(log,), source="x")]))[-1]
     assert list(shown.rows) == [["ib", "bandwidth", "64 KB", "3", "9 GB/s", "27 GB/s", "c (7 GB/s)"]]
     first, second = shown.notes
     assert expected in first
@@ -86,17 +92,13 @@ def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: 
 
 
 def test_rails_are_no_repeats_in_a_comparison_and_share_its_table() -> None:
-    column = Column(label="ib", logs=(log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]}),), source="x")
-    comparison = compare([column])
+    comparison = compare([Column(label="ib", logs=(TWO,), source="x")])
     figures = [row.figures[0] for section in comparison.sections for row in section.rows]
     assert [(figure.value, figure.n) for figure in figures if figure] == [(10e9, 1), (5e9, 1)]
-    text = render_comparison(comparison, configurations={"ib": column.logs})
-    lines = [line.split() for line in text.splitlines()]
+    lines = [line.split() for line in render_comparison(comparison).splitlines()]
     assert ["|", "mlx5_0", "|", "64", "KB", "|", "10.00", "|"] in lines
     assert ["|", "mlx5_1", "|", "64", "KB", "|", "5.00", "|"] in lines
-    assert "### Rails" in text
-    assert "Rails" not in render_comparison(comparison)
-    assert '"sum": 15000000000.0' in render_comparison(comparison, "json", configurations={"ib": column.logs})
+    assert ["###", "Rails"] in lines
 
 
 def test_single_devices_of_other_names_are_compared_anyway() -> None:
@@ -110,12 +112,9 @@ def test_single_devices_of_other_names_are_compared_anyway() -> None:
 
 def test_a_configuration_without_rails_stands_beside_each_of_them() -> None:
     tcp = replace(log_of({}), points=[Point(65536, {"side": "client"}, ("bandwidth",), (2e9,))])
-    columns = [
-        Column(label=label, logs=(log,), source="x")
-        for label, log in (("ib", log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]})), ("tcp", tcp))
-    ]
-    sections = compare(columns).sections
-    assert [(section.key["device"], section.rows[0].ratios) for section in sections] == [
+    comparison = compare([Column(label=label, logs=(log,), source="x") for label, log in (("ib", TWO), ("tcp", tcp))])
+    assert [each.column for each in rails_of(comparison)] == ["ib"]
+    assert [(section.key["device"], section.rows[0].ratios) for section in comparison.sections] == [
         ("mlx5_0", (5.0, None)),
         ("mlx5_1", (2.5, None)),
     ]

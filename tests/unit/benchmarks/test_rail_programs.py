@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.analysis.aggregate import rail_figures, together
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import compare
+from fabbench.analysis.highlights import rails_of
 from fabbench.benchmarks.fabtests.plan import PROGRAMS, FabtestsWork
 from fabbench.benchmarks.perftest.plan import TESTS, PerftestWork
 from fabbench.benchmarks.standard import Work
@@ -96,12 +98,12 @@ def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benc
     assert not log.findings
     names = [benchmark_.device.format(number) for number in NUMBERS]
     assert sorted(point.labels["device"] for point in log.points) == sorted(names * 2)
-    (spread,) = rail_figures([log], "bandwidth")
+    (spread,) = rails_of(compare([Column(label="ib", logs=(log,), source="x")], metric="bandwidth"))
     assert list(spread.figures.values()) == [figure * benchmark_.unit for figure in FIGURES]
     assert spread.total == sum(FIGURES) * benchmark_.unit
     assert spread.slowest == names[rail_programs.SLOW]
-    assert list(spread.behind()) == [spread.slowest]
-    assert together([log]) is at_once
+    assert list(spread.lagging()) == [spread.slowest]
+    assert spread.together is at_once
 
 
 @of_both

@@ -26,7 +26,7 @@ def series(count: int = 20, **more: str) -> Series:
 
 def written(*found: Series) -> str:
     history = History(metric=METRICS["busbw"], size=1 << 30, series=found)
-    return "".join(history_page(history, "1.0"))
+    return "".join(history_page(history))
 
 
 def test_a_change_is_in_the_plot_the_list_and_the_table() -> None:

@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 from fabbench.analysis.compare import compare
 from fabbench.report.page import RunPage, comparison_page, page_of, run_section
-from fabbench.report.svg import KINDS, Plot, PlotLine, left_out, plots, to_svg, to_svg_file
+from fabbench.report.svg import KINDS, Picture, left_out, plots, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
 from tests.support.pages import EFA, HOSTILE, TCP, Page, page
 
 
 def written(runs: Sequence[RunPage]) -> str:
-    return "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)], "1.0"))
+    return "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)]))
 
 
 def test_hostile_text_is_no_markup() -> None:
@@ -64,9 +64,8 @@ def points(root: ET.Element) -> list[list[tuple[float, float]]]:
 
 
 def test_both_axes_are_logarithmic() -> None:
-    line = PlotLine(label="a", points=[(KB, 0.1), (MB, 1), (GB, 10)])
-    svgs = to_svg(Plot(title="t", axis="GB/s", lines=[line]).picture())  # for a wide window and for phones
-    for (drawn,) in map(points, ET.fromstring(f"<div>{svgs}</div>")):
+    (plot,) = plots(compare([rates("a", [(KB, 0.1), (MB, 1), (GB, 10)])]))
+    for (drawn,) in map(points, ET.fromstring(f"<div>{to_svg(plot)}</div>")):  # for a wide window and for phones
         (left, low), (middle, half), (right, high) = drawn
         assert abs(middle - left - (right - middle)) < 0.2
         assert abs((low - half) - (half - high)) < 0.2
@@ -74,18 +73,18 @@ def test_both_axes_are_logarithmic() -> None:
 
 
 def test_an_interval_is_drawn_where_there_are_repeats() -> None:
-    def several(label: str, *values: float) -> list[Plot]:
+    def several(label: str, *values: float) -> list[Picture]:
         new = column(label, *(log([(GB, value * 1e9)]) for value in values))
         return list(plots(compare([new, column("b", log([(GB, 1e9)]), log([(GB, 1.1e9)]))])))
 
     (plot,) = several("a", 2.0, 2.2)
-    assert [line.band for line in plot.lines] == [((GB, 2.0, 2.2),), ((GB, 1.0, 1.1),)]
+    assert [line.band for line in plot.drawn[0]["lines"]] == [((GB, 2.0, 2.2),), ((GB, 1.0, 1.1),)]
 
 
 def test_a_value_of_0_is_left_out_and_named() -> None:
     comparison = compare([EFA, TCP])
     (plot,) = plots(comparison)
-    assert [len(line.points) for line in plot.lines] == [2, 1]
+    assert [len(line.points) for line in plot.drawn[0]["lines"]] == [2, 1]
     assert list(left_out(comparison, comparison.sections[0])) == ["1 zero value of TCP not plotted."]
     some = compare([column("a", log([(KB, 0), (MB, 1e9)]), log([(KB, 3e7), (MB, 1e9)]), log([(KB, 2e7), (MB, 1e9)]))])
     assert list(left_out(some, some.sections[0])) == []  # one of its repeats is 0, the median is not
@@ -93,7 +92,7 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
 
 def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
     labelled = [replace(EFA, label=HOSTILE * 3), *(replace(TCP, label=f"x{n}") for n in range(9))]
-    text = to_svg_file([each.picture() for each in plots(compare(labelled))])
+    text = to_svg_file([*plots(compare(labelled))])
     assert {each.tag.rpartition("}")[2] for each in ET.fromstring(text).iter()} <= {
         *("svg", "title", "style", "defs", "marker", "rect", "g", "desc", "text", "path", "polyline"),
         *("polygon", "circle", "tspan"),
@@ -110,13 +109,13 @@ TCP_ON_P4D = rates("TCP", [(MB, 1), (2 * GB, 4)], **P4D, transport="socket")
 
 def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
     (plot,) = plots(compare([EFA_ON_P4D, TCP_ON_P4D]))
-    assert plot.ceilings == [93.75]  # of both: one line
-    assert [(each.size, each.low, each.high, each.kind) for each in plot.published] == [
+    assert plot.drawn[0]["ceilings"] == [93.75]  # of both: one line
+    assert [(each.size, each.low, each.high, each.kind) for each in plot.drawn[0]["published"]] == [
         (2 * GB, 77.35, 77.9, 0),
         (2 * GB, 4.13, 8.2, 1),
     ]
     assert "EFA: normal: 77 GB/s at 2 GB, 82 % of the ceiling" in plot.description
-    drawn, phone = ET.fromstring(f"<div>{to_svg(plot.picture())}</div>")
+    drawn, phone = ET.fromstring(f"<div>{to_svg(plot)}</div>")
     kinds = [each.attrib.get("class") for each in drawn.iter("path")]
     assert [kind for kind in kinds if kind not in {None, "grid"}] == [
         "ceiling call",

@@ -37,5 +37,5 @@ def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: py
     assert [each.path for each in alone] == known
     assert [bool(each.damage) for each in alone] == [False, True, False, False, False]
     assert [each.measured for each in alone] == [True, False, True, True, True]
-    page = "".join(page_of([each.section for each in alone], "1.0"))
+    page = "".join(page_of([each.section for each in alone]))
     assert [page.count(f'id="run-{number}"') for number in range(1, COUNT + 2)] == [1] * COUNT + [0]
