@@ -11,13 +11,12 @@ from functools import partial
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import inventories, inventory
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher
+from fabbench.launchers import Examined, Launcher, refuse_images
 from fabbench.launchers.local import LocalOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
-from fabbench.plan.request import refuse_images
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import Here
