@@ -266,7 +266,7 @@ def test_the_command_shows_what_is_in_the_file(tmp_path: Path) -> None:
         "file": str(path),
         "default": "box",
         "run": {"pingpong": {"verify": True, "size": ["8", "1K"]}},
-        "targets": dict.fromkeys(("box", "other-box"), {"launcher": "local"}),
+        "targets": {name: {"launcher": "local"} for name in ("box", "other-box")},
     }
 
 
