@@ -13,11 +13,11 @@ from fabbench.launchers.kubernetes.manifests import HEARTBEAT_FILE, RunSpec, esc
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, resources_on
 from fabbench.launchers.pod_options import PodOptions
-from fabbench.model.options import read_options
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes.images import NCCL
 from tests.support.paths import DATA
+from tests.support.requests import read_options
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -80,6 +80,11 @@ PROGRAM_FOLDERS, BELOW_PREFIX = _folders("programs"), _folders("program")
 """Directories searched for programs on a host after its PATH (shell patterns), and below an install prefix."""
 LIBRARY_FOLDERS, LIBRARIES_BELOW_PREFIX = _folders("libraries"), _folders("library")
 """The same for NCCL, its plugins and NVSHMEM."""
+# "$1" and "$2": directories of programs and of libraries.
+_SET_PATHS = (
+    "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
+    'export PATH LD_LIBRARY_PATH; shift 2; exec "$@"'
+)
 
 
 def program_folders(paths: Sequence[str]) -> tuple[str, ...]:
@@ -95,3 +100,12 @@ def library_folders(paths: Sequence[str]) -> tuple[str, ...]:
 def below(path: str, name: str) -> str:
     """Return the directory `name` below `path`; `path` itself for no name."""
     return f"{path.rstrip('/')}/{name}".rstrip("/") or "/"
+
+
+def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
+    if not paths and not folders:
+        return tuple(argv)
+    path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
+    libraries = ":".join(library_folders(paths) if paths else folders)
+    return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)

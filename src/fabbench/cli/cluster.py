@@ -43,7 +43,7 @@ def check(**given: Any) -> Exit:
 
     Example: fabbench check --efa --host node-1 --host node-2
     """
-    from fabbench.hosts.check import Requirements, check_hosts, worst
+    from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
     from fabbench.launchers.pod_options import with_image
     from fabbench.report.check_report import render_checks
@@ -60,17 +60,15 @@ def check(**given: Any) -> Exit:
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
-    image, gpus = getattr(target.options, "image", ""), needs.gpus and given["benchmark"] is not None
-    requirements = Requirements(
-        programs=needs.programs, install=needs.install, mpi=needs.mpi, gpus=gpus, fabric=fabric, image=image
-    )
+    required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
     names = target.hosts[: target.nodes]
     terminal.notify(f"Target {target.name}{f' ({listed(names, 8)})' * bool(names)}: {reason}.")
     with terminal.hosts_progress() as progress:
         examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)
     checks = list(examined.checks)
     if examined.probes or examined.relations.unreachable:
-        checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
+        image = getattr(target.options, "image", "")
+        checks += check_hosts(examined.probes, required, image=image, relations=examined.relations)
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     full = "fabbench.verbose" in context.meta

@@ -113,7 +113,8 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     else:
         import yaml
 
-        found = {name: value for name, value in document.items() if value}
+        targets = {name: {key: each[key] for key in each if each[key]} for name, each in document["targets"].items()}
+        found = {name: value for name, value in {**document, "targets": targets}.items() if value}
         click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
 
 

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabbench.catalog.images import program_folders
+from fabbench.hosts.check.model import HostChecks
+from fabbench.hosts.check.one_host import mpirun
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
-INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it comes with the EFA installer"
 MPIRUN = "mpirun"
 
 
@@ -89,7 +90,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
     if needs.mpi and not needs.optional:
         for name in list(probes) if needs.divided else list(probes)[:1]:
-            _require_mpirun(name, probes[name], target.mpirun)
+            _require_mpirun(HostChecks(host=name, probe=probes[name], needs=needs), target.mpirun)
     return Inventory(target=target.name, hosts=hosts)
 
 
@@ -98,22 +99,6 @@ def folders(target: Target) -> tuple[str, ...]:
     if target.mpirun is None:
         return target.bin_dirs
     return (target.mpirun, target.mpirun.rpartition("/")[0], *target.bin_dirs)
-
-
-def parted(inventory: Inventory, parts: int) -> Inventory:
-    """Split the GPUs of an inventory's single machine into virtual hosts that NCCL treats as different hosts."""
-
-    def split(hosts: Sequence[Host]) -> tuple[Host, ...]:
-        host = hosts[0]
-        if host.gpus % parts or host.gpus < parts:
-            raise RequestError(
-                f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
-                hint="Choose a divisor of the number of GPUs, or pass --gpus.",
-            )
-        names = (f"{host.name}-v{number}" for number in range(parts))
-        return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
-
-    return inventory.changed(split)
 
 
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
@@ -128,19 +113,15 @@ def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
             )
 
 
-def _require_mpirun(name: str, probe: Probe, requested: str | None) -> None:
+def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
     """Raise MachineError if the requested mpirun, or any if none was requested, is missing or unsupported."""
-    path = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
+    known, name = checks.probe.programs, checks.host
+    path = known[MPIRUN].path if MPIRUN in known else ""
     if requested is not None and path != requested:
         raise MachineError(f"{requested} not found on {name}, but {path or 'none'}.", hint="Pass another --mpirun.")
-    if probe.mpi is not None:
-        return
-    if path:
-        raise MachineError(
-            f"{path} on {name} is not a supported mpirun. It prints: {' '.join(probe.mpirun_version.lines[:1])}",
-            hint="Pass one of Open MPI, MPICH or Intel MPI with --mpirun.",
-        )
-    raise MachineError(f"mpirun not found on {name}.", hint=f"Install it: {INSTALL_MPI}")
+    if checks.probe.mpi is None:
+        check = checks.check(MPIRUN, mpirun(checks))
+        raise MachineError(f"{name}: {check.seen}", hint=check.advice)
 
 
 def _host(name: str, probe: Probe, target: Target) -> Host:

@@ -81,7 +81,6 @@ class RenderInput:
         variants with images. `fields` are other fields of the target.
         """
         from fabbench.execution.script.target import ScriptTarget
-        from fabbench.plan.request import refuse_images
 
         if inside is None:
             refuse_images(self.request.target.variants, "one job")
@@ -364,3 +363,13 @@ def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
     line = " ".join(message.split()).rstrip(".")
     half = limit // 2
     return line if len(line) <= limit else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"
+
+
+def refuse_images(variants: Sequence[Variant], subject: str) -> None:
+    """Raise RequestError for a variant with an image, where `subject` cannot use several."""
+    named = next((variant for variant in variants if variant.image), None)
+    if named is not None:
+        raise RequestError(
+            f"The variant {named.name} sets an image, but {subject} cannot change images within one run.",
+            hint="Run once per image (--image), then compare the runs with fabbench compare.",
+        )

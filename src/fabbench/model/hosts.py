@@ -32,8 +32,8 @@ class Mpi:
 class Needs:
     """What hosts must have for a benchmark."""
 
-    programs: tuple[str, ...]
-    install: str  # The command that installs them
+    programs: tuple[str, ...] = ()
+    install: str = ""  # The command that installs them
     optional: bool = False  # Whether hosts may lack some of them: what was found is known afterwards
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
@@ -20,7 +20,6 @@ from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size
 
-T = TypeVar("T")
 _DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
 _CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -272,12 +271,6 @@ def parsed(known: Option, given: Any) -> Any:
     if known.many:
         return known.many(known.type.parse(text) for text in given)
     return known.type.parse(given)
-
-
-def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Return options from what `parsed` takes, by field name. Raise RequestError for an invalid one."""
-    known = declared(kind)
-    return kind(**{name: read_option(known[name], value) for name, value in given.items()})
 
 
 def read_option(known: Option, given: Any) -> Any:

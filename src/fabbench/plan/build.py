@@ -11,8 +11,9 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
-from fabbench.plan.gates import require_comparable, require_measurable
-from fabbench.plan.request import RunRequest, applied, named
+from fabbench.model.units import format_sizes
+from fabbench.plan.gates import RATIO, Gate, limit_example, parse_gates
+from fabbench.plan.request import RunRequest, applied
 
 REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
@@ -124,12 +125,12 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
 def _executions(
     configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
 ) -> Iterator[Execution]:
-    work, rounds = request.work, (configurations, configurations[::-1])
+    work, variants, rounds = request.work, request.target.variants, (configurations, configurations[::-1])
     in_order = [(repeat, each) for repeat in range(1, repeats + 1) for each in rounds[(repeat - 1) % 2]]
     for number, (repeat, configuration) in enumerate(in_order):
         name = f"{number:03}-{configuration.label}-r{repeat}"
         hosts = inventory.hosts_for_variant(configuration.variant)
-        variant = named(request.target.variants, configuration.variant)
+        variant = next((each for each in variants if each.name == configuration.variant), DEFAULT_VARIANT)
         steps = work.steps(name, configuration.fabric, hosts)
         yield Execution(
             id=name,
@@ -147,3 +148,42 @@ def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     types = {host.instance_type for host in hosts}
     known = len(types) == 1 and "" not in types and not any(host.virtual for host in hosts)
     return {"instance_type": types.pop(), "nodes": len(hosts)} if known else {}
+
+
+def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
+    """Return a request's gates. Raise RequestError for one, or a metric, that it certainly will not measure."""
+    gates = parse_gates(request.gates, strict=request.strict)
+    benchmark = benchmark_named(request.benchmark)
+    metrics = {f"The gate {gate.text}": gate.metric.name for gate in gates if gate.metric is not RATIO}
+    metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
+    measured = benchmark.printed_metrics(request.work)
+    sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
+    cases = ", ".join(filter(None, benchmark.cases(request.work)))
+    nothing = f"would compare nothing: {request.benchmark}{f' ({cases})' if cases else ''} measures"
+    for what, metric in metrics.items():
+        if metric not in measured:
+            raise RequestError(f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}.")
+    for gate in gates:
+        if sizes and not any(map(gate.covers, sizes)):
+            what = f"The gate {gate.text} {nothing} {format_sizes(sizes)}."
+            raise RequestError(what, hint="Choose one of these sizes.")
+    return gates
+
+
+def require_comparable(
+    request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
+) -> None:
+    """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
+    alone = len(configurations) == 1 and request.baseline is None
+    nothing, add = "and there is nothing to compare with.", "Add --baseline or a second configuration, or give"
+    if alone and request.adaptive is not None:
+        raise RequestError(f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats.")
+    for gate in gates:
+        if gate.needs_ceiling and hosts == 1:
+            raise RequestError(
+                f"The gate {gate.text} needs a ceiling, and none is known within one node.",
+                hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
+            )
+        if gate.needs_baseline and alone:
+            limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
+            raise RequestError(f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit, as {limit}.")

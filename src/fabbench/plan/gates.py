@@ -1,4 +1,4 @@
-"""Gates: what must hold for a build to pass, read from text and checked against a request. Pure.
+"""Gates: what must hold for a build to pass, read from text. Pure.
 
 ``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a unit),
 ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``. ``ratio@1G>=10``
@@ -11,14 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.patterns import lazy
-from fabbench.model.plan import Configuration
-from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_sizes, parse_quantity, parse_sizes
-from fabbench.plan.request import RunRequest
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, parse_quantity, parse_sizes
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
 RATIO = Metric("ratio", "times")  # The metric of a gate on how many times better than the baseline a column is
@@ -67,9 +63,6 @@ class Gate:
         return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends) or 'any size'}"
 
 
-# ---------------------------------------------------------------- parsing
-
-
 def parse_gate(text: str) -> Gate:
     """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
     parts = cast("re.Match[str]", _GATE.fullmatch(text))  # It matches any text
@@ -111,48 +104,6 @@ def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ..
     return tuple(map(parse_gate, texts))
 
 
-# ---------------------------------------------------------------- against a request
-
-
 def limit_example(metric: str) -> str:
     """Return a gate with a limit on a metric, as an example."""
     return f"{metric}{_UNITS[METRICS[metric].unit][1]}"
-
-
-def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
-    """Return a request's gates. Raise RequestError for one, or a metric, that it certainly will not measure."""
-    gates = parse_gates(request.gates, strict=request.strict)
-    benchmark = benchmark_named(request.benchmark)
-    metrics = {f"The gate {gate.text}": gate.metric.name for gate in gates if gate.metric is not RATIO}
-    metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
-    measured = benchmark.printed_metrics(request.work)
-    sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
-    cases = ", ".join(filter(None, benchmark.cases(request.work)))
-    nothing = f"would compare nothing: {request.benchmark}{f' ({cases})' if cases else ''} measures"
-    for what, metric in metrics.items():
-        if metric not in measured:
-            raise RequestError(f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}.")
-    for gate in gates:
-        if sizes and not any(map(gate.covers, sizes)):
-            what = f"The gate {gate.text} {nothing} {format_sizes(sizes)}."
-            raise RequestError(what, hint="Choose one of these sizes.")
-    return gates
-
-
-def require_comparable(
-    request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
-) -> None:
-    """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
-    alone = len(configurations) == 1 and request.baseline is None
-    nothing, add = "and there is nothing to compare with.", "Add --baseline or a second configuration, or give"
-    if alone and request.adaptive is not None:
-        raise RequestError(f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats.")
-    for gate in gates:
-        if gate.needs_ceiling and hosts == 1:
-            raise RequestError(
-                f"The gate {gate.text} needs a ceiling, and none is known within one node.",
-                hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
-            )
-        if gate.needs_baseline and alone:
-            limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
-            raise RequestError(f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit, as {limit}.")

@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from fabbench.benchmarks.standard import Work
-from fabbench.catalog.images import below, library_folders
+from fabbench.catalog.images import with_libraries
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
 from fabbench.model.messages import shown
-from fabbench.model.options import VARIABLE, declared, read_option
-from fabbench.model.plan import DEFAULT_VARIANT, Step, Variant
+from fabbench.model.options import declared, read_option
+from fabbench.model.plan import Step, Variant
 from fabbench.plan import STORE
 
 MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
@@ -59,18 +58,9 @@ class RunRequest:
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
-_HOST_NETWORK = "host-network"
-_KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
-_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}  # Key → its field
-_HINT = (
-    "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun "
-    "or a variable in capitals."
-)
-# "$1" and "$2": directories of programs and of libraries.
-_SET_PATHS = (
-    "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
-    'export PATH LD_LIBRARY_PATH; shift 2; exec "$@"'
-)
+_BARE = re.compile(r"(?:^|,)host-network(?=,|$)")
+_KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|host-network=)")
+_HINT = "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE: path, image, interface, mpirun or a VARIABLE."
 
 
 def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, hosts: Sequence[Host]) -> Step:
@@ -103,25 +93,6 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
         commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
     return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
-
-
-def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
-    if not paths and not folders:
-        return tuple(argv)
-    path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
-    libraries = ":".join(library_folders(paths) if paths else folders)
-    return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)
-
-
-def refuse_images(variants: Sequence[Variant], subject: str) -> None:
-    """Raise RequestError for a variant with an image, where `subject` cannot use several."""
-    named = next((variant for variant in variants if variant.image), None)
-    if named is not None:
-        raise RequestError(
-            f"The variant {named.name} sets an image, but {subject} cannot change images within one run.",
-            hint="Run once per image (--image), then compare the runs with fabbench compare.",
-        )
 
 
 # ---------------------------------------------------------------- variants as users write them
@@ -157,26 +128,18 @@ def check_name(name: str) -> None:
 
 def _added(variant: Variant, rest: str, text: str) -> Variant:
     """Return a variant with what follows the first ``=`` added."""
-    env, paths = dict(variant.env), [*variant.paths]
-    others: dict[str, Any] = {}
-    for pair in [f"path={rest}"] if rest.startswith("/") else filter(None, _KEY.split(rest)):
-        key, equals, value = pair.partition("=")
-        variable = key.removeprefix("env.")
-        try:
-            if key == "path" and equals:
-                paths += read_option(declared(Variant)["paths"], (value,))
-                continue
-            if key in _KEYS and (value or (key == _HOST_NETWORK and not equals)):
-                others[_KEYS[key]] = read_option(declared(Variant)[_KEYS[key]], value or "true")
-                continue
-        except RequestError as error:
-            raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
-        if not equals or (key == variable and not key.isupper()) or not re.fullmatch(VARIABLE, variable):
-            raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
-        env[variable] = value
-    return replace(variant, env=env, paths=tuple(paths), **others)
-
-
-def named(variants: Sequence[Variant], name: str) -> Variant:
-    """Return a variant by name; `DEFAULT_VARIANT` for no name."""
-    return next((each for each in variants if each.name == name), DEFAULT_VARIANT)
+    known, given = declared(Variant), dict[str, list[str]]()
+    for pair in [f"path={rest}"] if rest.startswith("/") else filter(None, _KEY.split(_BARE.sub(r"\g<0>=true", rest))):
+        key, _, value = pair.partition("=")
+        name = "paths" if key == "path" else key.replace("-", "_")
+        if name not in known or key in {"env", "paths"}:
+            name, value = "env", pair.removeprefix("env.")
+            if value == pair and not key.isupper():
+                raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
+        given.setdefault(name, []).append(value)
+    try:
+        new = {key: read_option(known[key], each if known[key].many else each[-1]) for key, each in given.items()}
+    except RequestError as error:
+        raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
+    paths, env = (*variant.paths, *new.get("paths", ())), {**variant.env, **new.get("env", {})}
+    return replace(variant, **{**new, "paths": paths, "env": env})

@@ -5,6 +5,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from fabbench.catalog.images import with_libraries
 from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
@@ -12,7 +13,6 @@ from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
-from fabbench.plan.request import with_libraries
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.relay import relay

@@ -26,7 +26,6 @@ from fabbench.remote.transport import LostError, ProcessStream, Transport
 _START_S = 20.0
 _SHELL_S, _PROBE_S = 20.0, 60.0
 _READY, _LAST = "fabbench ready", "end\t"
-_NO_NEEDS = Needs(programs=(), install="")
 _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
@@ -117,7 +116,7 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     """
 
     def address_of(host: tuple[str, ProbedHost]) -> str:
-        return inventory(target, {host[0]: host[1].probe}, _NO_NEEDS).hosts[0].address
+        return inventory(target, {host[0]: host[1].probe}, Needs()).hosts[0].address
 
     found = map_hosts({name: (name, one) for name, one in probed.items()}, address_of)
     failures = [one for one in found.values() if isinstance(one, MachineError)]

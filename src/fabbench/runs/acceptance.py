@@ -21,7 +21,7 @@ from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
 from fabbench.evidence.known_errors import NO_PROGRAM, causes
-from fabbench.hosts.check import Progress, Requirements, Status, check_hosts
+from fabbench.hosts.check import Progress, Status, check_hosts
 from fabbench.launchers import AllocationLostError, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
@@ -150,8 +150,8 @@ class _Climb:
             examined = launcher.examine(self._run.target, wanted, deep=False, progress=progress)
         if not examined.probes and (silent := examined.relations.unreachable):
             raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
-        required = Requirements(fabric=self._how.fabric or "")
-        checks = [*examined.checks, *check_hosts(examined.probes, requirements=required, relations=examined.relations)]
+        required = Needs(fabrics=(self._how.fabric,) if self._how.fabric else ())
+        checks = [*examined.checks, *check_hosts(examined.probes, required, relations=examined.relations)]
         failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
         if failed:
             return replace(blank, state=State.FAILED, why=f"{listed([*failed])} failed.", bad=failed, nodes=failed)

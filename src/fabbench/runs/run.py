@@ -26,8 +26,8 @@ from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.model.units import format_sizes
-from fabbench.plan.build import plan
-from fabbench.plan.gates import Gate, parse_gates, require_measurable
+from fabbench.plan.build import plan, require_measurable
+from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out

@@ -18,7 +18,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
-from fabbench.plan.gates import require_measurable
+from fabbench.plan.build import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict

@@ -15,7 +15,8 @@ from fabbench.benchmarks.torch.plan import TorchWork
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log
-from fabbench.plan.gates import limit_example, parse_gate, require_measurable
+from fabbench.plan.build import require_measurable
+from fabbench.plan.gates import limit_example, parse_gate
 from fabbench.runs.log_files import expand
 from fabbench.runs.parse_file import parse_source
 from tests.support.paths import LOGS

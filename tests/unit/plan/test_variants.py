@@ -14,6 +14,7 @@ from fabbench.benchmarks.nccl.plan import NcclWork
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.benchmarks.standard import Work
+from fabbench.catalog.images import with_libraries
 from fabbench.cli import cli as program
 from fabbench.config import read as read_config
 from fabbench.model.errors import MachineError, RequestError
@@ -22,7 +23,7 @@ from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Target
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Variant
 from fabbench.plan.build import plan
-from fabbench.plan.request import RunRequest, read_variants, with_libraries
+from fabbench.plan.request import RunRequest, read_variants
 from fabbench.testing import Replay, ReplayLauncher
 from tests.support.command_line import runner
 from tests.support.local_runs import fabbench, the_run
@@ -72,11 +73,13 @@ def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
     [
         ("a", "a is not defined: fabbench.yaml has known."),
         ("a=opt/a", "--variant a=opt/a: unexpected 'opt/a'."),
-        *((f"a={word}", f"unexpected '{word}'") for word in ("imge=x", "interface=", "host-network=", "host-networks")),
+        *((f"a={word}", f"unexpected '{word}'") for word in ("imge=x", "host-networks", "paths=/x", "env=x")),
         ("a=host-network=yes", "--host-network: 'yes' is not"),
+        ("a=host-network=", "--host-network: '' is not"),
+        ("a=interface=", "--interface: '' is not"),
         ("a=path=opt", "'opt' is not an absolute path"),
         ("a=path=", "'' is not an absolute path"),
-        ("a=env.1=x", "unexpected"),
+        ("a=env.1=x", "'1=x' does not set a variable"),
         ("a/b=/opt/a", "'a/b' is not a valid variant name"),
         ("=/opt/a", "'' is not a valid variant name"),
         (".a=/opt/a", "'.a' is not a valid variant name"),

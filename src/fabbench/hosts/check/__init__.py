@@ -4,33 +4,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fabbench.hosts.check.consistency import among, connections
-from fabbench.hosts.check.model import (
-    Check,
-    Connection,
-    HostChecks,
-    HostRelations,
-    Progress,
-    Requirements,
-    Status,
-    outcome,
-)
+from fabbench.hosts.check.model import Check, Connection, HostChecks, HostRelations, Progress, Status, outcome
 from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
+from fabbench.model.hosts import Needs
 
-__all__ = ["Check", "Connection", "HostRelations", "Progress", "Requirements", "Status", "check_hosts", "worst"]
+__all__ = ["Check", "Connection", "HostRelations", "Progress", "Status", "check_hosts", "worst"]
 
-_ANYTHING, _NOTHING = Requirements(), HostRelations()
+_ANYTHING, _UNTRIED = Needs(), HostRelations()
 
 
 def check_hosts(
-    probes: Mapping[str, Probe], *, requirements: Requirements = _ANYTHING, relations: HostRelations = _NOTHING
+    probes: Mapping[str, Probe], needs: Needs = _ANYTHING, *, image: str = "", relations: HostRelations = _UNTRIED
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
     down, addresses = relations.unreachable, relations.addresses
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
-        HostChecks(host=name, probe=probe, requirements=requirements, address=addresses.get(name, ""))
+        HostChecks(host=name, probe=probe, needs=needs, image=image, address=addresses.get(name, ""))
         for name, probe in probes.items()
         if name not in down
     ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.probe_result import Link, Probe
+from fabbench.model.hosts import Needs
 
 Progress = Callable[[str, int, int], None]
 """Called from any thread while hosts are probed: what is being done, how many hosts are done, of how many."""
@@ -37,6 +38,7 @@ class Check:
 
 
 _OUTCOMES = tomllib.loads((files("fabbench.hosts.check") / "outcomes.toml").read_text("utf-8"))
+ADVICE: Mapping[str, str] = _OUTCOMES.pop("differences")  # On what differs between hosts
 
 
 def outcome(name: str, status: Status | None = None, **values: object) -> Check:
@@ -44,18 +46,6 @@ def outcome(name: str, status: Status | None = None, **values: object) -> Check:
     check, _, found = name.partition(".")
     usual, seen, *advice = _OUTCOMES[check][found]
     return Check(status=status or Status(usual), seen=seen.format(**values), advice="".join(advice).format(**values))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
-    """What hosts are checked for."""
-
-    programs: tuple[str, ...] = ()
-    install: str = ""  # The command that installs them
-    mpi: bool = False  # Whether an mpirun is needed
-    gpus: bool = False  # Whether GPUs are needed
-    fabric: str = ""  # The requested fabric; empty for any
-    image: str = ""  # Of pods; empty: none
 
 
 class Connection(NamedTuple):
@@ -81,8 +71,14 @@ class HostChecks:
 
     host: str
     probe: Probe
-    requirements: Requirements = field(default_factory=Requirements)
+    needs: Needs = field(default_factory=Needs)
+    image: str = ""  # Of pods; empty: none
     address: str = ""  # Where the others reach it
+
+    @property
+    def fabric(self) -> str:
+        """The requested fabric; empty: any."""
+        return next(iter(self.needs.fabrics), "")
 
     @property
     def instance(self) -> Instance | None:
@@ -93,12 +89,12 @@ class HostChecks:
     def has_efa(self) -> bool:
         """Return whether there is EFA, or should be."""
         there = self.probe.devices_of(Link.EFA) or self.probe.efa_domains
-        return bool(there) or self.instance is not None or self.requirements.fabric == "efa"
+        return bool(there) or self.instance is not None or self.fabric == "efa"
 
     @property
     def has_rdma(self) -> bool:
         """Return whether there are RDMA devices, or should be."""
-        return bool(self.probe.devices) or self.has_efa or self.requirements.fabric in RDMA_FABRICS
+        return bool(self.probe.devices) or self.has_efa or self.fabric in RDMA_FABRICS
 
     def check(self, name: str, found: Check | None) -> Check:
         """Return an outcome as a check of this host; None: the host's answer does not include it."""

@@ -12,6 +12,7 @@ from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, 
 from fabbench.hosts.probe_result import UNLIMITED, Link
 from fabbench.model.hosts import NodeDevice
 from fabbench.model.messages import listed
+from fabbench.model.units import format_size
 
 _NAMED = 4
 _MISSING, _TIMED_OUT = 127, (124, 137)
@@ -48,7 +49,7 @@ def libfabric(checks: HostChecks) -> Check | None:
     if status is None:
         return None
     if status == _MISSING:
-        needed = checks.has_rdma or checks.requirements.fabric
+        needed = checks.has_rdma or checks.fabric
         return outcome("libfabric.missing", None if needed else Status.SKIP)
     if status in _TIMED_OUT:
         return outcome("libfabric.hangs", path=probe.fi_info_path)
@@ -74,13 +75,13 @@ def efa(checks: HostChecks) -> Check | None:
     elif there:
         found = "unchecked" if probe.fi_info.status == _MISSING else "unseen"
     else:
-        found = "requested" if checks.requirements.fabric == "efa" else "tcp"
+        found = "requested" if checks.fabric == "efa" else "tcp"
     return outcome(f"efa.{found}", counts=f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}.")
 
 
 def rdma_ports(checks: HostChecks) -> Check | None:
     """Check that the ports of RDMA devices are up, alike, and of the requested kind."""
-    probe, fabric = checks.probe, checks.requirements.fabric
+    probe, fabric = checks.probe, checks.fabric
     if checks.probe.verbs_there is None:
         return None
     link = RDMA_FABRICS.get(fabric)
@@ -108,7 +109,7 @@ def verbs(checks: HostChecks) -> Check | None:
     if not checks.has_rdma:
         return outcome("verbs.none")
     if not there:
-        needed = probe.devices or checks.requirements.fabric in RDMA_FABRICS
+        needed = probe.devices or checks.fabric in RDMA_FABRICS
         return outcome("verbs.missing", None if needed else Status.WARN)
     found = "closed" if usable < there else "fewer" if there < devices else "usable"
     return outcome(f"verbs.{found}", there=there, usable=usable, devices=devices)
@@ -121,8 +122,8 @@ def memlock(checks: HostChecks) -> Check | None:
         return None
     enough = limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH
     short = "not-needed" if not checks.has_rdma else "little" if limit <= _MEMLOCK_TOO_LITTLE else "below"
-    seen = "Locked memory is unlimited." if limit == UNLIMITED else f"A process can lock {_amount(limit)} of memory."
-    return outcome(f"memlock.{'enough' if enough else short}", limit=seen)
+    amount = "unlimited" if limit == UNLIMITED else f"limited to {format_size(limit)}"
+    return outcome(f"memlock.{'enough' if enough else short}", limit=f"Locked memory is {amount}.")
 
 
 def huge_pages(checks: HostChecks) -> Check | None:
@@ -131,17 +132,9 @@ def huge_pages(checks: HostChecks) -> Check | None:
     total, free = probe.huge_pages, probe.huge_pages_free
     if total is None or free is None:
         return None
-    size = _amount(probe.huge_page_size) if probe.huge_page_size else "unknown size"
+    size = format_size(probe.huge_page_size) if probe.huge_page_size else "unknown size"
     found = "not-needed" if not checks.has_efa else "none" if not total else "free" if free else "held"
     return outcome(f"huge-pages.{found}", pages=f"{free} of {total} huge pages ({size}) are free.")
-
-
-def _amount(size: int) -> str:
-    """Format a number of bytes in the largest unit that fits."""
-    for unit, one in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
-        if size >= one:
-            return f"{size / one:.3g} {unit}"
-    return f"{size} B"
 
 
 def gpus(checks: HostChecks) -> Check | None:
@@ -151,7 +144,7 @@ def gpus(checks: HostChecks) -> Check | None:
     if status is None:
         return None
     if not probe.gpus:
-        if status == _MISSING and not expected and not checks.requirements.gpus:
+        if status == _MISSING and not expected and not checks.needs.gpus:
             return outcome("gpus.not-needed")
         found = "missing" if status == _MISSING else "hangs" if status in _TIMED_OUT else "none"
         line = " ".join(probe.nvidia_smi.lines[:1]) or f"status {status}"
@@ -162,7 +155,7 @@ def gpus(checks: HostChecks) -> Check | None:
     if expected and len(probe.gpus) != expected:
         return outcome("gpus.lost", gpus=seen, type=probe.instance_type, expected=expected)
     waiting = [gpu.fabric for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
-    why, advice = why_unfit(checks.requirements.image, models, probe.gpus[0].driver)
+    why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)
     model = entry.gpu_model if entry else ""
     other = model and model.split()[0] not in models
     found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
@@ -189,19 +182,19 @@ def plugin(checks: HostChecks) -> Check | None:
         return outcome("plugin.not-needed", lacking="EFA" if probe.gpus else "GPU")
     if probe.plugins:
         return outcome("plugin.found", path=probe.plugins[0])
-    needed = bool(probe.devices_of(Link.EFA) or probe.efa_domains) or checks.requirements.fabric == "efa"
+    needed = bool(probe.devices_of(Link.EFA) or probe.efa_domains) or checks.fabric == "efa"
     return outcome("plugin.missing", None if needed else Status.WARN)
 
 
 def programs(checks: HostChecks) -> Check | None:
     """Check that the requested programs were found."""
-    probe, requirements = checks.probe, checks.requirements
-    requested = [program for program in requirements.programs if program != "mpirun"]
+    probe, needs = checks.probe, checks.needs
+    requested = [program for program in needs.programs if program != "mpirun"]
     if not requested:
         return outcome("programs.none")
     missing = [program for program in requested if program in probe.missing]
     if missing:
-        install = f", or install them: {requirements.install}" if requirements.install else "."
+        install = f", or install them: {needs.install}" if needs.install else "."
         return outcome("programs.missing", names=", ".join(missing), install=install)
     if any(program not in probe.programs for program in requested):
         return None
@@ -211,7 +204,7 @@ def programs(checks: HostChecks) -> Check | None:
 def mpirun(checks: HostChecks) -> Check | None:
     """Check that there is a supported mpirun."""
     probe, program = checks.probe, checks.probe.programs.get("mpirun")
-    required = checks.requirements.mpi or "mpirun" in checks.requirements.programs
+    required = checks.needs.mpi or "mpirun" in checks.needs.programs
     if mpi := probe.mpi:
         return outcome("mpirun.found", program=mpi.program, kind=mpi.kind, version=mpi.version)
     if program and probe.mpirun_version.status is None:

@@ -11,7 +11,7 @@ from fabbench.catalog.kubernetes_resources import (
     resources_of_type,
 )
 from fabbench.execution.script import script_body
-from fabbench.launchers import NODES, Rendering, RenderInput
+from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import pod_inventory, require_profile
@@ -21,7 +21,6 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.plan.request import refuse_images
 
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. Private keys never leave the pod. The first pod's log has the results:

@@ -4,19 +4,19 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fabbench.hosts.check import HostRelations, Progress
-from fabbench.hosts.discover import inventories, inventory, parted
+from fabbench.hosts.discover import inventories, inventory
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher
+from fabbench.launchers import Examined, Launcher, refuse_images
 from fabbench.launchers.local import LocalOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
-from fabbench.plan.request import refuse_images
 from fabbench.remote.allocation import hold, probe
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import Here
@@ -47,13 +47,13 @@ class LocalLauncher(Launcher):
             )
         name = socket.gethostname()
         hosts = inventories(target, needs, lambda view, variant: {name: _probe(view, needs, variant)})
-        return parted(hosts, parts) if parts > 1 else hosts
+        return hosts.changed(partial(_parted, parts)) if parts > 1 else hosts
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe this machine. There are no connections to try."""
         del deep, progress
         name, probed = socket.gethostname(), _probe(target, needs)
-        (host,) = inventory(target, {name: probed}, Needs(programs=(), install="")).hosts
+        (host,) = inventory(target, {name: probed}, Needs()).hosts
         return Examined(probes={name: probed}, relations=HostRelations(addresses={name: host.address}))
 
 
@@ -63,13 +63,24 @@ LAUNCHER = LocalLauncher()
 @contextlib.contextmanager
 def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
-    needs = Needs(programs=(), install="")
     with (
         contextlib.closing(Here(inventory.hosts[0].name)) as here,
-        hold(inventory, {here.name: here}, needs, lost_after_s=_LOST_AFTER_S, parent=os.getpid()) as allocation,
+        hold(inventory, {here.name: here}, Needs(), lost_after_s=_LOST_AFTER_S, parent=os.getpid()) as allocation,
     ):
         # One machine: parts of it that run at the same time would disturb each other.
         yield replace(allocation, concurrent=False)
+
+
+def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
+    """Split the GPUs of the machine into virtual hosts that NCCL treats as different hosts."""
+    (host,) = hosts
+    if host.gpus % parts or host.gpus < parts:
+        raise RequestError(
+            f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
+            hint="Choose a divisor of the number of GPUs, or pass --gpus.",
+        )
+    names = (f"{host.name}-v{number}" for number in range(parts))
+    return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
 
 
 def _probe(target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:

@@ -9,14 +9,13 @@ from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher, notify
+from fabbench.launchers import Examined, Launcher, notify, refuse_images
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
-from fabbench.plan.request import refuse_images
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, hold, probe
 from fabbench.remote.check_hosts import host_relations, in_one_line, probe_in_shell

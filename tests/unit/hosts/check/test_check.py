@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from fabbench.hosts.check import Check, Connection, HostRelations, Requirements, Status, check_hosts, worst
+from fabbench.hosts.check import Check, Connection, HostRelations, Status, check_hosts, worst
 from fabbench.hosts.probe import read_probe
 from fabbench.hosts.probe_result import Interface, Probe, ProgramResult
 from fabbench.model.errors import Exit
+from fabbench.model.hosts import Needs
 from tests.support import sysfs
 from tests.support.paths import DATA
 from tests.support.probes import lines, probe
@@ -19,27 +20,29 @@ PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
     probe, ("p5-48xlarge", "p4d-24xlarge", "infiniband", "roce", "broken", "debian")
 )
-NCCL = Requirements(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabric="efa")
+NCCL = Needs(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabrics=("efa",))
 GONE, HUNG = ProgramResult(status=127), ProgramResult(status=124)
 BAD = ProgramResult(status=1, lines=("bad",))
 
 
-def check_host(host: str, found: Probe, *, requirements: Requirements | None = None, address: str = "") -> list[Check]:
+ANY = Needs()
+
+
+def check_host(host: str, found: Probe, needs: Needs = ANY, address: str = "", image: str = "") -> list[Check]:
     """Check a host by itself."""
-    relations = HostRelations(addresses={host: address})
-    checks = check_hosts({host: found}, requirements=requirements or Requirements(), relations=relations)
+    checks = check_hosts({host: found}, needs, image=image, relations=HostRelations(addresses={host: address}))
     return [check for check in checks if check.name != "reachable"]
 
 
-def one(name: str, found: Probe, wanted: Requirements = NCCL) -> Check:
-    (check,) = [check for check in check_host("a", found, requirements=wanted) if check.name == name]
+def one(name: str, found: Probe, wanted: Needs = NCCL) -> Check:
+    (check,) = [check for check in check_host("a", found, wanted) if check.name == name]
     assert check.seen.strip()
     assert bool(check.advice) == (check.status is not PASS)
     return check
 
 
 def each(name: str, probes: dict[str, Probe], relations: HostRelations | None = None) -> dict[str, Status]:
-    checks = check_hosts(probes, requirements=NCCL, relations=relations or HostRelations())
+    checks = check_hosts(probes, NCCL, relations=relations or HostRelations())
     return {check.host: check.status for check in checks if check.name == name}
 
 
@@ -53,7 +56,6 @@ def only(found: Probe, count: int) -> Probe:
     return replace(found, domains=tuple(d for d in found.domains if d.name.rpartition("-")[0] in names))
 
 
-ANY = Requirements()
 EMPTY = Probe()
 UNNAMED, G5 = replace(P5, instance_type=""), replace(P5, instance_type="g5.48xlarge")
 
@@ -78,12 +80,11 @@ CASES = [
     ("verbs", replace(P5, verbs=0, verbs_there=0), NCCL, FAIL, "/dev/infiniband"),
     ("verbs", replace(P5, verbs=30), NCCL, FAIL, "30 of 32"),
     ("verbs", replace(P5, verbs=4, verbs_there=4), NCCL, WARN, "4 /dev/infiniband/uverbs* for 32"),
-    ("memlock", replace(P5, memlock=16 * 1024**3), NCCL, PASS, "16 GiB"),
-    ("memlock", replace(P5, memlock=8 * 1024**3), NCCL, WARN, "8 GiB"),
-    ("memlock", replace(P5, memlock=64 * 1024**2), NCCL, FAIL, "64 MiB"),
-    ("memlock", replace(IB, memlock=8192 * 1024), ANY, FAIL, "8 MiB"),
+    ("memlock", replace(P5, memlock=16 * 1024**3), NCCL, PASS, "16 GB"),
+    ("memlock", replace(P5, memlock=8 * 1024**3), NCCL, WARN, "8 GB"),
+    ("memlock", replace(P5, memlock=64 * 1024**2), NCCL, FAIL, "64 MB"),
+    ("memlock", replace(IB, memlock=8192 * 1024), ANY, FAIL, "8 MB"),
     ("huge pages", replace(P5, huge_pages=0, huge_pages_free=0), NCCL, WARN, "regular pages"),
-    ("gpus", P5, replace(NCCL, image="a/b:cuda13.0"), FAIL, "needs driver 580"),
     ("gpus", replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)), NCCL, FAIL, "not ready"),
     ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
@@ -92,7 +93,7 @@ CASES = [
     ("gpu work", replace(P5, gpu_processes=None), NCCL, SKIP, "does not show"),
     ("plugin", replace(P5, libraries=("/usr/lib/libnccl.so.2",)), NCCL, FAIL, "(libnccl-net) was not found"),
     ("plugin", replace(P5, libraries=IB.libraries), NCCL, FAIL, "(libnccl-net) was not found"),
-    ("mpirun", BROKEN, Requirements(programs=("mpirun",)), FAIL, "mpirun was not found"),
+    ("mpirun", BROKEN, Needs(programs=("mpirun",)), FAIL, "mpirun was not found"),
     ("mpirun", replace(P5, mpi=None, mpirun_version=BAD), NCCL, FAIL, "bad"),
     ("mpirun", replace(P5, mpi=None, mpirun_version=HUNG), ANY, WARN, "status 124"),
     ("tools", replace(P5, tools={"timeout": "/bin/timeout"}), NCCL, WARN, "stdbuf, setsid"),
@@ -101,8 +102,8 @@ CASES = [
     ("settings", replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}), NCCL, FAIL, "abort"),
     ("settings", replace(P5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, PASS, "1 settings"),
     ("settings", replace(G5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, FAIL, "no RDMA"),
-    ("disk", replace(P5, temporary_free=500 * 1024**2), NCCL, WARN, "0.5 GiB"),
-    ("disk", replace(P5, temporary_free=0), NCCL, FAIL, "0.0 GiB"),
+    ("disk", replace(P5, temporary_free=500 * 1024**2), NCCL, WARN, "0.5 GB"),
+    ("disk", replace(P5, temporary_free=0), NCCL, FAIL, "0.0 GB"),
     ("load", replace(P5, load=150.0), NCCL, WARN, "150 on 192"),
     ("interface", replace(P5, ssh_address="203.0.113.9"), NCCL, WARN, "203.0.113.9"),
     ("interface", replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)), NCCL, FAIL, "down"),
@@ -117,14 +118,19 @@ RECORDED = [line.split(" | ") for line in (DATA / "checks.txt").read_text("utf-8
 def test_a_recorded_host(tmp_path: Path, row: list[str]) -> None:
     name, of, wanted, status, seen, *changes = row
     files = dict(each.split("=") for each in changes)
-    requirements = NCCL if wanted == "nccl" else Requirements(fabric=wanted.removeprefix("any"))
-    check = one(name, sysfs.probe(tmp_path, files) if of == "two-sockets" else probe(of), requirements)
+    needs = NCCL if wanted == "nccl" else replace(ANY, fabrics=tuple(filter(None, [wanted.removeprefix("any")])))
+    check = one(name, sysfs.probe(tmp_path, files) if of == "two-sockets" else probe(of), needs)
     assert (check.status, seen in check.seen) == (status, True), check
+
+
+def test_an_image_that_needs_a_newer_driver() -> None:
+    (check,) = [each for each in check_host("a", P5, NCCL, image="a/b:cuda13.0") if each.name == "gpus"]
+    assert (check.status, "needs driver 580" in check.seen) == (FAIL, True)
 
 
 def test_each_check_says_how_to_install_its_own_thing() -> None:
     bare = replace(P5, fi_info=GONE, programs={}, missing=("all_reduce_perf", "mpirun"), mpi=None)
-    advice = {check.name: check.advice for check in check_host("a", bare, requirements=NCCL)}
+    advice = {check.name: check.advice for check in check_host("a", bare, NCCL)}
     assert [name for name, text in advice.items() if NCCL.install in text] == ["programs"]
     assert "libfabric-bin" in advice["libfabric"]
     assert "openmpi-bin" in advice["mpirun"]
@@ -135,7 +141,7 @@ def test_each_check_says_how_to_install_its_own_thing() -> None:
     CASES,
     ids=[f"{name}-{status}-{seen[:20]}" for name, _, _, status, seen in CASES],
 )
-def test_a_host_by_itself(name: str, found: Probe, wanted: Requirements, status: Status, seen: str) -> None:
+def test_a_host_by_itself(name: str, found: Probe, wanted: Needs, status: Status, seen: str) -> None:
     check = one(name, found, wanted)
     assert check.status is status
     assert seen in check.seen
@@ -200,7 +206,7 @@ def test_what_matters_less_is_a_warning() -> None:
     """Another zone without EFA, and another path of a program that mpirun does not start."""
     tcp, other = replace(DEBIAN, zone="x-1a"), replace(P5, programs=PATHS)
     zones = check_hosts({"a": tcp, "b": replace(tcp, zone="x-1b")})
-    paths = check_hosts({"a": P5, "b": other}, requirements=replace(NCCL, mpi=False))
+    paths = check_hosts({"a": P5, "b": other}, replace(NCCL, mpi=False))
     assert [check.status for check in zones if check.name == "zone"] == [PASS, WARN]
     assert [check.status for check in paths if check.name == "one all_reduce_perf"] == [PASS, WARN]
 
@@ -262,9 +268,9 @@ def test_a_fail_refuses_and_so_does_having_found_nothing_out(statuses: list[Stat
 
 
 def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
-    good = check_host("a", P5, requirements=NCCL)
+    good = check_host("a", P5, NCCL)
     assert {check.status for check in good} == {PASS}
-    bad = {check.name for check in check_host("a", BROKEN, requirements=NCCL) if check.status is FAIL}
+    bad = {check.name for check in check_host("a", BROKEN, NCCL) if check.status is FAIL}
     assert {"libfabric", "efa", "verbs", "memlock", "gpus", "plugin", "programs", "mpirun"} <= bad
 
 
@@ -272,9 +278,9 @@ def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
 def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host(every: int) -> None:
     """A check of an answer that was cut comes to what that of the whole one does, or is skipped."""
     output = lines("p5-48xlarge")
-    whole = {check.name: check.status for check in check_host("a", P5, requirements=NCCL)}
+    whole = {check.name: check.status for check in check_host("a", P5, NCCL)}
     for keep in range(0, len(output), every):
-        for check in check_host("a", read_probe(output[:keep]), requirements=NCCL):
+        for check in check_host("a", read_probe(output[:keep]), NCCL):
             if check.name != "answer":
                 assert check.status in {SKIP, whole[check.name]}, (keep, check)
 

@@ -19,11 +19,11 @@ from fabbench.launchers.kubernetes.nodes import read_node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import resources_on
 from fabbench.launchers.pod_options import PodOptions
 from fabbench.model.errors import RequestError
-from fabbench.model.options import read_options
 from tests.support.golden import GOLDEN, assert_golden
 from tests.support.kubernetes_schema import build, schema_problems
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, NODES, node_object
+from tests.support.requests import read_options
 
 
 def run_spec(kind: str, **changes: Any) -> RunSpec:

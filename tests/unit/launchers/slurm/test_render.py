@@ -11,9 +11,9 @@ from fabbench.cli import cli
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.launchers.slurm.render import container_image
 from fabbench.model.errors import RequestError
-from fabbench.model.options import read_options
 from tests.support.command_line import runner
 from tests.support.needed import need
+from tests.support.requests import read_options
 
 P5 = ("--instance-type", "p5.48xlarge")
 EVERY = [
