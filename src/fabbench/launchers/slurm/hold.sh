@@ -2,12 +2,14 @@
 # Holds its nodes while fabbench tests parts of them, each in its own step. If there has been no step for three minutes,
 # fabbench has exited: the job ends, and nothing reads its output.
 set -u
-trap 'exit 143' TERM INT HUP
+nap=
+trap 'kill $nap 2>/dev/null; exit 143' TERM INT HUP
 echo "fabbench: Held: $SLURM_JOB_NODELIST"
 idle=0
 while [ "$idle" -lt 12 ]; do
     sleep 15 &
-    wait "$!"
+    nap=$!
+    wait "$nap"
     # If Slurm's controller does not answer, the steps are unknown.
     steps=$(squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null) || continue
     case $steps in
