@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.model.log import Log
 from fabbench.model.messages import counted, one_line
-from fabbench.runs.log_files import Source, expand
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.inputs import Source, expand, read_source
 
 
 def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
     """Yield the outcome, rows, damaged rows, benchmark and reason of each log of a file."""
     try:
-        for found in parse_source(source):
+        for found in read_source(source):
             if isinstance(found, Log):
                 name = found.case or found.benchmark or "no benchmark"
                 yield found.outcome.value, len(found.points), len(found.damaged), name, found.reason or ""

@@ -55,7 +55,7 @@ def parse(
             if piece.text:
                 terminal.write_drawn(separator + piece.text)
                 separator = frame.separator
-            if piece.done is not None:
+            if piece.ends:
                 advance()
             logs += piece.outcome is not None
             untrusted = untrusted or piece.outcome not in {None, Outcome.OK}

@@ -1,23 +1,80 @@
 """What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands."""
 
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning
-from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Log, Proof
+from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.log import MPI_DEBUG, Log, Proof
 from fabbench.model.messages import did_you_mean, nearest
+from fabbench.model.patterns import lazy
 from fabbench.plan import STORE
 from fabbench.runs.document import REQUEST, SWEEP_LOGS, runs, store_here
-from fabbench.runs.log_files import Source, expand, is_log_file, listed
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.parse_file import LogStream, open_log, parse_stream
+from fabbench.runs.result_tables import table_logs
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
+
+_ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+_MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a command reads: a log file, or a run of a store."""
+
+    name: str  # The file, or the directory of the run
+    named: bool = True  # Whether the user named it, so that it must contain a log
+    run: bool = False
+    configuration: str = ""  # The only one of a run that was named; empty: all
+
+
+def listed(name: str) -> list[str]:
+    """Return the parts of a comma-separated list of files and directories; of any other name only itself."""
+    parts = [part for part in name.split(",") if part]
+    several = len(parts) > 1 and not Path(name).exists() and any(Path(part).exists() for part in parts)
+    return parts if several else [name]
+
+
+def expand(names: Iterable[str]) -> list[Source]:
+    """List the files: a directory stands for all files and runs in and below it, except hidden ones.
+
+    A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices, UnreadWarning is
+    issued. Raise MachineError if a directory cannot be listed.
+    """
+    return [source for name in names for part in listed(name) for source in _expanded(part)]
+
+
+def _expanded(name: str) -> Iterator[Source]:
+    path = Path(name)
+    if name == "-" or not path.is_dir():
+        yield Source(name=name)
+        return
+
+    def refuse(error: OSError) -> None:
+        raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+    for folder, folders, files in os.walk(path, onerror=refuse):
+        if REQUEST in files:
+            yield Source(name=folder, named=folder == str(path), run=True)
+            folders.clear()
+            continue
+        folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
+        for file in sorted(entry for entry in files if not entry.startswith(".")):
+            full = Path(folder, file)
+            if file.endswith(_ARCHIVES):
+                warnings.warn(f"{full} is an archive: it was skipped. Unpack it.", UnreadWarning, stacklevel=2)
+            elif os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113 - raise no error
+                warnings.warn(f"{full} is not a regular file: it was skipped.", UnreadWarning, stacklevel=2)
+            else:
+                yield Source(name=str(full), named=False)
 
 
 def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
@@ -33,7 +90,7 @@ def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) ->
 
 def _sources(name: str, store: Path) -> list[Source]:
     path = Path(name)
-    if name == "-" or is_log_file(name) or path.is_dir() or len(listed(name)) > 1:
+    if name == "-" or path.exists() or len(listed(name)) > 1:
         return expand([name])
     ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
     try:
@@ -64,24 +121,65 @@ def whole_runs(name: str, store: Path) -> list[Path]:
 
 
 def read_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
-    """Read a file as `parse_source` does, or a run, whose logs are judged as they were measured."""
-    if not source.run:
-        yield from parse_source(source, proof=proof, tables=tables)
-        return
+    """Read a file or a run: yield its logs or, if it has no result, the reason. A run is judged as it was measured.
 
+    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is unrelated to
+    any benchmark is left out.
+    """
+    return (entry for _, entry in read_labeled(source, proof=proof, tables=tables))
+
+
+def read_labeled(  # noqa: PLR0913 - what is known about a file
+    source: Source,
+    *,
+    proof: Proof | None = None,
+    tables: bool = False,
+    markdown: bool = False,
+    part: LogStream | None = None,
+    line: int = 0,
+) -> Iterator[tuple[str, Log | Unread]]:
+    """Read a source like `read_source`. Each log comes with its configuration, if the file, or table, has several.
+
+    With `markdown`, a file may also be a table in Markdown. `part`: what to read of a file, after a number of lines.
+    """
+    if source.run:
+        yield from _read_run(source)
+        return
+    name, named, empty = source.name, source.named, not line
+    try:
+        with nullcontext(part) if part else open_log(name) as file:
+            for label, log in parse_stream(file, name, proof=proof, tables=tables and named, line=line):
+                empty = False
+                if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
+                    yield label, log
+            begin = file.head.decode("utf-8", "replace") if empty else ""
+            for label, log in table_logs(begin, name, proof) if markdown and named and empty else ():
+                empty = False
+                yield label, log
+    except FabbenchError as error:
+        yield "", Unread(name, str(error), damaged=True)
+        return
+    reason, remark = unread_reason(begin) if empty else ("", False)
+    if empty and named:
+        yield "", Unread(name, reason or NO_KNOWN_OUTPUT)
+    elif reason and (not remark or _MAY_BE_LOG.search(name)):
+        yield "", Unread(name, reason, remark=remark)
+
+
+def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
     from fabbench.runs.store import StoredRun
 
     run, empty = StoredRun(Path(source.name)), source.named
     if run.sweep is not None:
-        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
-        yield from (entry for each in logs for entry in parse_source(each))
+        for each in expand([f"{source.name}/{SWEEP_LOGS}"]):
+            yield from read_labeled(each)
         return
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False
-            yield log if log.hosts else replace(log, hosts=frozenset(run.hosts))
+            yield execution.configuration, log if log.hosts else replace(log, hosts=frozenset(run.hosts))
     for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty else ()):
-        yield Unread(source.name, reason, damaged=True)
+        yield "", Unread(source.name, reason, damaged=True)
 
 
 def open_run(ref: str, store: Path = STORE) -> "StoredRun":
@@ -106,7 +204,7 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
     if matches:
         names = ", ".join(path.name for path in matches[:5])
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
-    if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
+    if ref == "-" or Path(ref).exists():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
     hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
     near = did_you_mean(nearest(ref, ("last", *(path.name.rpartition("-")[2] for path in known))))

@@ -24,15 +24,15 @@ from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
-from fabbench.runs.inputs import require_logs, sources_of
-from fabbench.runs.log_files import Source, expand, listed, stem
-from fabbench.runs.parse_file import parse_configurations, parse_source, within
+from fabbench.runs.inputs import Source, listed, read_labeled, require_logs, sources_of
+from fabbench.runs.parse_file import within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
+_PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 
@@ -78,22 +78,28 @@ def _columns(
         raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
     if not sources:
         raise _unrecognized(argument)
-    return _read(argument, [source.name for source in sources], proof if proof != NOTHING_KNOWN else None)
+    return _read(argument, sources, proof if proof != NOTHING_KNOWN else None)
 
 
-def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Column]:
-    found, named = dict[str, list[Log]](), listed(argument)
-    for file in files:
+def _read(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
+    found, unread = dict[str, list[Log]](), list[Unread]()
+    for source in sources:
+        parsed = dict[str, list[Log]]()
         # A table of results that lies beside logs, and was made of them, is no repeat.
-        parsed = parse_configurations(file, proof=proof, tables=file in named)
-        if file in named and not any(parsed.values()):
-            raise _unrecognized(file)
-        for configuration, each in parsed.items():
-            logs = [log for log in each if len(files) == 1 or log.case != MPI_DEBUG]  # of another rank, or a server
+        for configuration, entry in read_labeled(source, proof=proof, tables=True, markdown=True):
+            if isinstance(entry, Unread):
+                if entry.damaged:
+                    raise MachineError(entry.reason)
+                unread.append(entry)
+                if source.named:
+                    raise _unrecognized(source.name, [entry])
+            elif len(sources) == 1 or entry.case != MPI_DEBUG:  # else it may be another rank, or a server
+                parsed.setdefault(configuration, []).append(entry)
+        for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
     if not any(found.values()):
-        raise _unrecognized(argument)
+        raise _unrecognized(argument, unread)
     return [
         Column(label=f"{configuration or _name(argument)} {what}".rstrip(), logs=tuple(logs), source=argument)
         for configuration, each in found.items()
@@ -150,16 +156,16 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     return judged
 
 
-def _unrecognized(name: str) -> MachineError:
-    reasons = [each.reason for source in expand([name]) for each in parse_source(source) if isinstance(each, Unread)]
+def _unrecognized(name: str, unread: Sequence[Unread] = ()) -> MachineError:
     hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
-    known = next((f"{name}: {reason}" for reason in reasons if reason != NO_KNOWN_OUTPUT), "")
+    known = next((f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), "")
     return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:
     """Return the label of files: the name of a directory, the stem of a file; ``a`` for ``a1.log,a2.log``."""
-    names = [Path(part).resolve().name if Path(part).is_dir() else stem(part) for part in listed(argument)]
+    paths = [Path("stdin" if part == "-" else part) for part in listed(argument)]
+    names = [path.resolve().name if path.is_dir() else Path(_PACKED.sub("", path.name)).stem for path in paths]
     common = {re.sub(r"[-_. ]*r?\d+$", "", name) for name in names}
     return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
 

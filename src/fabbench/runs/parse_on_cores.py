@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fabbench.benchmarks import benchmarks
-from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.parser import LogParser, logs
 from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
 from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer
-from fabbench.runs.inputs import read_source
-from fabbench.runs.log_files import COMPRESSED, Source, open_log
-from fabbench.runs.parse_file import BLOCK, lines_to_learn_from, parse_stream, within
+from fabbench.runs.inputs import Source, read_labeled
+from fabbench.runs.parse_file import LogStream, open_log, within
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -40,6 +37,7 @@ _BOUNDARY = (
 )
 _MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, so that a log without any is not read twice
 LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _FEW = 8  # Number of files up to which processes are not worth their start (about 30 ms each)
 
 
@@ -55,12 +53,21 @@ class ParseJob:
 
 
 class Piece(NamedTuple):
-    """A log with its text to print, a file that could not be read, or the end of a source."""
+    """A log with its text to print, or a file that could not be read."""
 
     text: str = ""
     outcome: Outcome | None = None
     unread: Unread | None = None
-    done: Source | None = None  # the source that ends
+    ends: bool = False  # Whether it is the end of a source, and no more
+
+
+class Part(NamedTuple):
+    """A source, or a part of it that can be read by itself."""
+
+    source: Source
+    text: bytes | LogStream | None = None  # None: the whole file
+    line: int = 0  # The number of the line before it
+    more: bool = False  # Whether other parts follow
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
@@ -69,24 +76,23 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
     alone = count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources)))
     # What the first file has compiled and remembered, the processes inherit.
     here = len(sources) if alone else int(not _is_large(sources[0]))
-    for source in sources[:here]:
-        yield from _pieces(_Part(source), job)
+    yield from _pieces(map(Part, sources[:here]), job)
     if alone:
         return
     benchmarks()
     with processes(count) as pool:
-        yield from _in_order(sources[here:], job, pool, ahead=4 * count)
-
-
-def _in_order(sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int) -> Iterator[Piece]:
-    waiting: deque[Future[list[Piece]] | Iterator[Piece]] = deque()
-    rest = _begun(sources, job, pool)
-    while True:
-        waiting.extend(islice(rest, ahead - len(waiting)))
-        if not waiting:
-            return
-        first = waiting.popleft()
-        yield from first if isinstance(first, Iterator) else first.result()
+        rest = _begun(sources[here:], job, pool)
+        waiting: deque[Future[list[Piece]] | Iterator[Piece]] = deque()
+        while True:
+            # What this process reads comes from a file that stays open until the next is asked for.
+            while len(waiting) < 4 * count and not (waiting and isinstance(waiting[-1], Iterator)):
+                if (begun := next(rest, None)) is None:
+                    break
+                waiting.append(begun)
+            if not waiting:
+                return
+            first = waiting.popleft()
+            yield from first if isinstance(first, Iterator) else first.result()
 
 
 def _begun(
@@ -98,41 +104,32 @@ def _begun(
     """
     for here, some in groupby(sources, key=lambda source: source.name == "-" or _is_large(source)):
         while not here and (batch := list(islice(some, _FEW))):
-            yield pool.submit(_all_pieces, [_Part(each) for each in batch], job)
+            yield pool.submit(_all_pieces, [*map(Part, batch)], job)
         for part in chain.from_iterable(map(parts, some)):
-            yield _pieces(part, job) if part.text is None else pool.submit(_all_pieces, [part], job)
+            in_pool = isinstance(part.text, bytes)
+            yield pool.submit(_all_pieces, [part], job) if in_pool else _pieces([part], job)
 
 
-class _Part(NamedTuple):
-    """A source, or a part of it that can be read by itself."""
-
-    source: Source
-    text: bytes | None = None  # None: all that is left of the file
-    start: int = 0
-    line: int = 0  # The number of the line before it
-    prefixes: Prefixes | None = None
-    more: bool = False  # Whether other parts follow
-
-
-def parts(source: Source) -> Iterator[_Part]:
-    """Yield the parts of a large file, or the whole if it cannot be split."""
-    if source.name == "-":
-        yield _Part(source)
+def parts(source: Source) -> Iterator[Part]:
+    """Yield the parts of a large file; the last may be the open file, to be read before the next is asked for."""
+    text, line, boundary, sign = b"", 0, re.compile(_BOUNDARY), MARKER_SIGN.encode()
+    with suppress(MachineError), open_log(source.name) as file:
+        with suppress(MachineError):  # whoever reads the rest meets the damage again
+            while len(text) < _MAX_SEARCH and (block := file.read(PART)):
+                at, text = max(len(text) - len(sign), 0), text + block
+                if text.find(sign, at) >= 0:  # fabbench wrote it: the end of a step applies to all of its output
+                    break
+                while (match := boundary.search(text, PART)) is not None:
+                    yield Part(source, text[: match.end()], line, more=True)
+                    line, text = line + text.count(b"\n", 0, match.end()), text[match.end() :]
+            else:
+                if line and len(text) < _MAX_SEARCH:
+                    yield Part(source, text, line)
+                    return
+        file.put_back(text)
+        yield Part(source, file, line)
         return
-    whole, text, boundary, sign = _Part(source), b"", re.compile(_BOUNDARY), MARKER_SIGN.encode()
-    with suppress(MachineError), open_log(source.name) as file:  # whoever reads the rest meets the damage again
-        while len(text) < _MAX_SEARCH and (block := file.read(PART)):
-            at, text = max(len(text) - len(sign), 0), text + block
-            if text.find(sign, at) >= 0:  # fabbench wrote it: the end of a step applies to all of its output
-                break
-            while (match := boundary.search(text, PART)) is not None:
-                end, known = match.end(), whole.prefixes or Prefixes(lines_to_learn_from(file.head[:BLOCK]))
-                yield whole._replace(text=text[:end], prefixes=known, more=True)
-                start, line = whole.start + end, whole.line + text.count(b"\n", 0, end)
-                whole, text = _Part(source, None, start, line, known), text[end:]
-        else:
-            whole = whole._replace(text=text if whole.start and len(text) < _MAX_SEARCH else None)
-    yield whole
+    yield Part(source)
 
 
 def _is_large(source: Source) -> bool:
@@ -141,43 +138,32 @@ def _is_large(source: Source) -> bool:
         status = Path(source.name).stat()
     except OSError:
         return False
-    min_size = LARGE // 32 if source.name.endswith(COMPRESSED) else LARGE
+    min_size = LARGE // 32 if source.name.endswith(_COMPRESSED) else LARGE
     return source.name != "-" and stat.S_ISREG(status.st_mode) and status.st_size >= min_size
 
 
-def _all_pieces(parts: Iterable[_Part], job: ParseJob) -> list[Piece]:
-    return [piece for part in parts for piece in _pieces(part, job)]
+def _all_pieces(parts: Iterable[Part], job: ParseJob) -> list[Piece]:
+    return list(_pieces(parts, job))
 
 
-def _pieces(part: _Part, job: ParseJob) -> Iterator[Piece]:
+def _pieces(parts: Iterable[Part], job: ParseJob) -> Iterator[Piece]:
     write = log_writer(job.form, color=job.color, width=job.width).log
-    for entry in read_part(part, job.proof):
-        if isinstance(entry, Unread):
-            yield Piece(unread=entry)
-        else:
-            yield Piece(text="".join(write(within(entry, job.sizes))), outcome=entry.outcome)
-    if not part.more:
-        yield Piece(done=part.source)
+    for part in parts:
+        for entry in read_part(part, job.proof):
+            if isinstance(entry, Unread):
+                yield Piece(unread=entry)
+            else:
+                yield Piece(text="".join(write(within(entry, job.sizes))), outcome=entry.outcome)
+        if not part.more:
+            yield Piece(ends=True)
 
 
-def read_part(part: _Part, proof: Proof | None) -> Iterator[Log | Unread]:
+def read_part(part: Part, proof: Proof | None) -> Iterator[Log | Unread]:
     """Read a part, from `parts`."""
-    name, start = part.source.name, part.start
-    if part.prefixes is None:
-        yield from read_source(part.source, proof=proof, tables=True)
-        return
-    if part.text is not None:
-        parser = LogParser(name, proof=proof, prefixes=part.prefixes, live=False, line=part.line)
-        text = part.text.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
-        yield from logs([*parser.feed_text(text), *parser.close(None)])
-        return
-    try:
-        with open_log(name) as file:
-            while start:
-                start -= len(file.read(min(start, PART)))
-            yield from parse_stream(file, name, proof=proof, prefixes=part.prefixes, line=part.line)
-    except MachineError as error:
-        yield Unread(name, str(error), damaged=True)
+    name, text = part.source.name, part.text
+    stream = LogStream(name, iter([text])) if isinstance(text, bytes) else text
+    labeled = read_labeled(part.source, proof=proof, tables=True, part=stream, line=part.line)
+    return (entry for _, entry in labeled)
 
 
 def on_cores(

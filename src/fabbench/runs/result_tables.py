@@ -35,8 +35,8 @@ def is_table(text: str) -> bool:
     return _JSON.match(text) is not None or {"size", "metric", "value"} <= {*text.partition("\n")[0].split(",")}
 
 
-def table_logs(text: str, source: str, proof: Proof | None = None) -> dict[str, tuple[Log, ...]]:
-    """Return the logs of each column of a table; a column without a name is ``""``.
+def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
+    """Return the logs of a table, each with the name of its column; ``""`` for a column without a name.
 
     A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
     """
@@ -49,10 +49,12 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> dict[str, 
             _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
-    return {
-        label: tuple(_log(about, rows, source, proof) for about, tables in logs.items() for rows in tables)
+    return [
+        (label, _log(about, rows, source, proof))
         for label, logs in columns.items()
-    }
+        for about, tables in logs.items()
+        for rows in tables
+    ]
 
 
 def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
