@@ -16,7 +16,7 @@ from fabbench.runs.inputs import Source, expand, read_source
 def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
     """Yield the outcome, rows, damaged rows, benchmark and reason of each log of a file."""
     try:
-        for found in read_source(source):
+        for _, found in read_source(source):
             if isinstance(found, Log):
                 name = found.case or found.benchmark or "no benchmark"
                 yield found.outcome.value, len(found.points), len(found.damaged), name, found.reason or ""
@@ -29,7 +29,7 @@ def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
 def main(folders: Sequence[str]) -> int:
     """Print a line for each log; return 1 if fabbench failed on a file."""
     outcomes, rows, lost, empty = Counter[str](), 0, 0, 0
-    sources = expand(folders)
+    sources = list(expand(folders))
     for source in sources:
         silent = True
         for outcome, points, damaged, name, reason in entries(source):

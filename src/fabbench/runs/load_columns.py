@@ -24,14 +24,13 @@ from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
-from fabbench.runs.inputs import Source, listed, read_labeled, require_logs, sources_of
+from fabbench.runs.inputs import Source, listed, read_source, require_logs, sources_of
 from fabbench.runs.parse_file import within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
-NOTHING_KNOWN = Proof()
-NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
+_NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
 _PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
@@ -41,7 +40,7 @@ def load(
     store: Path = STORE,
     fabrics: Sequence[str] = (),
     labels: Sequence[str] = (),
-    known: Proof = NOTHING_KNOWN,
+    known: Proof | None = None,
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
@@ -58,35 +57,25 @@ def load(
         )
     found = [(str(each), sources_of([str(each)], store)) for each in inputs]
     require_logs([source for _, sources in found for source in sources], known)
-    loaded = [
-        column
-        for (argument, sources), fabric in zip(found, fabrics or (None,) * len(inputs), strict=True)
-        for column in _columns(argument, sources, fabric, known)
-    ]
+    loaded = list[Column]()
+    for (argument, sources), fabric in zip(found, fabrics or ("any",) * len(inputs), strict=True):
+        on = "" if fabric in _NO_FABRIC else fabric
+        require_logs(sources, Proof(fabric=on))
+        loaded += _columns(argument, sources, replace(known or Proof(), fabric=on) if on else known)
     judged = iter(judged_together([log for column in loaded for log in column.logs]))
     return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
 
 
-def _columns(
-    argument: str, sources: Sequence[Source], fabric: str | None = None, known: Proof = NOTHING_KNOWN
-) -> list[Column]:
-    proof = known if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
+def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
     if len(sources) == 1 and sources[0].run and sources[0].named:
-        require_logs(sources, proof if proof is not known else None)
         return _run(sources[0])
     if any(source.run for source in sources):
         raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
-    if not sources:
-        raise _unrecognized(argument)
-    return _read(argument, sources, proof if proof != NOTHING_KNOWN else None)
-
-
-def _read(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
     found, unread = dict[str, list[Log]](), list[Unread]()
     for source in sources:
         parsed = dict[str, list[Log]]()
         # A table of results that lies beside logs, and was made of them, is no repeat.
-        for configuration, entry in read_labeled(source, proof=proof, tables=True, markdown=True):
+        for configuration, entry in read_source(source, proof=proof, tables=True, markdown=True):
             if isinstance(entry, Unread):
                 if entry.damaged:
                     raise MachineError(entry.reason)
@@ -156,7 +145,7 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     return judged
 
 
-def _unrecognized(name: str, unread: Sequence[Unread] = ()) -> MachineError:
+def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
     hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
     known = next((f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), "")
     return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
@@ -229,7 +218,7 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
 
 
 def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
-    """Apply the user's labels to columns, if there are any, and make equal labels distinct.
+    """Apply the user's labels to columns, if there are any. Equal labels get the source, and then a number.
 
     Raise RequestError if the numbers of labels and columns differ.
     """
@@ -240,14 +229,7 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        columns = [
-            replace(column, label=label, label_given=True) for column, label in zip(columns, labels, strict=True)
-        ]
-    return _distinct(columns)
-
-
-def _distinct(columns: Sequence[Column]) -> list[Column]:
-    """Add the source of a column, and then a number, to labels that several columns have."""
+        columns = [replace(each, label=label, label_given=True) for each, label in zip(columns, labels, strict=True)]
     counts, found = Counter(column.label for column in columns), dict[str, Column]()
     for column in columns:
         name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label

@@ -2,16 +2,22 @@
 
 The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of compression at
 most. A file that expands to more than logs do is refused; so are archives.
+
+Tables of results are logs, too: fabbench's own JSON and CSV, and comparisons in Markdown. Whatever the form, a table
+becomes records: size, metric and value in base units, labels, and conditions. No run: nothing is proven.
 """
 
 import bz2
 import codecs
+import csv
+import json
 import lzma
+import math
 import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,14 +25,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fabbench.benchmarks import benchmarks
+from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import MachineError
-from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof
+from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof
 from fabbench.model.patterns import lazy
-from fabbench.runs.result_tables import is_table, table_logs
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
+from fabbench.report.log_report import LABELS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead
@@ -60,7 +67,7 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     read = list[Log]()
     for name in names:
         with open_log(name) as file:
-            read += (log for text in _blocks(file.read(BLOCK), file) for log in logs(parser.feed_text(text)))
+            read += (log for text in _blocks(file.read(), file) for log in logs(parser.feed_text(text)))
     return [*read, *logs(parser.close(None))]
 
 
@@ -133,14 +140,12 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _whole(block: bytes, file: "SupportsRead[bytes]") -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
-    whole = bytearray(block)
-    while more := file.read(BLOCK):
-        whole += more
-        if len(whole) > _MAX_DOCUMENT:
-            raise MachineError(
-                f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
-                hint="Pass the text output of the program instead.",
-            )
+    whole = block + file.read(_MAX_DOCUMENT)
+    if len(whole) > _MAX_DOCUMENT:
+        raise MachineError(
+            f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+            hint="Pass the text output of the program instead.",
+        )
     return whole.decode("utf-8", "replace")
 
 
@@ -217,10 +222,11 @@ def _unreadable(name: str, error: OSError) -> MachineError:
 def _decompressed(name: str, pieces: Pieces) -> Pieces:
     """Yield what a file holds, as UTF-8. Raise MachineError if it is too large, or an archive."""
     head, pieces = _begun(pieces)
-    for known in (_COMPRESSIONS, _UTF_16):
-        for unpack in [unpack for sign, unpack in known if re.match(sign, head)]:
-            head, pieces = _begun(_limited(name, unpack(pieces)))
-    if any(re.match(sign, head) for sign, _ in _COMPRESSIONS):
+    for new in [new for sign, new in _COMPRESSIONS.items() if re.match(sign, head)]:
+        head, pieces = _begun(_unpacked(new, pieces))
+    for encoding in [encoding for sign, encoding in _UTF_16.items() if re.match(sign, head)]:
+        head, pieces = _begun(text.encode() for text in codecs.iterdecode(pieces, encoding, "replace"))
+    if any(re.match(sign, head) for sign in _COMPRESSIONS):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
     if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
         raise MachineError(f"{name} is an archive: unpack it, and pass its folder.")
@@ -235,27 +241,21 @@ def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
     return head, chain([head], pieces)
 
 
-def _limited(name: str, pieces: Pieces) -> Pieces:
-    left = MAX_BYTES
-    for piece in pieces:
-        left -= len(piece)
-        if left < 0:
-            raise MachineError(f"{name} decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, unpack it.")
-        yield piece
-
-
 def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
     """Yield what consecutive frames hold, with zeros between them; `new` makes the decompressor of each."""
-    frame = new()
+    frame, left = new(), MAX_BYTES
     for piece in pieces:
         for at in range(0, len(piece), _AT_ONCE):
             data = piece[at : at + _AT_ONCE]
             while data := data.lstrip(b"\0") if frame.eof else data:
                 frame = new() if frame.eof else frame
                 try:
-                    yield frame.decompress(data)
+                    found = frame.decompress(data)
                 except Exception as error:
                     raise OSError(0, str(error)) from error  # each library has its own
+                if (left := left - len(found)) < 0:
+                    raise OSError(0, f"it decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, unpack it.")
+                yield found
                 data = frame.unused_data if frame.eof else b""
     if not frame.eof:
         raise OSError(0, "it ends before its end marker")
@@ -276,19 +276,127 @@ def _zstd() -> Any:
     return zstandard.ZstdDecompressor().decompressobj()
 
 
-def _utf16(pieces: Pieces, ending: str = "") -> Pieces:
-    """Convert text to UTF-8. PowerShell's `>` writes it with a byte order mark, others without."""
-    return (text.encode() for text in codecs.iterdecode(pieces, f"utf-16{ending}", "replace"))
+_COMPRESSIONS: Mapping[bytes, Callable[[], Any]] = {
+    rb"\x1f\x8b": partial(zlib.decompressobj, zlib.MAX_WBITS | 16),
+    b"BZh": bz2.BZ2Decompressor,
+    rb"\xfd7zXZ\0": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+    rb"\x28\xb5\x2f\xfd": _zstd,
+}
+_UTF_16 = {rb"\xff\xfe|\xfe\xff": "utf-16", rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
+"""PowerShell's `>` writes it with a byte order mark, others without."""
 
 
-_COMPRESSIONS: Sequence[tuple[bytes, Callable[..., Any]]] = (
-    (rb"\x1f\x8b", partial(_unpacked, partial(zlib.decompressobj, zlib.MAX_WBITS | 16))),
-    (b"BZh", partial(_unpacked, bz2.BZ2Decompressor)),
-    (rb"\xfd7zXZ\0", partial(_unpacked, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ))),
-    (rb"\x28\xb5\x2f\xfd", partial(_unpacked, _zstd)),
-)
-_UTF_16: Sequence[tuple[bytes, Callable[..., Any]]] = (
-    (rb"\xff\xfe|\xfe\xff", _utf16),
-    (rb"(?:[^\0]\0){8}", partial(_utf16, ending="-le")),
-    (rb"(?:\0[^\0]){8}", partial(_utf16, ending="-be")),
-)
+# ---------------------------------------------------------------- tables of results
+
+
+_COUNTS = ("ranks", "hosts", "gpus_per_host")
+_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
+_UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
+_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
+_CELL_END = lazy(r"(?<!\\)\|")
+_SIZE = "Message Size"
+_FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
+_SAME = lazy(r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
+_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
+_HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
+
+_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
+
+
+def is_table(text: str) -> bool:
+    """Return whether a text begins like fabbench's own JSON or CSV."""
+    return _JSON.match(text) is not None or {"size", "metric", "value"} <= {*text.partition("\n")[0].split(",")}
+
+
+def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
+    """Return the logs of a table, each with the name of its column; ``""`` for a column without a name.
+
+    A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
+    """
+    own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    try:
+        for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
+            label = record.get("column") or ":".join(filter(None, (record.get("run"), record.get("configuration"))))
+            about = tuple(str(record.get(name) or "") for name in _ABOUT)
+            _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
+    return [
+        (label, _log(about, rows, source, proof))
+        for label, logs in columns.items()
+        for about, tables in logs.items()
+        for rows in tables
+    ]
+
+
+def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
+    """Add a figure to the last table; one that it has begins a repeat, unless a text has only one of each."""
+    labels = tuple((name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""})
+    row, metric, value = (int(record["size"]), labels), METRICS[record["metric"]].name, record["value"]
+    if isinstance(record["size"], str) and None in record.values():
+        raise ValueError(f"a row of {row[0]} bytes was cut")
+    if metric in tables[-1].get(row, {}):
+        if once:
+            raise ValueError(f"{row[0]} bytes are there twice; keep one table of them")
+        tables.append({})
+    if value not in {None, ""}:
+        number = tables[-1].setdefault(row, {})[metric] = float(value)
+        if not 0 <= number < math.inf or row[0] < 0:
+            raise ValueError(f"{value} at {row[0]} bytes is no figure")
+
+
+def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) -> Log:
+    known = dict(zip(_ABOUT, about, strict=True))
+    bad = known["outcome"] in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}  # it is not better here
+    versions = (each.partition(" ") for each in known["versions"].split(", ") if each)
+    counts = {name: int(known[name]) for name in _COUNTS if known[name].isdecimal()}
+    return Log(
+        source=source,
+        benchmark=known["benchmark"] or None,
+        case=known["case"] or None,
+        outcome=Outcome(known["outcome"]) if bad else Outcome.UNPROVEN,
+        reason=f"From a table, nothing proven{', not even that it is ' + known['outcome'] if bad else ''}.",
+        facts={**counts, **{name: version for name, _, version in versions}},
+        points=[Point(size, dict(labels), (*row,), (*row.values(),)) for (size, labels), row in rows.items()],
+        proof=proof,
+    )
+
+
+def _json(text: str) -> Iterator[Mapping[str, Any]]:
+    lines = text.splitlines() if '"run"' in text[:10] else ()  # of export
+    document: Any = {"rows": map(json.loads, lines)} if lines else json.loads(text)
+    yield from document.get("rows", ())
+    for number, log in enumerate(document.get("logs", ())):
+        facts = log["facts"]
+        versions = [f"{name} {facts[name]}" for name in benchmark_named(log["benchmark"]).versions if name in facts]
+        about = {name: log[name] for name in ("source", "benchmark", "case", "outcome")}
+        about |= {"log": str(number), "versions": ", ".join(versions), **{name: facts.get(name) for name in _COUNTS}}
+        for sample in log["samples"] or [{"labels": {}, "size": 0, "metric": "time", "value": None}]:
+            yield {**sample["labels"], **sample, **about}
+
+
+def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
+    same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
+    shared = {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))} if len(same) == 1 else {}
+    for line in map(str.strip, text.splitlines()):
+        if not line.startswith("|"):
+            header = header if line else []
+            if (match := _HEADLINE.fullmatch(line)) is not None:
+                section |= {"case": match[1]}
+            elif line.startswith("### "):
+                section = dict(_CONDITION.findall(line[4:]))
+            continue
+        cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
+        if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
+            raise ValueError(f"a row was cut: {line}")
+        row = dict(zip(header, cells, strict=False))
+        header = header or cells
+        for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
+            if (match := _FIGURE.fullmatch(name)) is not None:
+                metric, label, unit, mark = match.groups()
+                value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
+                figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
+                device = row.get("Device", "").strip("-")
+                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}

@@ -84,7 +84,7 @@ def test_the_metric_to_compare_is_checked_too() -> None:
 
 def test_recorded_logs_have_no_metric_that_would_be_refused() -> None:
     """Neither of their case nor in the help of `--gate`."""
-    entries = (entry for source in expand([str(LOGS)]) for entry in read_source(source))
+    entries = (entry for source in expand([str(LOGS)]) for _, entry in read_source(source))
     logs = [log for log in entries if isinstance(log, Log) and log.benchmark]
     for log in logs:
         benchmark = benchmark_named(log.benchmark)

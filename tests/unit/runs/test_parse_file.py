@@ -66,7 +66,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
 
 def entries(name: str) -> list[Log | Unread]:
-    return list(read_source(Source(name=name)))
+    return [entry for _, entry in read_source(Source(name=name))]
 
 
 def reasons(name: str) -> list[tuple[str, str]]:
