@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.model.log import Log
 from fabbench.model.messages import counted, one_line
-from fabbench.runs.log_files import Source, expand
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.inputs import Source, expand, read_source
 
 
 def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
     """Yield the outcome, rows, damaged rows, benchmark and reason of each log of a file."""
     try:
-        for found in parse_source(source):
+        for _, found in read_source(source):
             if isinstance(found, Log):
                 name = found.case or found.benchmark or "no benchmark"
                 yield found.outcome.value, len(found.points), len(found.damaged), name, found.reason or ""
@@ -30,7 +29,7 @@ def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
 def main(folders: Sequence[str]) -> int:
     """Print a line for each log; return 1 if fabbench failed on a file."""
     outcomes, rows, lost, empty = Counter[str](), 0, 0, 0
-    sources = expand(folders)
+    sources = list(expand(folders))
     for source in sources:
         silent = True
         for outcome, points, damaged, name, reason in entries(source):

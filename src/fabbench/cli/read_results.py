@@ -38,8 +38,7 @@ def parse(
     """
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
-    from fabbench.runs.inputs import sources_of
-    from fabbench.runs.parse_on_cores import ParseJob, read
+    from fabbench.runs.inputs import ParseJob, read, sources_of
 
     proof = known_proof(**known)
     sources = sources_of(inputs, store, proof)
@@ -55,7 +54,7 @@ def parse(
             if piece.text:
                 terminal.write_drawn(separator + piece.text)
                 separator = frame.separator
-            if piece.done is not None:
+            if piece.ends:
                 advance()
             logs += piece.outcome is not None
             untrusted = untrusted or piece.outcome not in {None, Outcome.OK}
@@ -92,7 +91,8 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     proof = known_proof(**known)
     targets = [read_wanted(text) for text in wanted]
     logs, unread, jobs = list[Log](), list[Unread](), dict[str, list[str]]()
-    read = [(each.run, entry) for each in sources_of(inputs, store, proof) for entry in read_source(each, proof=proof)]
+    sources = sources_of(inputs, store, proof)
+    read = [(each.run, entry) for each in sources for _, entry in read_source(each, proof=proof)]
     judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
     for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
         found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
@@ -152,7 +152,7 @@ def compare_inputs(
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN, columns_within, load, matching_column, with_labels
+    from fabbench.runs.load_columns import columns_within, load, matching_column, with_labels
 
     require_writable(given["junit"], "--junit")
     strict = given["strict"]
@@ -161,7 +161,7 @@ def compare_inputs(
         from fabbench.plan.gates import parse_gates
 
         parsed_gates = parse_gates(gates, strict=strict)
-    proof = known_proof(**{name: given[name] for name in ON_NODES}) or NOTHING_KNOWN
+    proof = known_proof(**{name: given[name] for name in ON_NODES})
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
         from fabbench.runs.summary import LAST_GOOD, last_good_before

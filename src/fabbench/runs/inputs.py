@@ -1,23 +1,100 @@
-"""What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands."""
+"""What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands.
 
+Many are read on all cores. A large log is split into parts that can be read independently: each begins where one
+nccl-tests program follows another. Text between the closing line of a table and the next banner belongs to neither, so
+reading the parts gives the same result as reading the whole. A log without such boundaries, or with prefixes, is one.
+"""
+
+import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning
-from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Log, Proof
+from fabbench.benchmarks import benchmarks
+from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
+from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import did_you_mean, nearest
+from fabbench.model.patterns import lazy
+from fabbench.model.plugins import PluginWarning
 from fabbench.plan import STORE
+from fabbench.report.log_report import log_writer
 from fabbench.runs.document import REQUEST, SWEEP_LOGS, runs, store_here
-from fabbench.runs.log_files import Source, expand, is_log_file, listed
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.parse_file import LogStream, open_log, parse_stream, table_logs, within
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
+
     from fabbench.runs.store import StoredRun
+
+T = TypeVar("T")
+_ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+_MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
+PART = 2 << 20  # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end together
+_BOUNDARY = (
+    rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
+    rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
+)
+_MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, all of which are in memory
+LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_FEW = 8  # Number of files up to which processes are not worth their start (about 30 ms each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a command reads: a log file, a part of it that can be read by itself, or a run of a store."""
+
+    name: str  # The file, or the directory of the run
+    named: bool = True  # Whether the user named it, so that it must contain a log
+    run: bool = False
+    configuration: str = ""  # The only one of a run that was named; empty: all
+    text: bytes | LogStream | None = None  # What is read of a file; None: all
+    line: int = 0  # The number of the line before the text
+    more: bool = False  # Whether other parts follow
+
+
+def listed(name: str) -> list[str]:
+    """Return the parts of a comma-separated list of files and directories; of any other name only itself."""
+    parts = [part for part in name.split(",") if part]
+    several = len(parts) > 1 and not Path(name).exists() and any(Path(part).exists() for part in parts)
+    return parts if several else [name]
+
+
+def expand(names: Iterable[str]) -> Iterator[Source]:
+    """Yield the files: a directory stands for all files and runs in and below it, except hidden ones.
+
+    A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices, UnreadWarning is
+    issued. Raise MachineError if a directory cannot be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+    for path, name in ((Path(part), part) for each in names for part in listed(each)):
+        if name == "-" or not path.is_dir():
+            yield Source(name=name)
+            continue
+        for folder, folders, files in os.walk(path, onerror=refuse):
+            if REQUEST in files:
+                yield Source(name=folder, named=folder == str(path), run=True)
+                folders.clear()
+                continue
+            folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
+            for file in sorted(entry for entry in files if not entry.startswith(".")):
+                full = Path(folder, file)
+                special = os.path.exists(full) and not os.path.isfile(full)  # noqa: PTH110, PTH113 - raise no error
+                if special or file.endswith(_ARCHIVES):
+                    what = "not a regular file: it" if special else "an archive: unpack it; it"
+                    warnings.warn(f"{full} is {what} was skipped.", UnreadWarning, stacklevel=2)
+                else:
+                    yield Source(name=str(full), named=False)
 
 
 def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
@@ -31,9 +108,9 @@ def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) ->
     return found
 
 
-def _sources(name: str, store: Path) -> list[Source]:
+def _sources(name: str, store: Path) -> Iterable[Source]:
     path = Path(name)
-    if name == "-" or is_log_file(name) or path.is_dir() or len(listed(name)) > 1:
+    if name == "-" or path.exists() or len(listed(name)) > 1:
         return expand([name])
     ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
     try:
@@ -63,25 +140,54 @@ def whole_runs(name: str, store: Path) -> list[Path]:
     return [Path(each.name) for each in sources] if all(each.run and not each.configuration for each in sources) else []
 
 
-def read_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
-    """Read a file as `parse_source` does, or a run, whose logs are judged as they were measured."""
-    if not source.run:
-        yield from parse_source(source, proof=proof, tables=tables)
-        return
+def read_source(
+    source: Source, *, proof: Proof | None = None, tables: bool = False, markdown: bool = False
+) -> Iterator[tuple[str, Log | Unread]]:
+    """Read a file or a run: yield its logs or, if it has no result, the reason. A run is judged as it was measured.
 
+    Each log comes with its configuration, if the file has several, or its column of a table. With `tables`, a file
+    that was named may be fabbench's own JSON or CSV; with `markdown`, also a table in it. A file in a directory that is
+    unrelated to any benchmark is left out.
+    """
+    name, named, text, empty = source.name, source.named, source.text, not source.line
+    if source.run:
+        yield from _read_run(source)
+        return
+    stream = LogStream(name, iter([text])) if isinstance(text, bytes) else text
+    try:
+        with nullcontext(stream) if stream else open_log(name) as file:
+            for label, log in parse_stream(file, name, proof=proof, tables=tables and named, line=source.line):
+                empty = False
+                if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
+                    yield label, log
+            begin = file.head.decode("utf-8", "replace") if empty else ""
+            for label, log in table_logs(begin, name, proof) if markdown and named and empty else ():
+                empty = False
+                yield label, log
+    except FabbenchError as error:
+        yield "", Unread(name, str(error), damaged=True)
+        return
+    reason, remark = unread_reason(begin) if empty else ("", False)
+    if empty and named:
+        yield "", Unread(name, reason or NO_KNOWN_OUTPUT)
+    elif reason and (not remark or _MAY_BE_LOG.search(name)):
+        yield "", Unread(name, reason, remark=remark)
+
+
+def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
     from fabbench.runs.store import StoredRun
 
     run, empty = StoredRun(Path(source.name)), source.named
     if run.sweep is not None:
-        logs = expand([f"{source.name}/{SWEEP_LOGS}"])
-        yield from (entry for each in logs for entry in parse_source(each))
+        for each in expand([f"{source.name}/{SWEEP_LOGS}"]):
+            yield from read_source(each)
         return
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False
-            yield log if log.hosts else replace(log, hosts=frozenset(run.hosts))
+            yield execution.configuration, log if log.hosts else replace(log, hosts=frozenset(run.hosts))
     for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty else ()):
-        yield Unread(source.name, reason, damaged=True)
+        yield "", Unread(source.name, reason, damaged=True)
 
 
 def open_run(ref: str, store: Path = STORE) -> "StoredRun":
@@ -106,7 +212,7 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
     if matches:
         names = ", ".join(path.name for path in matches[:5])
         raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
-    if ref == "-" or is_log_file(ref) or Path(ref).is_dir():
+    if ref == "-" or Path(ref).exists():
         raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
     hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
     near = did_you_mean(nearest(ref, ("last", *(path.name.rpartition("-")[2] for path in known))))
@@ -122,7 +228,7 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
     """
     proof, found = Proof(fabric=fabric) if fabric is not None else None, list[Log]()
     for source in sources_of(map(str, sources), store_here(store), proof):
-        for entry in read_source(source, proof=proof, tables=True):
+        for _, entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
                 found.append(entry)
             elif entry.damaged:
@@ -130,3 +236,139 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
             elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
                 warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=2)
     return found
+
+
+# ---------------------------------------------------------------- on all cores
+
+
+class ParseJob(NamedTuple):
+    """How to parse each file, and format its logs."""
+
+    form: str
+    sizes: range | None = None
+    proof: Proof | None = None
+    color: bool = False
+    width: int | None = None
+
+
+class Piece(NamedTuple):
+    """A log with its text to print, or a file that could not be read."""
+
+    text: str = ""
+    outcome: Outcome | None = None
+    unread: Unread | None = None
+    ends: bool = False  # Whether it is the end of a source, and no more
+
+
+def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
+    """Read sources in order. Closing the iterator early ends the processes."""
+    count = cores or os.cpu_count() or 1
+    alone = count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources)))
+    # What the first file has compiled and remembered, the processes inherit.
+    here = len(sources) if alone else int(not _is_large(sources[0]))
+    yield from _pieces(sources[:here], job)
+    if alone:
+        return
+    with processes(count) as pool:
+        waiting = deque["Future[list[Piece]]"]()
+        for batch in _batches(sources[here:]):
+            large = isinstance(batch[0].text, LogStream)  # too large to keep its output in memory
+            while len(waiting) >= (1 if large else 4 * count):
+                yield from waiting.popleft().result()
+            if large:
+                yield from _pieces(batch, job)
+            else:
+                waiting.append(pool.submit(_all_pieces, batch, job))
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
+    """Yield what one process reads: several small files, as a call of it costs as much as one, or a part of a large."""
+    for large, some in groupby(sources, key=lambda source: source.name == "-" or _is_large(source)):
+        if large:
+            yield from ([part] for part in chain.from_iterable(map(parts, some)))
+        while batch := list(islice(some, _FEW)):
+            yield batch
+
+
+def parts(source: Source) -> Iterator[Source]:
+    """Yield the parts of a large file; the last may be the open file, to be read before the next is asked for."""
+    text, line, boundary, sign = b"", 0, re.compile(_BOUNDARY), MARKER_SIGN.encode()
+    with suppress(MachineError), open_log(source.name) as file:
+        with suppress(MachineError):  # whoever reads the rest meets the damage again
+            while len(text) < _MAX_SEARCH and (block := file.read(PART)):
+                at, text = max(len(text) - len(sign), 0), text + block
+                if text.find(sign, at) >= 0:  # fabbench wrote it: the end of a step applies to all of its output
+                    break
+                while (match := boundary.search(text, PART)) is not None:
+                    yield replace(source, text=text[: match.end()], line=line, more=True)
+                    line, text = line + text.count(b"\n", 0, match.end()), text[match.end() :]
+            else:
+                if line and len(text) < _MAX_SEARCH:
+                    yield replace(source, text=text, line=line)
+                    return
+        file.put_back(text)
+        yield replace(source, text=file, line=line)
+        return
+    yield source
+
+
+def _is_large(source: Source) -> bool:
+    """Return whether a source is a file of at least `LARGE` bytes; compressed, of fewer."""
+    path, min_size = Path(source.name), LARGE // 32 if source.name.endswith(_COMPRESSED) else LARGE
+    return path.is_file() and path.stat().st_size >= min_size
+
+
+def _all_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
+    return list(_pieces(parts, job))
+
+
+def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
+    write = log_writer(job.form, color=job.color, width=job.width).log
+    for part in parts:
+        for _, entry in read_source(part, proof=job.proof, tables=True):
+            if isinstance(entry, Unread):
+                yield Piece(unread=entry)
+            else:
+                yield Piece(text="".join(write(within(entry, job.sizes))), outcome=entry.outcome)
+        if not part.more:
+            yield Piece(ends=True)
+
+
+def on_cores(
+    function: Callable[..., T], *items: Sequence[Any], cores: int | None = None, chunk: int = 1
+) -> Iterator[T]:
+    """Yield what a function returns for each item, in order; of many, by processes that closing the iterator ends."""
+    count = cores or os.cpu_count() or 1
+    if count < 2 or len(items[0]) <= 2 * _FEW:
+        yield from map(function, *items)
+        return
+    with processes(count) as pool:
+        yield from pool.map(function, *items, chunksize=chunk)
+
+
+@contextmanager
+def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
+    """Start processes, and end them even if the block is left early."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    benchmarks()  # loaded before this process is forked
+    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(),)) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)  # waits: else the interpreter exits while its thread is ending
+
+
+def _begin_process(main: int) -> None:
+    """End with the main process, leave Ctrl-C to it, and do not repeat its warnings."""
+    import multiprocessing
+    import signal
+
+    from fabbench.execution.process import end_with_parent
+
+    # Without fork, the parent may be a fork server, which ends with the main process.
+    end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", PluginWarning)

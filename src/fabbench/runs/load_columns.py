@@ -24,15 +24,14 @@ from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
-from fabbench.runs.inputs import require_logs, sources_of
-from fabbench.runs.log_files import Source, expand, listed, stem
-from fabbench.runs.parse_file import parse_configurations, parse_source, within
+from fabbench.runs.inputs import Source, listed, read_source, require_logs, sources_of
+from fabbench.runs.parse_file import within
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
-NOTHING_KNOWN = Proof()
-NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
+_NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
+_PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 
@@ -41,7 +40,7 @@ def load(
     store: Path = STORE,
     fabrics: Sequence[str] = (),
     labels: Sequence[str] = (),
-    known: Proof = NOTHING_KNOWN,
+    known: Proof | None = None,
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
@@ -58,42 +57,38 @@ def load(
         )
     found = [(str(each), sources_of([str(each)], store)) for each in inputs]
     require_logs([source for _, sources in found for source in sources], known)
-    loaded = [
-        column
-        for (argument, sources), fabric in zip(found, fabrics or (None,) * len(inputs), strict=True)
-        for column in _columns(argument, sources, fabric, known)
-    ]
+    loaded = list[Column]()
+    for (argument, sources), fabric in zip(found, fabrics or ("any",) * len(inputs), strict=True):
+        on = "" if fabric in _NO_FABRIC else fabric
+        require_logs(sources, Proof(fabric=on))
+        loaded += _columns(argument, sources, replace(known or Proof(), fabric=on) if on else known)
     judged = iter(judged_together([log for column in loaded for log in column.logs]))
     return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
 
 
-def _columns(
-    argument: str, sources: Sequence[Source], fabric: str | None = None, known: Proof = NOTHING_KNOWN
-) -> list[Column]:
-    proof = known if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
+def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
     if len(sources) == 1 and sources[0].run and sources[0].named:
-        require_logs(sources, proof if proof is not known else None)
         return _run(sources[0])
     if any(source.run for source in sources):
         raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
-    if not sources:
-        raise _unrecognized(argument)
-    return _read(argument, [source.name for source in sources], proof if proof != NOTHING_KNOWN else None)
-
-
-def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Column]:
-    found, named = dict[str, list[Log]](), listed(argument)
-    for file in files:
+    found, unread = dict[str, list[Log]](), list[Unread]()
+    for source in sources:
+        parsed = dict[str, list[Log]]()
         # A table of results that lies beside logs, and was made of them, is no repeat.
-        parsed = parse_configurations(file, proof=proof, tables=file in named)
-        if file in named and not any(parsed.values()):
-            raise _unrecognized(file)
-        for configuration, each in parsed.items():
-            logs = [log for log in each if len(files) == 1 or log.case != MPI_DEBUG]  # of another rank, or a server
+        for configuration, entry in read_source(source, proof=proof, tables=True, markdown=True):
+            if isinstance(entry, Unread):
+                if entry.damaged:
+                    raise MachineError(entry.reason)
+                unread.append(entry)
+                if source.named:
+                    raise _unrecognized(source.name, [entry])
+            elif len(sources) == 1 or entry.case != MPI_DEBUG:  # else it may be another rank, or a server
+                parsed.setdefault(configuration, []).append(entry)
+        for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
     if not any(found.values()):
-        raise _unrecognized(argument)
+        raise _unrecognized(argument, unread)
     return [
         Column(label=f"{configuration or _name(argument)} {what}".rstrip(), logs=tuple(logs), source=argument)
         for configuration, each in found.items()
@@ -150,16 +145,16 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     return judged
 
 
-def _unrecognized(name: str) -> MachineError:
-    reasons = [each.reason for source in expand([name]) for each in parse_source(source) if isinstance(each, Unread)]
+def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
     hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
-    known = next((f"{name}: {reason}" for reason in reasons if reason != NO_KNOWN_OUTPUT), "")
+    known = next((f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), "")
     return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:
     """Return the label of files: the name of a directory, the stem of a file; ``a`` for ``a1.log,a2.log``."""
-    names = [Path(part).resolve().name if Path(part).is_dir() else stem(part) for part in listed(argument)]
+    paths = [Path("stdin" if part == "-" else part) for part in listed(argument)]
+    names = [path.resolve().name if path.is_dir() else Path(_PACKED.sub("", path.name)).stem for path in paths]
     common = {re.sub(r"[-_. ]*r?\d+$", "", name) for name in names}
     return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
 
@@ -223,7 +218,7 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
 
 
 def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
-    """Apply the user's labels to columns, if there are any, and make equal labels distinct.
+    """Apply the user's labels to columns, if there are any. Equal labels get the source, and then a number.
 
     Raise RequestError if the numbers of labels and columns differ.
     """
@@ -234,14 +229,7 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        columns = [
-            replace(column, label=label, label_given=True) for column, label in zip(columns, labels, strict=True)
-        ]
-    return _distinct(columns)
-
-
-def _distinct(columns: Sequence[Column]) -> list[Column]:
-    """Add the source of a column, and then a number, to labels that several columns have."""
+        columns = [replace(each, label=label, label_given=True) for each, label in zip(columns, labels, strict=True)]
     counts, found = Counter(column.label for column in columns), dict[str, Column]()
     for column in columns:
         name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label

@@ -1,23 +1,49 @@
-"""Log files → judged logs. Memory is bounded by one execution, not by the file."""
+"""A file → judged logs. Memory is bounded by one execution, not by the file, and nothing is unpacked to disk.
 
-from collections.abc import Iterable, Iterator, Sequence
+The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of compression at
+most. A file that expands to more than logs do is refused; so are archives.
+
+Tables of results are logs, too: fabbench's own JSON and CSV, and comparisons in Markdown. Whatever the form, a table
+becomes records: size, metric and value in base units, labels, and conditions. No run: nothing is proven.
+"""
+
+import bz2
+import codecs
+import csv
+import json
+import lzma
+import math
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fabbench.benchmarks import benchmarks
+from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
-from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, unread_reason
-from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Ending, Log, Proof
+from fabbench.model.errors import MachineError
+from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof
 from fabbench.model.patterns import lazy
-from fabbench.runs.log_files import Bytes, Source, open_log
-from fabbench.runs.result_tables import is_table, table_logs
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
+from fabbench.report.log_report import LABELS
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
+Pieces: TypeAlias = Iterator[bytes]
 
 BLOCK = 1 << 18
-_MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
+MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
+_AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
+_HEAD = 512
 _MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
@@ -28,52 +54,7 @@ def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending |
     It may be compressed. Raise MachineError if the file cannot be read; a file without any known output yields no log.
     """
     with open_log(str(path)) as file:
-        yield from parse_stream(file, str(path), proof=proof, ending=ending)
-
-
-def within(log: Log, sizes: range | None) -> Log:
-    """Return a log with the rows of some sizes; None: of all. What the log shows besides stays as it is."""
-    return log if sizes is None else replace(log, points=[point for point in log.points if point.size in sizes])
-
-
-def parse_source(source: Source, *, proof: Proof | None = None, tables: bool = False) -> Iterator[Log | Unread]:
-    """Read a file as named by the user: yield its logs or, if it has no result, the reason.
-
-    With `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is unrelated to
-    any benchmark is left out.
-    """
-    name, empty = source.name, True
-    try:
-        with open_log(name) as file:
-            for log in parse_stream(file, name, proof=proof, tables=tables and source.named):
-                empty = False
-                if source.named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
-                    yield log
-    except FabbenchError as error:
-        yield Unread(name, str(error), damaged=True)
-        return
-    reason, remark = unread_reason(file.head.decode("utf-8", "replace")) if empty else ("", False)
-    if empty and source.named:
-        yield Unread(name, reason or NO_KNOWN_OUTPUT)
-    elif reason and (not remark or _MAY_BE_LOG.search(name)):
-        yield Unread(name, reason, remark=remark)
-
-
-def parse_configurations(path: str, *, proof: Proof | None = None, tables: bool = True) -> dict[str, tuple[Log, ...]]:
-    """Read a log file, or with `tables` one of results: configuration → its logs, in the order that they begin.
-
-    The output of a fabbench script names them, and tables their columns; any other file is entirely of
-    configuration ``""``. Raise MachineError if the file cannot be read.
-    """
-    found: dict[str, tuple[Log, ...]] = {}
-    with open_log(path) as file:
-        pieces = list(_labeled(file, path, proof, tables=tables))
-    if tables and not any(read for _, read in pieces):
-        pieces = list(table_logs(file.head.decode("utf-8", "replace"), path, proof).items())
-    for label, read in pieces:
-        if label or read:
-            found[label] = (*found.get(label, ()), *read)
-    return found
+        yield from (log for _, log in parse_stream(file, str(path), proof=proof, ending=ending))
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
@@ -86,68 +67,59 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     read = list[Log]()
     for name in names:
         with open_log(name) as file:
-            read += (log for text in _blocks(file.read(BLOCK), file) for log in logs(parser.feed_text(text)))
+            read += (log for text in _blocks(file.read(), file) for log in logs(parser.feed_text(text)))
     return [*read, *logs(parser.close(None))]
 
 
+def within(log: Log, sizes: range | None) -> Log:
+    """Return a log with the rows of some sizes; None: of all. What the log shows besides stays as it is."""
+    return log if sizes is None else replace(log, points=[point for point in log.points if point.size in sizes])
+
+
 def parse_stream(  # noqa: PLR0913 - what is known about a log
-    file: Bytes,
+    file: "SupportsRead[bytes]",
     source: str,
     *,
     proof: Proof | None = None,
     ending: Ending | None = None,
     tables: bool = False,
-    prefixes: Prefixes | None = None,
     line: int = 0,
-) -> Iterator[Log]:
-    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
+) -> Iterator[tuple[str, Log]]:
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV. `line`: the number of that before.
 
-    `prefixes` and `line`: the known prefixes of its lines, and the number of the line before the first.
+    Each log comes with its configuration, which the output of a fabbench script names, and tables as columns.
     """
-    labeled = _labeled(file, source, proof, ending, tables=tables, prefixes=prefixes, line=line)
-    return (log for _, read in labeled for log in read)
-
-
-def _labeled(  # noqa: PLR0913 - as above
-    file: Bytes,
-    source: str,
-    proof: Proof | None,
-    ending: Ending | None = None,
-    *,
-    tables: bool = False,
-    prefixes: Prefixes | None = None,
-    line: int = 0,
-) -> Iterator[tuple[str, Sequence[Log]]]:
-    """Yield configurations as they begin, each with some of its logs; or the columns of a table."""
     block = file.read(BLOCK)
     if candidates := [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]:
         text = _whole(block, file)
         record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
         if record is not None:
-            yield "", (judge(record, source=source, proof=proof, ending=ending),)
+            yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()
-    if tables and is_table(block.decode("utf-8", "replace")):
-        yield from table_logs(_whole(block, file), source, proof).items()
+    begin, marked = block.decode("utf-8", "replace"), MARKER_SIGN.encode() in block
+    if tables and is_table(begin):
+        yield from table_logs(_whole(block, file), source, proof)
         return
-    sample, marked = () if prefixes else lines_to_learn_from(block), MARKER_SIGN.encode() in block
+    # No prefix is learned if fabbench itself wrote the first line.
+    sample = [] if begin.startswith(MARKER_SIGN) else begin.replace("\r\n", "\n").split("\n")
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
-    parser, current, preamble, damage = make(prefixes=prefixes or Prefixes(sample)), "", list[str](), None
+    parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
     try:
         for configuration, text in _by_configuration(_blocks(block, file)):
             if current and configuration != current:
-                yield current, list(logs(parser.close(None)))
+                yield from ((current, log) for log in logs(parser.close(None)))
                 parser = make(prefixes=Prefixes(sample))
                 for each in preamble:
                     parser.feed_text(each)
             current = configuration
             if not current and marked:
                 preamble.append(text)
-            yield current, list(logs(parser.feed_text(text)))
+            yield from ((current, log) for log in logs(parser.feed_text(text)))
     except MachineError as error:
         damage, ending = error, Ending(stopped="The file could not be read to its end.")
-    yield current, list(logs(parser.close(ending)))
+    yield from ((current, log) for log in logs(parser.close(ending)))
     if damage is not None:
         raise damage
 
@@ -166,26 +138,18 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield configuration, "\n".join(lines[begin:])
 
 
-def _whole(block: bytes, file: Bytes) -> str:
+def _whole(block: bytes, file: "SupportsRead[bytes]") -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
-    whole = bytearray(block)
-    while more := file.read(BLOCK):
-        whole += more
-        if len(whole) > _MAX_DOCUMENT:
-            raise MachineError(
-                f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
-                hint="Pass the text output of the program instead.",
-            )
+    whole = block + file.read(_MAX_DOCUMENT)
+    if len(whole) > _MAX_DOCUMENT:
+        raise MachineError(
+            f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+            hint="Pass the text output of the program instead.",
+        )
     return whole.decode("utf-8", "replace")
 
 
-def lines_to_learn_from(block: bytes) -> list[str]:
-    """Return the lines that prefixes are learned from; none if fabbench itself wrote the first one."""
-    text = block.decode("utf-8", "replace")
-    return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
-
-
-def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
+def _blocks(block: bytes, file: "SupportsRead[bytes]") -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:
@@ -199,3 +163,240 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
         block = file.read(BLOCK)
     if rest:
         yield rest.decode("utf-8", "replace").rstrip("\r")
+
+
+# ---------------------------------------------------------------- opened
+
+
+class LogStream:
+    """One log, decompressed. Reading raises MachineError if the file is damaged or too large."""
+
+    def __init__(self, name: str, pieces: Pieces) -> None:
+        self.head = b""
+        """The bytes that the first read returned, and of a large one the first."""
+        self._name, self._pieces, self._rest = name, pieces, b""
+        self._damage: MachineError | None = None
+
+    def read(self, size: int = BLOCK, /) -> bytes:
+        """Return `size` bytes, or fewer at the end. The data before a damage counts: the next read raises the error."""
+        found, length = [self._rest], len(self._rest)
+        try:
+            while length < size and self._damage is None and (piece := next(self._pieces, None)) is not None:
+                found.append(piece)
+                length += len(piece)
+        except MachineError as error:
+            self._damage = error
+        except OSError as error:
+            self._damage = _unreadable(self._name, error)
+        data = b"".join(found)
+        data, self._rest = data[:size], data[size:]
+        if self._damage is not None and not data:
+            raise self._damage
+        self.head = self.head or data[:BLOCK]
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """Let the next read begin with what others have returned."""
+        self._rest = data + self._rest
+
+
+@contextmanager
+def open_log(name: str) -> Iterator[LogStream]:
+    """Open a file; ``-`` is standard input. Raise MachineError if it cannot be read."""
+    path, standard = Path(name), name == "-"
+    if standard and sys.stdin is None:
+        raise MachineError("Standard input is closed.", hint="Specify a file, or pipe a log into it.")
+    try:
+        with nullcontext(sys.stdin.buffer) if standard else path.open("rb") as file:
+            if not (standard or path.is_file() or path.is_fifo() or path.samefile(os.devnull) or file.isatty()):
+                raise MachineError(f"{path} is a device, not a log.")
+            yield LogStream(name, _decompressed(name, iter(partial(file.read, BLOCK), b"")))
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: OSError) -> MachineError:
+    return MachineError(f"{name} cannot be read: {error.strerror or str(error) or type(error).__name__}")
+
+
+def _decompressed(name: str, pieces: Pieces) -> Pieces:
+    """Yield what a file holds, as UTF-8. Raise MachineError if it is too large, or an archive."""
+    head, pieces = _begun(pieces)
+    for new in [new for sign, new in _COMPRESSIONS.items() if re.match(sign, head)]:
+        head, pieces = _begun(_unpacked(new, pieces))
+    for encoding in [encoding for sign, encoding in _UTF_16.items() if re.match(sign, head)]:
+        head, pieces = _begun(text.encode() for text in codecs.iterdecode(pieces, encoding, "replace"))
+    if any(re.match(sign, head) for sign in _COMPRESSIONS):
+        raise MachineError(f"{name} is compressed more than once: unpack it.")
+    if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
+        raise MachineError(f"{name} is an archive: unpack it, and pass its folder.")
+    yield from pieces
+
+
+def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
+    """Return the first bytes of pieces, and all of them."""
+    head = b""
+    while len(head) < _HEAD and (piece := next(pieces, None)) is not None:
+        head += piece
+    return head, chain([head], pieces)
+
+
+def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
+    """Yield what consecutive frames hold, with zeros between them; `new` makes the decompressor of each."""
+    frame, left = new(), MAX_BYTES
+    for piece in pieces:
+        for at in range(0, len(piece), _AT_ONCE):
+            data = piece[at : at + _AT_ONCE]
+            while data := data.lstrip(b"\0") if frame.eof else data:
+                frame = new() if frame.eof else frame
+                try:
+                    found = frame.decompress(data)
+                except Exception as error:
+                    raise OSError(0, str(error)) from error  # each library has its own
+                if (left := left - len(found)) < 0:
+                    raise OSError(0, f"it decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, unpack it.")
+                yield found
+                data = frame.unused_data if frame.eof else b""
+    if not frame.eof:
+        raise OSError(0, "it ends before its end marker")
+
+
+def _zstd() -> Any:
+    """Return a decompressor of Python's own module (3.14), or of the package zstandard; both need 128 MB at most."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdDecompressor()
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MachineError(
+            "zstd needs the package zstandard before Python 3.14: pip install 'fabbench[zstd]'"
+        ) from error
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+_COMPRESSIONS: Mapping[bytes, Callable[[], Any]] = {
+    rb"\x1f\x8b": partial(zlib.decompressobj, zlib.MAX_WBITS | 16),
+    b"BZh": bz2.BZ2Decompressor,
+    rb"\xfd7zXZ\0": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+    rb"\x28\xb5\x2f\xfd": _zstd,
+}
+_UTF_16 = {rb"\xff\xfe|\xfe\xff": "utf-16", rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
+"""PowerShell's `>` writes it with a byte order mark, others without."""
+
+
+# ---------------------------------------------------------------- tables of results
+
+
+_COUNTS = ("ranks", "hosts", "gpus_per_host")
+_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
+_UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
+_JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
+_CELL_END = lazy(r"(?<!\\)\|")
+_SIZE = "Message Size"
+_FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
+_SAME = lazy(r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
+_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
+_HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
+
+_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
+
+
+def is_table(text: str) -> bool:
+    """Return whether a text begins like fabbench's own JSON or CSV."""
+    return _JSON.match(text) is not None or {"size", "metric", "value"} <= {*text.partition("\n")[0].split(",")}
+
+
+def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
+    """Return the logs of a table, each with the name of its column; ``""`` for a column without a name.
+
+    A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
+    """
+    own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    try:
+        for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
+            label = record.get("column") or ":".join(filter(None, (record.get("run"), record.get("configuration"))))
+            about = tuple(str(record.get(name) or "") for name in _ABOUT)
+            _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
+    return [
+        (label, _log(about, rows, source, proof))
+        for label, logs in columns.items()
+        for about, tables in logs.items()
+        for rows in tables
+    ]
+
+
+def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
+    """Add a figure to the last table; one that it has begins a repeat, unless a text has only one of each."""
+    labels = tuple((name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""})
+    row, metric, value = (int(record["size"]), labels), METRICS[record["metric"]].name, record["value"]
+    if isinstance(record["size"], str) and None in record.values():
+        raise ValueError(f"a row of {row[0]} bytes was cut")
+    if metric in tables[-1].get(row, {}):
+        if once:
+            raise ValueError(f"{row[0]} bytes are there twice; keep one table of them")
+        tables.append({})
+    if value not in {None, ""}:
+        number = tables[-1].setdefault(row, {})[metric] = float(value)
+        if not 0 <= number < math.inf or row[0] < 0:
+            raise ValueError(f"{value} at {row[0]} bytes is no figure")
+
+
+def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) -> Log:
+    known = dict(zip(_ABOUT, about, strict=True))
+    bad = known["outcome"] in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}  # it is not better here
+    versions = (each.partition(" ") for each in known["versions"].split(", ") if each)
+    counts = {name: int(known[name]) for name in _COUNTS if known[name].isdecimal()}
+    return Log(
+        source=source,
+        benchmark=known["benchmark"] or None,
+        case=known["case"] or None,
+        outcome=Outcome(known["outcome"]) if bad else Outcome.UNPROVEN,
+        reason=f"From a table, nothing proven{', not even that it is ' + known['outcome'] if bad else ''}.",
+        facts={**counts, **{name: version for name, _, version in versions}},
+        points=[Point(size, dict(labels), (*row,), (*row.values(),)) for (size, labels), row in rows.items()],
+        proof=proof,
+    )
+
+
+def _json(text: str) -> Iterator[Mapping[str, Any]]:
+    lines = text.splitlines() if '"run"' in text[:10] else ()  # of export
+    document: Any = {"rows": map(json.loads, lines)} if lines else json.loads(text)
+    yield from document.get("rows", ())
+    for number, log in enumerate(document.get("logs", ())):
+        facts = log["facts"]
+        versions = [f"{name} {facts[name]}" for name in benchmark_named(log["benchmark"]).versions if name in facts]
+        about = {name: log[name] for name in ("source", "benchmark", "case", "outcome")}
+        about |= {"log": str(number), "versions": ", ".join(versions), **{name: facts.get(name) for name in _COUNTS}}
+        for sample in log["samples"] or [{"labels": {}, "size": 0, "metric": "time", "value": None}]:
+            yield {**sample["labels"], **sample, **about}
+
+
+def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
+    same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
+    shared = {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))} if len(same) == 1 else {}
+    for line in map(str.strip, text.splitlines()):
+        if not line.startswith("|"):
+            header = header if line else []
+            if (match := _HEADLINE.fullmatch(line)) is not None:
+                section |= {"case": match[1]}
+            elif line.startswith("### "):
+                section = dict(_CONDITION.findall(line[4:]))
+            continue
+        cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
+        if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
+            raise ValueError(f"a row was cut: {line}")
+        row = dict(zip(header, cells, strict=False))
+        header = header or cells
+        for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
+            if (match := _FIGURE.fullmatch(name)) is not None:
+                metric, label, unit, mark = match.groups()
+                value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
+                figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
+                device = row.get("Device", "").strip("-")
+                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}

@@ -24,8 +24,8 @@ from fabbench.report.page import RunPage, RunSection, comparison_page, run_secti
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table
 from fabbench.runs.document import read
+from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.parse_on_cores import on_cores
 from fabbench.runs.store import PLAN, StoredExecution, StoredRun
 from fabbench.runs.summary import outcomes_of
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep

@@ -134,7 +134,7 @@ def _stored(file: Path, kind: type[Summary]) -> Summary | None:
 
 def _made(paths: Sequence[Path]) -> Generator[Summary | None]:
     if paths:
-        from fabbench.runs.parse_on_cores import on_cores  # loads all that reads logs
+        from fabbench.runs.inputs import on_cores  # loads all that reads logs
 
         yield from on_cores(_make_summary, paths)
 

@@ -6,12 +6,10 @@ failed test of its nodes; a file that names two nodes and shows nothing is a tes
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.reader import MISMATCH
@@ -26,7 +24,7 @@ from fabbench.runs.load_columns import judged_together
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep_store import outcome_of_test, stored_sweep, values_of
 from fabbench.runs.sweep_tests import unfinished
-from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
+from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
@@ -52,20 +50,17 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
     sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
     others = [replace(each, named=True) for each in sources if all(each.name != str(one.path) for one in sweeps)]
-    entries = [entry for source in others for entry in read_source(source)]
+    entries = [entry for source in others for _, entry in read_source(source)]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(f"The sweep was not judged by {chosen.name}.", hint="Leave --metric out.")
-    hosts = {host for log in logs for host in log.hosts}
-    known = _Known(hosts | {name for log in logs for name in _named(log.source, log.hosts, _Known(hosts, ()))}, ())
-    templates = {template_of(log.source, _named(log.source, log.hosts, known)): None for log in logs}
-    known = known._replace(templates=[each for each in templates if each])
+    known = NodeNames((log.source, log.hosts) for log in logs)
     read = [(entry.source, _result(entry, chosen, known)) for entry in entries]
     left_out = [(source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE]
     results = [each for _, each in read if each.test.nodes]
     results += [result for sweep in sweeps for result in sweep.results]
-    at = judged_together([replace(log, hosts=frozenset(_named(log.source, log.hosts, known))) for log in logs])
+    at = judged_together([replace(log, hosts=frozenset(known.of(log.source, log.hosts))) for log in logs])
     slow = [(log.source, each.meaning) for log in at for each in log.findings if each.code == "slow-nic"]
     if not any(result.figure for result in results):
         why = "".join(f" {meaning}" for _, meaning in (*slow, *(left_out if len(left_out) == 1 else ())))
@@ -96,28 +91,15 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
     return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
 
 
-class _Known(NamedTuple):
-    """What other logs say of nodes."""
-
-    hosts: AbstractSet[str]
-    templates: Sequence[Template]  # How their files are named
-
-
-def _result(entry: Log | Unread, metric: Metric, known: _Known) -> SweepResult:
-    hosts = entry.hosts if isinstance(entry, Log) else frozenset[str]()
-    nodes = _named(entry.source, hosts, known)
+def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResult:
     if isinstance(entry, Unread):
-        # Both names of a pair have the same form: if one is a node, so is the other.
-        nodes = () if len(nodes) < 2 or known.hosts.isdisjoint(nodes) else nodes
-        unusable = entry.reason
-    else:
-        # An altered log is a problem of the file, not of the nodes.
-        unusable = next((finding.meaning for finding in entry.findings if finding.code == MISMATCH), "")
-    test = SweepTest(nodes)
-    if not nodes:
-        unusable = unusable or "Neither the log nor its file name names its nodes."
-    if unusable or isinstance(entry, Unread):
-        return SweepResult(test, SweepOutcome.UNUSABLE, reason=unusable)
+        return SweepResult(SweepTest(known.without_log(entry.source)), SweepOutcome.UNUSABLE, reason=entry.reason)
+    test = SweepTest(known.of(entry.source, entry.hosts))
+    # An altered log is a problem of the file, not of the nodes.
+    unusable = next((finding.meaning for finding in entry.findings if finding.code == MISMATCH), "")
+    if unusable or not test.nodes:
+        why = unusable or "Neither the log nor its file name names its nodes."
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=why)
     outcome = outcome_of_test(entry.outcome)
     if outcome is not SweepOutcome.OK:
         return SweepResult(test, outcome, reason=entry.reason or str(entry.outcome), series=_series(entry, None))
@@ -130,16 +112,6 @@ def _result(entry: Log | Unread, metric: Metric, known: _Known) -> SweepResult:
     worst = max if metric.lower_is_better else min
     point, value = worst((row for row in rows if row[0].size == size), key=itemgetter(1))
     return SweepResult(test, outcome, value, series=_series(entry, point))
-
-
-def _named(source: str, hosts: AbstractSet[str], known: _Known) -> tuple[str, ...]:
-    """Return the nodes of a log: from the log, else known from other logs, else from its file name."""
-    if len(hosts) > 1:
-        return tuple(sorted(hosts, key=natural_order))
-    names = known_in(source, known.hosts)
-    if len(names) > 1:
-        return names
-    return pair_in(source) or other_in(source, known.hosts, known.templates) or tuple(hosts)
 
 
 def _series(log: Log, point: Point | None) -> str:

@@ -16,6 +16,33 @@ _ADDRESS = lazy(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
 
 
+class NodeNames:
+    """Tells the nodes of logs: by what they say, else by what others say, else by the names of their files."""
+
+    def __init__(self, logs: Iterable[tuple[str, Collection[str]]]) -> None:
+        """Learn from the path of each log, and the nodes that it says."""
+        logs = list(logs)
+        self._known = {host for _, hosts in logs for host in hosts}
+        self._templates = list[Template]()
+        self._known |= {name for path, hosts in logs for name in self.of(path, hosts)}
+        named = (template_of(path, self.of(path, hosts)) for path, hosts in logs)
+        self._templates += dict.fromkeys(filter(None, named))
+
+    def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:
+        """Return the nodes of a log."""
+        if len(hosts) > 1:
+            return tuple(sorted(hosts, key=natural_order))
+        names = known_in(path, self._known)
+        if len(names) > 1:
+            return names
+        return pair_in(path) or other_in(path, self._known, self._templates) or tuple(hosts)
+
+    def without_log(self, path: str) -> tuple[str, ...]:
+        """Return the nodes of a file that says nothing: as both of a pair have one form, both are if one is known."""
+        nodes = self.of(path, ())
+        return () if len(nodes) < 2 or self._known.isdisjoint(nodes) else nodes
+
+
 def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
     """Return the names in `known` that are whole words in the last two parts of a path; long names win."""
     text, found = _stem(path), []

@@ -11,7 +11,7 @@ from fabbench.logs.demux import Demux
 from fabbench.model.log import Log, Outcome
 from fabbench.model.plan import Execution
 from fabbench.plan.build import plan
-from fabbench.runs.parse_file import parse_configurations, parse_file
+from fabbench.runs.parse_file import parse_stream
 from fabbench.runs.store import StoredRun
 from fabbench.testing import sample_run
 from tests.support.replay import GB, NVSHMEM, PrintingHosts, ReplayHosts
@@ -52,7 +52,8 @@ def codes(log: Log) -> list[str]:
 def logged(folder: Path, lines: list[str], configuration: str = "") -> list[Log]:
     file = folder / "log"
     file.write_text("\n".join(lines) + "\n")
-    return list(parse_configurations(str(file))[configuration] if configuration else parse_file(file))
+    with file.open("rb") as stream:
+        return [log for label, log in parse_stream(stream, str(file)) if configuration in {"", label}]
 
 
 # ---------------------------------------------------------------- a job that runs

@@ -56,7 +56,7 @@ def calls(text: str) -> int:
     data = io.BytesIO(text.encode())
     sys.setprofile(note)
     try:
-        for log in parse_stream(data, "x"):
+        for _, log in parse_stream(data, "x"):
             for table in log_tables(log):
                 sum(1 for _ in table.rows)
     finally:
@@ -78,5 +78,5 @@ def test_a_snapshot_that_expands_a_thousandfold_is_not_unpacked() -> None:
     before = MARKER.format(0, PACKED)
     step = f"#@fabbench begin 000-tcp-r1/x benchmark=nccl\n{WHOLE}#@fabbench end 000-tcp-r1/x 0\n"
     text = f"{before}{step}{marker}"
-    (log,) = parse_stream(io.BytesIO(text.encode()), "x")
+    ((_, log),) = parse_stream(io.BytesIO(text.encode()), "x")
     assert any("are incomplete" in finding.meaning for finding in log.findings)

@@ -42,7 +42,7 @@ LINES = nccl_text(ROWS).rstrip("\n").split("\n")
 
 
 def parse(text: str) -> list[Log]:
-    return list(parse_stream(io.BytesIO(text.encode()), "x"))
+    return [log for _, log in parse_stream(io.BytesIO(text.encode()), "x")]
 
 
 def contents(logs: Iterable[Log]) -> list[object]:

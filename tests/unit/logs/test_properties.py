@@ -33,7 +33,7 @@ Rows = Counter[tuple[int, tuple[str, ...], tuple[float, ...]]]
 
 
 def read(data: bytes) -> list[Log]:
-    return list(parse_stream(io.BytesIO(data), "x"))
+    return [log for _, log in parse_stream(io.BytesIO(data), "x")]
 
 
 def rows(logs: Sequence[Log]) -> Rows:

@@ -17,8 +17,7 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import Log
 from fabbench.plan.build import require_measurable
 from fabbench.plan.gates import limit_example, parse_gate
-from fabbench.runs.log_files import expand
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs.inputs import expand, read_source
 from tests.support.paths import LOGS
 from tests.support.requests import request
 
@@ -86,7 +85,7 @@ def test_the_metric_to_compare_is_checked_too() -> None:
 
 def test_recorded_logs_have_no_metric_that_would_be_refused() -> None:
     """Neither of their case nor in the help of `--gate`."""
-    entries = (entry for source in expand([str(LOGS)]) for entry in parse_source(source))
+    entries = (entry for source in expand([str(LOGS)]) for _, entry in read_source(source))
     logs = [log for log in entries if isinstance(log, Log) and log.benchmark]
     for log in logs:
         benchmark = benchmark_named(log.benchmark)

@@ -6,7 +6,7 @@ import pytest
 
 from fabbench.model.errors import RequestError
 from fabbench.report.page import page_of
-from fabbench.runs import parse_on_cores, report_pages
+from fabbench.runs import inputs, report_pages
 from fabbench.runs.report_pages import stored_sections
 from fabbench.runs.store import runs
 from tests.performance.store import write_store
@@ -31,7 +31,7 @@ def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: py
     known = list(runs(tmp_path))
     (known[1] / "request.json").write_text("{")
     alone = list(stored_sections(known, cores=1))
-    monkeypatch.setattr(parse_on_cores, "_FEW", 1)
+    monkeypatch.setattr(inputs, "_FEW", 1)
     monkeypatch.setattr(report_pages, "_CHUNK", 2)
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known

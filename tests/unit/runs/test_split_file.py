@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.log import Log
-from fabbench.runs import parse_on_cores
-from fabbench.runs.log_files import Source
+from fabbench.runs import inputs
+from fabbench.runs.inputs import ParseJob, Source, parts, read, read_source
 from fabbench.runs.parse_file import parse_file
-from fabbench.runs.parse_on_cores import ParseJob, parts, read, read_part
 
 DEVICES = "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
 HEADER = """\
@@ -35,14 +34,13 @@ def table(number: int, *, damaged: bool = False, concluded: str = CONCLUDED) -> 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse_on_cores, "PART", 100)
-    monkeypatch.setattr(parse_on_cores, "LARGE", 1000)
+    monkeypatch.setattr(inputs, "PART", 100)
+    monkeypatch.setattr(inputs, "LARGE", 1000)
 
 
 def in_parts(path: Path) -> list[list[Log]]:
-    return [
-        [entry for entry in read_part(part, None) if isinstance(entry, Log)] for part in parts(Source(name=str(path)))
-    ]
+    read = map(read_source, parts(Source(name=str(path))))
+    return [[entry for _, entry in entries if isinstance(entry, Log)] for entries in read]
 
 
 def count(path: Path) -> int:
@@ -78,10 +76,10 @@ def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
 
 
 def test_what_has_no_boundary_for_long_is_read_as_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse_on_cores, "_MAX_SEARCH", 3000)
+    monkeypatch.setattr(inputs, "_MAX_SEARCH", 3000)
     path = tmp_path / "log.txt"
     path.write_text("".join(map(table, range(3))) + f"{table(3)}{'a line of something else' * 200}\n" + table(4))
-    assert [part.text is None for part in parts(Source(name=str(path)))] == [False, False, False, True]
+    assert [isinstance(part.text, bytes) for part in parts(Source(name=str(path)))] == [True, True, True, False]
     assert [log for logs in in_parts(path) for log in logs] == list(parse_file(path))
 
 
@@ -92,7 +90,7 @@ def test_several_processes_print_what_one_prints(tmp_path: Path, pack: Callable[
     source, job = Source(name=str(path)), ParseJob(form="csv")
     one, two = (list(read([source], job, cores=cores)) for cores in (1, 2))
     assert "".join(piece.text for piece in one) == "".join(piece.text for piece in two)
-    assert [piece.done for piece in two if piece.done] == [source]
+    assert [piece.ends for piece in two if piece.ends] == [True]
     assert [sum(piece.outcome is not None for piece in each) for each in (one, two)] == [40, 40]
     assert any(piece.outcome not in {None, "ok"} for piece in two)
     assert [piece.unread for piece in one if piece.unread] == [piece.unread for piece in two if piece.unread]

@@ -17,9 +17,8 @@ import pytest
 from fabbench import parse
 from fabbench.logs.signs import Unread, UnreadWarning
 from fabbench.model.log import Log
-from fabbench.runs import log_files
-from fabbench.runs.log_files import Source
-from fabbench.runs.parse_file import parse_source
+from fabbench.runs import parse_file
+from fabbench.runs.inputs import Source, read_source
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import LOGS
 
@@ -67,7 +66,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
 
 def entries(name: str) -> list[Log | Unread]:
-    return list(parse_source(Source(name=name)))
+    return [entry for _, entry in read_source(Source(name=name))]
 
 
 def reasons(name: str) -> list[tuple[str, str]]:
@@ -127,7 +126,7 @@ def test_what_is_cut_says_so_and_keeps_what_was_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", COMPRESSORS)
 def test_a_file_that_swells_is_refused(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(parse_file, "MAX_BYTES", 1 << 20)
     name = write(tmp_path, f"bomb.{ending}", COMPRESSORS[ending](bytes(8 << 20)))
     assert any("decompresses to more than" in reason for _, reason in reasons(name))
 
