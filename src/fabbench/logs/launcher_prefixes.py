@@ -89,7 +89,7 @@ class Prefixes:
     """
 
     def __init__(self, sample: Iterable[str] = ()) -> None:
-        self._forms: list[_Text | _Json] = []
+        self.forms: list[_Text | _Json] = []
         self._groups: dict[str, str] = {}
         """Names in learned prefixes found before a banner → the stream group of their lines."""
         lines = list(sample)
@@ -104,7 +104,7 @@ class Prefixes:
         lines.
         """
         text, stream = strip_colors(raw) if "\x1b" in raw else raw, outer
-        forms = self._forms
+        forms = self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
@@ -144,15 +144,16 @@ class Prefixes:
         for line in signed:
             while self._learn(text := self.cut(line)[0], find_sign(text, signs)):
                 pass
-        if not self._forms:
-            debug = [line for line in sample if " NCCL " in line and line[:1] in _STARTS]
-            texts = [f"{text} " for line in (debug if signed else sample) if (text := self.cut(line)[0]).strip()]
+        if not self.forms:
+            # Lines of one thread have the same prefix, unless it is a time.
+            debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
+            texts = [f"{text} " for line in (debug.values() if signed else sample) if (text := self.cut(line)[0]).strip()]
             labels = [match for match in map(_LABEL.match, texts) if match is not None]
             sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
             if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
                 sure = labels
-            self._forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
-        for form in self._forms:
+            self.forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
+        for form in self.forms:
             if isinstance(form, _Text):
                 form.last = 0
 
@@ -163,9 +164,9 @@ class Prefixes:
         if at <= 0 or (self._repeated and text.lstrip().startswith('"stdout":')):
             return False
         form = _form(text, at)
-        if form is None or form in self._forms or form.cut(text) is None:
+        if form is None or form in self.forms or form.cut(text) is None:
             return False
-        self._forms = [form, *self._forms][:_MAX_FORMS]
+        self.forms = [form, *self.forms][:_MAX_FORMS]
         return True
 
     def _stated(self, text: str, rest: str, fields: Mapping[str, str], stream: Stream) -> tuple[str, Stream]:

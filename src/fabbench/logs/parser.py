@@ -5,7 +5,6 @@ the benchmark that reads this part of the text, and then to the others.
 """
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -94,37 +93,36 @@ class LogParser:
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
-        # Nearly all lines are rows and debug lines. Whole, plain ones are handled here, with a few lookups;
-        # all other lines take the slow path, which decides.
+        # Nearly all lines are rows and debug lines. Whole ones whose prefix has been cut before are handled here, with
+        # a few lookups; all other lines take the slow path, which decides.
         out: list[Result] = []
-        origins, cut, groups, live = self._hosts.origins, self._prefixes.cut, self._groups, self._live
-        shortcut, previous = cast("Shortcut | None", None), cast("Stream | None", None)
-        number, endings = self._number, self._endings()
+        origins, cut, live = self._hosts.origins, self._prefixes.cut, self._live
+        streams, length, number = {"": NO_STREAM}, 0, self._number
+        shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
         for raw in lines:
             number += 1
-            origin, info, message = raw.partition(INFO)
-            if not info or raw[:1] == " ":
-                if previous is not None and raw[:1] != "#":  # rows never start with this
-                    shortcut, previous = self._shortcut(previous), None
-                points = shortcut(raw, number) if shortcut is not None else None
-                if points is not None:
-                    out += points if live else ()
-                    continue
-            elif message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in endings and origin in origins:
-                continue
-            text, stream = cut(raw[:LONGEST_LINE])
-            if text is not raw:
-                origin, info, message = text.partition(INFO)
-            several = "<std" in text or "\n" in text
-            if info and origin in origins and not several and not (raw[-1:] in _ROW_ENDS and GAP in message):
+            text, known = raw[length:LONGEST_LINE], streams.get(raw[:length])
+            text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
+            origin, info, message = text.partition(INFO)
+            if not info or text[:1] == " ":
+                if stream is reading and text[:1] != "#":  # rows never start with this
+                    shortcut = shortcut or self._shortcut(stream)
+                    if (points := shortcut(text, number)) is not None:
+                        out += points if live else ()
+                        continue
+            elif origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message) and not _has_several(text):
                 if message[:HEAD] in HANDLERS or CHAIN in message:
-                    group = groups.get(stream.group) or self._group(stream)
-                    group.evidence.feed(message, origin)
+                    self._group(stream).evidence.feed(message, origin)
                 continue
+            if known is not None:  # what follows may be another prefix
+                text, stream = cut(raw[:LONGEST_LINE])
+            if not self._prefixes.forms and raw.endswith(text):
+                length = len(raw) - len(text)
+                streams[raw[:length]] = stream
             self._number = number
+            several = _has_several(text)
             out += self._blocks(text, stream) if several else self._read(text, stream)
-            shortcut, previous = None, None if several else stream
-            endings = self._endings()
+            shortcut, reading = None, None if several else stream
         self._number = number
         return out
 
@@ -142,15 +140,11 @@ class LogParser:
             text, stream = self._prefixes.cut(text[inner:])
         return out + self._read(text, stream)
 
-    def _endings(self) -> AbstractSet[str]:
-        """Return the known endings of channel lines: lines without a prefix that have one add nothing."""
-        group = self._groups.get(NO_STREAM.group)
-        return group.evidence.endings if group is not None else frozenset()
-
-    def _shortcut(self, stream: Stream) -> Shortcut | None:
-        """Return a fast way to read rows, if they have no prefix."""
-        reader = self._group(stream).current if stream == NO_STREAM else None
-        return reader.shortcut() if reader is not None else None
+    def _shortcut(self, stream: Stream) -> Shortcut:
+        """Return a fast way to read more rows like the last line, if it was one."""
+        group = self._group(stream)
+        fast = group.current.shortcut(stream.rank) if group.current is not None and group.ended is None else None
+        return fast or (lambda _text, _number: None)
 
     def close(self, ending: Ending | None = None) -> list[Result]:
         """End the text: return the logs that are still open."""
@@ -397,6 +391,11 @@ def _classify(text: str) -> tuple[frozenset[str], bool]:
     """
     begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
     return begins, find_sign(text) <= 0 and not is_significant(text) and not is_told(text)
+
+
+def _has_several(text: str) -> bool:
+    """Return whether a line contains more of mpirun's tags, or a log entry several lines."""
+    return "<std" in text or "\n" in text
 
 
 def _kind(text: str) -> tuple[frozenset[str], bool]:
