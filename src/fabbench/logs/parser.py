@@ -13,7 +13,7 @@ from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
+from fabbench.evidence.nccl import CHAIN, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
 from fabbench.logs.signs import find_sign
@@ -87,10 +87,6 @@ class LogParser:
         """Read one line (without its newline)."""
         return self.feed_lines((raw,))
 
-    def feed_text(self, text: str) -> list[Result]:
-        """Read a block of whole lines (without the last newline)."""
-        return self.feed_lines(text.split("\n"))
-
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
         # Nearly all lines are rows and debug lines. Whole ones whose prefix has been cut before are handled here, with
@@ -105,7 +101,7 @@ class LogParser:
             text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
             origin, info, message = text.partition(INFO)
             if not info or text[:1] == " ":
-                if stream is reading and text[:1] != "#":  # rows never start with this
+                if stream == reading and text[:1] != "#":  # rows never start with this
                     shortcut = shortcut or self._shortcut(stream)
                     if (points := shortcut(text, number)) is not None:
                         out += points if live else ()
@@ -383,8 +379,8 @@ class LogParser:
         return results if self._counted is None else self._counted.keep(results)
 
 
-@lru_cache(maxsize=1024)
-def _classify(text: str) -> tuple[frozenset[str], bool]:
+@lru_cache(maxsize=256)
+def _kind(text: str) -> tuple[frozenset[str], bool]:
     """Classify a line by itself: the benchmarks whose readers must see it, and whether nothing else needs it.
 
     Nothing does if it is no launcher's message or error, and has no prefix.
@@ -396,11 +392,6 @@ def _classify(text: str) -> tuple[frozenset[str], bool]:
 def _has_several(text: str) -> bool:
     """Return whether a line contains more of mpirun's tags, or a log entry several lines."""
     return "<std" in text or "\n" in text
-
-
-def _kind(text: str) -> tuple[frozenset[str], bool]:
-    """Classify a line. Short ones recur between the rows of a log's executions, and are remembered."""
-    return _classify(text) if len(text) <= 400 else _classify.__wrapped__(text)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -169,7 +169,7 @@ def read_part(part: _Part, proof: Proof | None) -> Iterator[Log | Unread]:
     if part.text is not None:
         parser = LogParser(name, proof=proof, prefixes=part.prefixes, live=False, line=part.line)
         text = part.text.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
-        yield from logs([*parser.feed_text(text), *parser.close(None)])
+        yield from logs([*parser.feed_lines(text.split("\n")), *parser.close(None)])
         return
     try:
         with open_log(name) as file:
