@@ -37,27 +37,20 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
-"""A number, maybe with a unit, but no address."""
-_LONG_NUMBER = 9
-"""From this many digits on, a number such as seconds since 1970 has equally many in each line."""
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")  # Maybe with a unit, and no address
+_LONG_NUMBER = 9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
 _NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
-_NO_ROW = lazy(r"\d{9}|[^\d.\s]")
-"""Part of any prefix that is not the beginning of a row."""
+_NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
-_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")
-"""A rank, or the number of a line."""
+_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
 _DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
 _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
-_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
-"""Text after a number that is not the size of a row."""
+_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")  # Text after a number that is not the size of a row
 _LINES_AGAIN = '"stdout_lines": ['
-_MAX_FORMS = 16
-"""Limit of the learned prefixes that are tried: the latest."""
-_MAX_STACKED = 32
-"""Limit of the prefixes of a line; real lines have three."""
+_MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
+_MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
 
 class Prefixes:
@@ -72,7 +65,29 @@ class Prefixes:
         """Names in learned prefixes found before a banner → the stream group of their lines."""
         self._repeated = any(_LINES_AGAIN in line for line in sample)
         """Whether ansible prints a program's output twice: as one string, and line by line."""
-        self._learn_all(sample)
+        # Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
+        # A debug line shows no sign that others do not, unless it is a string of many lines.
+        lines = [line for line in sample if " NCCL " not in line or '"' in line]
+        signs = signs_in("\n".join(lines))
+        begins = [sign for sign in signs if sign.begins]
+        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
+        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
+        for line in signed:
+            while self.learn(self.cut(line)[0], signs):
+                pass
+        if not self.forms:
+            # Lines of one thread have the same prefix, unless it is a time.
+            debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
+            shown = debug.values() if signed else sample
+            texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
+            labels = [match for match in map(_LABEL.match, texts) if match is not None]
+            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
+            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
+                sure = labels
+            self.forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
+        for form in self.forms:
+            if isinstance(form, _Text):
+                form.last = 0
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
@@ -112,34 +127,6 @@ class Prefixes:
             return False
         self.forms = [form, *self.forms][:_MAX_FORMS]
         return True
-
-    def _learn_all(self, sample: Sequence[str]) -> None:
-        """Learn from lines that show which prefixes the log has.
-
-        Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
-        """
-        # A debug line shows no sign that others do not, unless it is a string of many lines.
-        lines = [line for line in sample if " NCCL " not in line or '"' in line]
-        signs = signs_in("\n".join(lines))
-        begins = [sign for sign in signs if sign.begins]
-        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
-        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
-        for line in signed:
-            while self.learn(self.cut(line)[0], signs):
-                pass
-        if not self.forms:
-            # Lines of one thread have the same prefix, unless it is a time.
-            debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
-            shown = debug.values() if signed else sample
-            texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
-            labels = [match for match in map(_LABEL.match, texts) if match is not None]
-            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
-            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
-                sure = labels
-            self.forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
-        for form in self.forms:
-            if isinstance(form, _Text):
-                form.last = 0
 
     def _stated(self, text: str, rest: str, fields: Mapping[str, str], stream: Stream) -> tuple[str, Stream]:
         """Return what is left of a text, and its stream with what a learned prefix states."""

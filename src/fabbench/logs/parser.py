@@ -38,9 +38,6 @@ from fabbench.model.patterns import lazy
 if TYPE_CHECKING:
     from fabbench.counters.execution_counters import ExecutionMarkers
 
-_ROW_ENDS = frozenset("0A \t")
-"""Last characters of rows: the data check found no errors, or was not done."""
-
 Result: TypeAlias = Point | Log
 
 LONGEST_LINE = 1 << 16
@@ -106,7 +103,7 @@ class LogParser:
                     if (points := shortcut(text, number)) is not None:
                         out += points if live else ()
                         continue
-            elif origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message) and not _has_several(text):
+            elif origin in origins and not (GAP in message or "<std" in text or "\n" in text):
                 if message[:HEAD] in HANDLERS or CHAIN in message:
                     self._group(stream).evidence.feed(message, origin)
                 continue
@@ -116,7 +113,7 @@ class LogParser:
                 length = len(raw) - len(text)
                 streams[raw[:length]] = stream
             self._number = number
-            several = _has_several(text)
+            several = "<std" in text or "\n" in text
             out += self._blocks(text, stream) if several else self._read(text, stream)
             shortcut, reading = None, None if several else stream
         self._number = number
@@ -145,11 +142,17 @@ class LogParser:
     def close(self, ending: Ending | None = None) -> list[Result]:
         """End the text: return the logs that are still open."""
         out: list[Result] = []
-        for group in self._groups.values():
-            group.steps.cut_off()
+        groups = list(self._groups.values())
+        tables = [group for group in groups if group.current is not None]
+        for group in groups:
+            group.steps.end(group.steps.open, None)
             group.ended = None
-        self._share_messages()
-        for group in self._groups.values():
+            # What a group without a table says of the end of a run belongs to the tables of the others.
+            if tables and group.current is None and any(each.kind < Kind.NOT_STARTED for each in group.messages):
+                for table in tables:
+                    table.messages += group.messages
+                group.messages = []
+        for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
             out += self._logs(group.steps.silent_step(), ending)
@@ -160,16 +163,6 @@ class LogParser:
             out += self._logs([record])
         self._groups.clear()
         return [*out, *(self._counted.close() if self._counted is not None else ())]
-
-    def _share_messages(self) -> None:
-        """Give what a group without a table says of the end of a run to the tables of the others."""
-        groups = list(self._groups.values())
-        tables = [group for group in groups if group.current is not None]
-        for group in groups:
-            if tables and group.current is None and group.dies:
-                for table in tables:
-                    table.messages += group.messages
-                group.messages = []
 
     def network_so_far(self) -> dict[str, str | int]:
         """Return what the debug lines of open executions show, as facts."""
@@ -263,10 +256,9 @@ class LogParser:
         if (status := known_errors.exit_status(line.text)) is None:
             group.evidence.other(line.text)
             return []
-        if status == TIMEOUT_STATUS:
-            group.add(Message("", Kind.TIMEOUT, f"The exit status was {status}: it timed out."))
-        elif status:
-            group.add(Message("", Kind.STATUS, f"The exit status was {status}."))
+        if status:
+            late = ": it timed out" if status == TIMEOUT_STATUS else ""
+            group.add(Message("", Kind.TIMEOUT if late else Kind.STATUS, f"The exit status was {status}{late}."))
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.ended = len(group.messages)
         return []
@@ -292,13 +284,13 @@ class LogParser:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name, steps = marker.facts.get("benchmark", ""), group.steps
         joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == steps.execution
-        steps.cut_off()
+        steps.end(steps.open, None)
         out = self._open(group, name) if name in group.readers and name != group.name else []
         if group.current is not None:
             out += self._judged(group, group.current.mark(marker))
         if not joins:
             out += self._logs([*steps.release(), *steps.silent_step()])
-            steps.forget()
+            steps = group.steps = StepEndings()
         steps.begin(marker, group.name or name or None)
         return out
 
@@ -387,11 +379,6 @@ def _kind(text: str) -> tuple[frozenset[str], bool]:
     """
     begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
     return begins, find_sign(text) <= 0 and not is_significant(text) and not is_told(text)
-
-
-def _has_several(text: str) -> bool:
-    """Return whether a line contains more of mpirun's tags, or a log entry several lines."""
-    return "<std" in text or "\n" in text
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:
