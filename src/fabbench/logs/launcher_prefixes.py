@@ -78,7 +78,7 @@ class Prefixes:
         if not self.forms:
             # Lines of one thread have the same prefix, unless it is a time.
             debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
-            shown = debug.values() if signed else sample
+            shown = list(debug.values()) if signed else sample
             texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
             labels = [match for match in map(_LABEL.match, texts) if match is not None]
             sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
