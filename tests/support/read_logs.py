@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from fabbench.logs.demux import Demux
+from fabbench.launchers.batch_job import Demux
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Log, Point
 from fabbench.model.plan import Execution, Plan, Proof

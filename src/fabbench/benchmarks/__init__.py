@@ -41,12 +41,12 @@ class Reader(Protocol):
     def feed(self, line: Line) -> Sequence[Reading] | None:
         """Read one line. None: not a line of this benchmark, and no sign that its output begins here."""
 
-    def shortcut(self) -> Shortcut | None:
-        """Return a fast path for more rows like the last one, in a text without ranks; None if there is none.
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Return a fast path for more rows like the last one, of the same rank; None if there is none.
 
-        It is valid until a line is fed. It returns None for every line that is not clearly such a row, and
-        the lines it reads count as fed.
+        It is valid until a line is fed. It returns None for what is not clearly such a row; what it reads is fed.
         """
+        del rank
         return None
 
     def mark(self, marker: Marker) -> Sequence[Reading]:

@@ -241,14 +241,11 @@ HARMLESS = lazy(
 """Warnings that healthy runs print too."""
 
 
-def matching_errors(text: str) -> Iterator[KnownError]:
-    """Yield the known errors that a line shows; usually none."""
-    for error in _SHOWN:
-        for word in error.words:
-            if word in text:
-                if error.pattern.search(text):
-                    yield error
-                break
+@lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
+def matching_errors(text: str) -> Sequence[KnownError]:
+    """Return the known errors that a line shows; usually none."""
+    shown = (error for error in _SHOWN if any(map(text.__contains__, error.words)))
+    return [error for error in shown if error.pattern.search(text)]
 
 
 _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")

@@ -6,15 +6,17 @@ from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.logs.demux import Demux
+from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import MARKER_SIGN, Ending
+from fabbench.model.log import MARKER_SIGN, Ending, read_marker
+from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
 Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
+_STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
 _LOG_IN = r"""# Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
@@ -38,6 +40,51 @@ def log_in(number: str, *, port: int, sshd: str) -> str:
     `number` is a host's own, `sshd` more options. The others stay in it until the first one calls `complete`.
     """
     return _LOG_IN.replace("@NUMBER@", number).replace("@PORT@", str(port)).replace("@SSHD@", sshd)
+
+
+class Demux:
+    """Yields the lines of each execution in the output of a job, and how it ended, as the markers show it.
+
+    Lines may have prefixes. Executions are requested in the order that the job runs them.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._cut = Prefixes().cut
+        self._current = ""
+        """The execution that began last; empty: none yet, and lines go to the first one requested."""
+        self._requested: set[str] = set()
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        """Yield the lines of one execution, and after the last one all others; return how it ended."""
+        self._requested.add(execution.id)
+        begun, step, ended, status, stopped = False, "", 0, None, ""
+        for raw in self._lines:
+            text = self._cut(raw)[0] if MARKER_SIGN in raw or "fabbench: " in raw else raw
+            marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
+            if marker is not None and marker.kind != "end":
+                if marker.execution not in self._requested:
+                    self._lines = chain((raw,), self._lines)
+                    break
+                self._current = marker.execution
+            if self._current not in {"", execution.id}:
+                continue
+            if marker is None and (match := _STOPPED.fullmatch(text)) is not None:
+                stopped = match["why"]
+            elif marker is not None and marker.execution == execution.id and marker.kind != "nics":
+                begun, step = begun or marker.kind == "begin", marker.name if marker.kind == "begin" else ""
+                if marker.kind == "end":
+                    ended, status = ended + 1, status or marker.status
+            yield raw
+        planned = len(execution.steps)
+        cut_off = f"The output ends after {ended} of {planned} steps." if ended < planned else ""
+        if not begun:
+            cut_off = "The job ended, or went on, without this execution."
+        elif step:
+            cut_off = f"The output ends in step {step}."
+        return Ending(
+            status=status, stopped="" if status else stopped or cut_off, planned_sizes=execution.planned_sizes
+        )
 
 
 class JobAllocation:

@@ -1,48 +1,26 @@
 """Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
-A prefix is a pattern. `_KNOWN` are unmistakable: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker,
-SkyPilot, Modal, torchrun, `kubectl logs --timestamps --prefix`, `>` quotation marks, and fabbench's own tag.
-All others are learned from the text before a line that only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …`
-shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one too. Several may be stacked: docs/formats.md.
+A prefix is a pattern. Those of `prefixes.txt` are unmistakable. All others are learned from the text before a line that
+only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one
+too. Several may be stacked: docs/formats.md.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from fabbench.logs.signs import all_signs, find_sign, signs_in
+from fabbench.logs.signs import Signature, all_signs, find_sign, patterns, signs_in
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
-_DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"
-_STD = r"<std(?:out|err|diag)>: ?"
-_TAG = rf"(?:\[{_DATE}\]|{_DATE})?\[(?:[^\]\s@]*@)?\d+,(?:(?P<rank1>\d+)|WILDCARD)\](?:\[[^\]]*\])?{_STD}"
-_KNOWN = lazy(
-    " *+(?:"
-    + "|".join(
-        (
-            r"\[fabbench:(?P<side>server|client)\](?: |$)",
-            _TAG,
-            rf"\[?{_DATE}\]?{_STD}",
-            r"\((?P<group1>head|worker\d+|setup|[\w.-]+)(?:,? [^()]*)?pid=\d+[^()]*\) ?",
-            r"\[rank (?P<rank2>\d+)\] ",
-            r"\[pod/(?P<group2>[^\]\s]+)\] ",
-            r"\[(?P<rank3>default\d+|[\w.-]+:\d+)\]:",
-            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?: std(?:out|err) [FP])?(?: |$)",
-            r"\[\d+,mpirank:(?P<rank4>\d+),[\w.-]+\]<std(?:out|err)>:",
-            r"#?> ",
-        )
-    )
-    + ")"
-)
-"""Each has at most one group: a field of `Stream`."""
+_NAMED = dict(patterns("prefixes.txt"))
+_KNOWN = lazy(f" *+(?:{'|'.join(_NAMED.values())})")
 _STARTS = frozenset("[(#> 0123456789MTWFS")
 """First characters of the prefixes above: any other line has none."""
 _NESTED = _STARTS - {" "}
-_INNER = lazy(_TAG)
+_INNER = lazy(_NAMED["mpirun --tag-output, Open MPI 4 and 5"])
 _COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
@@ -59,27 +37,20 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
-"""A number, maybe with a unit, but no address."""
-_LONG_NUMBER = 9
-"""From this many digits on, a number such as seconds since 1970 has equally many in each line."""
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")  # Maybe with a unit, and no address
+_LONG_NUMBER = 9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
 _NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
-_NO_ROW = lazy(r"\d{9}|[^\d.\s]")
-"""Part of any prefix that is not the beginning of a row."""
+_NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
-_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")
-"""A rank, or the number of a line."""
+_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
 _DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
 _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
-_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
-"""Text after a number that is not the size of a row."""
+_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")  # Text after a number that is not the size of a row
 _LINES_AGAIN = '"stdout_lines": ['
-_MAX_FORMS = 16
-"""Limit of the learned prefixes that are tried: the latest."""
-_MAX_STACKED = 32
-"""Limit of the prefixes of a line; real lines have three."""
+_MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
+_MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
 
 class Prefixes:
@@ -88,14 +59,35 @@ class Prefixes:
     `sample`: lines to learn from before the first one is cut.
     """
 
-    def __init__(self, sample: Iterable[str] = ()) -> None:
-        self._forms: list[_Text | _Json] = []
+    def __init__(self, sample: Sequence[str] = ()) -> None:
+        self.forms: list[_Text | _Json] = []
         self._groups: dict[str, str] = {}
         """Names in learned prefixes found before a banner → the stream group of their lines."""
-        lines = list(sample)
-        self._repeated = any(_LINES_AGAIN in line for line in lines)
+        self._repeated = any(_LINES_AGAIN in line for line in sample)
         """Whether ansible prints a program's output twice: as one string, and line by line."""
-        self._learn_all(lines)
+        # Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
+        # A debug line shows no sign that others do not, unless it is a string of many lines.
+        lines = [line for line in sample if " NCCL " not in line or '"' in line]
+        signs = signs_in("\n".join(lines))
+        begins = [sign for sign in signs if sign.begins]
+        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
+        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
+        for line in signed:
+            while self.learn(self.cut(line)[0], signs):
+                pass
+        if not self.forms:
+            # Lines of one thread have the same prefix, unless it is a time.
+            debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
+            shown = list(debug.values()) if signed else sample
+            texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
+            labels = [match for match in map(_LABEL.match, texts) if match is not None]
+            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
+            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
+                sure = labels
+            self.forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
+        for form in self.forms:
+            if isinstance(form, _Text):
+                form.last = 0
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
@@ -104,7 +96,7 @@ class Prefixes:
         lines.
         """
         text, stream = strip_colors(raw) if "\x1b" in raw else raw, outer
-        forms = self._forms
+        forms = self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
@@ -112,7 +104,7 @@ class Prefixes:
             if known is not None:
                 text = text[known.end() :]
                 if known.lastgroup is not None:
-                    stream = _with(stream, known.lastgroup.rstrip("1234"), known[known.lastgroup])
+                    stream = stream._replace(**{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
             cut = None
             for form in forms:
                 if (cut := form.cut(text)) is not None:
@@ -123,49 +115,17 @@ class Prefixes:
                 break
         return text, stream
 
-    def learn(self, text: str) -> bool:
-        """Learn from a line that no reader could read. Return whether it has a prefix that was unknown.
-
-        `text` is without the known prefixes.
-        """
-        return self._learn(text, find_sign(text, all_signs(begins=True)))
-
-    def _learn_all(self, sample: Sequence[str]) -> None:
-        """Learn from lines that show which prefixes the log has.
-
-        Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
-        """
-        # A debug line shows no sign that others do not, unless it is a string of many lines.
-        lines = [line for line in sample if " NCCL " not in line or '"' in line]
-        signs = signs_in("\n".join(lines))
-        begins = [sign for sign in signs if sign.begins]
-        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
-        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
-        for line in signed:
-            while self._learn(text := self.cut(line)[0], find_sign(text, signs)):
-                pass
-        if not self._forms:
-            debug = [line for line in sample if " NCCL " in line and line[:1] in _STARTS]
-            texts = [f"{text} " for line in (debug if signed else sample) if (text := self.cut(line)[0]).strip()]
-            labels = [match for match in map(_LABEL.match, texts) if match is not None]
-            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
-            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
-                sure = labels
-            self._forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
-        for form in self._forms:
-            if isinstance(form, _Text):
-                form.last = 0
-
-    def _learn(self, text: str, at: int) -> bool:
-        """Learn the prefix before a sign, which begins at `at`. Return whether there is one that was unknown."""
+    def learn(self, text: str, signs: Sequence[Signature] | None = None) -> bool:
+        """Learn the prefix before a sign, of a text without known prefixes. Return whether there is an unknown one."""
+        at = find_sign(text, all_signs(begins=True) if signs is None else signs)
         if 0 < (inner := inner_tag(text)) < at:  # another prefix, unless it stands behind text without a newline
             at = 0 if text[inner - 1].isalnum() else inner
         if at <= 0 or (self._repeated and text.lstrip().startswith('"stdout":')):
             return False
         form = _form(text, at)
-        if form is None or form in self._forms or form.cut(text) is None:
+        if form is None or form in self.forms or form.cut(text) is None:
             return False
-        self._forms = [form, *self._forms][:_MAX_FORMS]
+        self.forms = [form, *self.forms][:_MAX_FORMS]
         return True
 
     def _stated(self, text: str, rest: str, fields: Mapping[str, str], stream: Stream) -> tuple[str, Stream]:
@@ -180,11 +140,6 @@ class Prefixes:
         if rank or self._groups.get(names):
             stream = stream._replace(group=self._groups.get(names) or stream.group, rank=rank or stream.rank)
         return rest, stream
-
-
-@lru_cache(maxsize=1024)
-def _with(stream: Stream, name: str, value: str) -> Stream:
-    return stream._replace(**{name: value})
 
 
 def strip_colors(text: str) -> str:
@@ -249,16 +204,12 @@ class _Json:
 
 def _entries(text: str) -> dict[str, Any]:
     """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
+    found: list[tuple[str, Any]] = []
     try:
-        return dict(_flat(json.loads(text))) if text[:1] == "{" else {}
+        json.loads(text if text[:1] == "{" else "", object_pairs_hook=found.extend)
     except (ValueError, RecursionError):
         return {}
-
-
-def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in entries.items():
-        yield from _flat(value) if isinstance(value, dict) else ()
-        yield key, value
+    return dict(found)
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:

@@ -5,7 +5,6 @@ the benchmark that reads this part of the text, and then to the others.
 """
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -14,7 +13,7 @@ from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
+from fabbench.evidence.nccl import CHAIN, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
 from fabbench.logs.signs import find_sign
@@ -38,9 +37,6 @@ from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
     from fabbench.counters.execution_counters import ExecutionMarkers
-
-_ROW_ENDS = frozenset("0A \t")
-"""Last characters of rows: the data check found no errors, or was not done."""
 
 Result: TypeAlias = Point | Log
 
@@ -88,43 +84,38 @@ class LogParser:
         """Read one line (without its newline)."""
         return self.feed_lines((raw,))
 
-    def feed_text(self, text: str) -> list[Result]:
-        """Read a block of whole lines (without the last newline)."""
-        return self.feed_lines(text.split("\n"))
-
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
-        # Nearly all lines are rows and debug lines. Whole, plain ones are handled here, with a few lookups;
-        # all other lines take the slow path, which decides.
+        # Nearly all lines are rows and debug lines. Whole ones whose prefix has been cut before are handled here, with
+        # a few lookups; all other lines take the slow path, which decides.
         out: list[Result] = []
-        origins, cut, groups, live = self._hosts.origins, self._prefixes.cut, self._groups, self._live
-        shortcut, previous = cast("Shortcut | None", None), cast("Stream | None", None)
-        number, endings = self._number, self._endings()
+        origins, cut, live = self._hosts.origins, self._prefixes.cut, self._live
+        streams, length, number = {"": NO_STREAM}, 0, self._number
+        shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
         for raw in lines:
             number += 1
-            origin, info, message = raw.partition(INFO)
-            if not info or raw[:1] == " ":
-                if previous is not None and raw[:1] != "#":  # rows never start with this
-                    shortcut, previous = self._shortcut(previous), None
-                points = shortcut(raw, number) if shortcut is not None else None
-                if points is not None:
-                    out += points if live else ()
-                    continue
-            elif message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in endings and origin in origins:
-                continue
-            text, stream = cut(raw[:LONGEST_LINE])
-            if text is not raw:
-                origin, info, message = text.partition(INFO)
-            several = "<std" in text or "\n" in text
-            if info and origin in origins and not several and not (raw[-1:] in _ROW_ENDS and GAP in message):
+            text, known = raw[length:LONGEST_LINE], streams.get(raw[:length])
+            text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
+            origin, info, message = text.partition(INFO)
+            if not info or text[:1] == " ":
+                if stream == reading and text[:1] != "#":  # rows never start with this
+                    shortcut = shortcut or self._shortcut(stream)
+                    if (points := shortcut(text, number)) is not None:
+                        out += points if live else ()
+                        continue
+            elif origin in origins and not (GAP in message or "<std" in text or "\n" in text):
                 if message[:HEAD] in HANDLERS or CHAIN in message:
-                    group = groups.get(stream.group) or self._group(stream)
-                    group.evidence.feed(message, origin)
+                    self._group(stream).evidence.feed(message, origin)
                 continue
+            if known is not None:  # what follows may be another prefix
+                text, stream = cut(raw[:LONGEST_LINE])
+            if not self._prefixes.forms and raw.endswith(text):
+                length = len(raw) - len(text)
+                streams[raw[:length]] = stream
             self._number = number
+            several = "<std" in text or "\n" in text
             out += self._blocks(text, stream) if several else self._read(text, stream)
-            shortcut, previous = None, None if several else stream
-            endings = self._endings()
+            shortcut, reading = None, None if several else stream
         self._number = number
         return out
 
@@ -142,24 +133,26 @@ class LogParser:
             text, stream = self._prefixes.cut(text[inner:])
         return out + self._read(text, stream)
 
-    def _endings(self) -> AbstractSet[str]:
-        """Return the known endings of channel lines: lines without a prefix that have one add nothing."""
-        group = self._groups.get(NO_STREAM.group)
-        return group.evidence.endings if group is not None else frozenset()
-
-    def _shortcut(self, stream: Stream) -> Shortcut | None:
-        """Return a fast way to read rows, if they have no prefix."""
-        reader = self._group(stream).current if stream == NO_STREAM else None
-        return reader.shortcut() if reader is not None else None
+    def _shortcut(self, stream: Stream) -> Shortcut:
+        """Return a fast way to read more rows like the last line, if it was one."""
+        group = self._group(stream)
+        fast = group.current.shortcut(stream.rank) if group.current is not None and group.ended is None else None
+        return fast or (lambda _text, _number: None)
 
     def close(self, ending: Ending | None = None) -> list[Result]:
         """End the text: return the logs that are still open."""
         out: list[Result] = []
-        for group in self._groups.values():
-            group.steps.cut_off()
+        groups = list(self._groups.values())
+        tables = [group for group in groups if group.current is not None]
+        for group in groups:
+            group.steps.end(group.steps.open, None)
             group.ended = None
-        self._share_messages()
-        for group in self._groups.values():
+            # What a group without a table says of the end of a run belongs to the tables of the others.
+            if tables and group.current is None and any(each.kind < Kind.NOT_STARTED for each in group.messages):
+                for table in tables:
+                    table.messages += group.messages
+                group.messages = []
+        for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
             out += self._logs(group.steps.silent_step(), ending)
@@ -170,16 +163,6 @@ class LogParser:
             out += self._logs([record])
         self._groups.clear()
         return [*out, *(self._counted.close() if self._counted is not None else ())]
-
-    def _share_messages(self) -> None:
-        """Give what a group without a table says of the end of a run to the tables of the others."""
-        groups = list(self._groups.values())
-        tables = [group for group in groups if group.current is not None]
-        for group in groups:
-            if tables and group.current is None and group.dies:
-                for table in tables:
-                    table.messages += group.messages
-                group.messages = []
 
     def network_so_far(self) -> dict[str, str | int]:
         """Return what the debug lines of open executions show, as facts."""
@@ -273,10 +256,9 @@ class LogParser:
         if (status := known_errors.exit_status(line.text)) is None:
             group.evidence.other(line.text)
             return []
-        if status == TIMEOUT_STATUS:
-            group.add(Message("", Kind.TIMEOUT, f"The exit status was {status}: it timed out."))
-        elif status:
-            group.add(Message("", Kind.STATUS, f"The exit status was {status}."))
+        if status:
+            late = ": it timed out" if status == TIMEOUT_STATUS else ""
+            group.add(Message("", Kind.TIMEOUT if late else Kind.STATUS, f"The exit status was {status}{late}."))
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.ended = len(group.messages)
         return []
@@ -302,13 +284,13 @@ class LogParser:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name, steps = marker.facts.get("benchmark", ""), group.steps
         joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == steps.execution
-        steps.cut_off()
+        steps.end(steps.open, None)
         out = self._open(group, name) if name in group.readers and name != group.name else []
         if group.current is not None:
             out += self._judged(group, group.current.mark(marker))
         if not joins:
             out += self._logs([*steps.release(), *steps.silent_step()])
-            steps.forget()
+            steps = group.steps = StepEndings()
         steps.begin(marker, group.name or name or None)
         return out
 
@@ -389,19 +371,14 @@ class LogParser:
         return results if self._counted is None else self._counted.keep(results)
 
 
-@lru_cache(maxsize=1024)
-def _classify(text: str) -> tuple[frozenset[str], bool]:
+@lru_cache(maxsize=256)
+def _kind(text: str) -> tuple[frozenset[str], bool]:
     """Classify a line by itself: the benchmarks whose readers must see it, and whether nothing else needs it.
 
     Nothing does if it is no launcher's message or error, and has no prefix.
     """
     begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
     return begins, find_sign(text) <= 0 and not is_significant(text) and not is_told(text)
-
-
-def _kind(text: str) -> tuple[frozenset[str], bool]:
-    """Classify a line. Short ones recur between the rows of a log's executions, and are remembered."""
-    return _classify(text) if len(text) <= 400 else _classify.__wrapped__(text)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -36,8 +36,9 @@ NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
 
 @cache
-def _foreign() -> Sequence[tuple[str, str]]:
-    lines = (files("fabbench.logs") / "foreign.txt").read_text("utf-8").splitlines()
+def patterns(name: str) -> Sequence[tuple[str, str]]:
+    """Return the patterns in a file of this package, each with what prints it."""
+    lines = (files("fabbench.logs") / name).read_text("utf-8").splitlines()
     return [(name, pattern) for name, sign, pattern in (line.partition(" : ") for line in lines[1:]) if sign]
 
 
@@ -72,7 +73,7 @@ def unread_reason(text: str) -> tuple[str, bool]:
     """
     if (match := _OWN.match(text)) is not None:
         return _RESULTS if match[1] or match[2] else "", True
-    for name, pattern in _foreign():
+    for name, pattern in patterns("foreign.txt"):
         if re.search(pattern, text):
             return f"This is output of {name}, which fabbench does not read.", False
     if _TABLE.search(text):

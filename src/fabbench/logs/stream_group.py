@@ -34,19 +34,14 @@ class StepEndings:
         self.seen = self._silent = True
 
     def end(self, step: str, status: int | None) -> None:
-        """Note that a step ended; without a status, that the log does not show how."""
+        """Note that a step, if any, ended; without a status, that the log does not show how."""
         self.open = ""
-        if status is None:
+        if status is None and step:
             self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
         elif status:
             self._failures.append(f"{self.benchmark or 'The program'} exited with status {status} in step {step}.")
         if status == TIMEOUT_STATUS:
             self._timed_out = self._timed_out or f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
-
-    def cut_off(self) -> None:
-        """Note that the end of the open step will not come."""
-        if self.open:
-            self.end(self.open, None)
 
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
@@ -70,30 +65,20 @@ class StepEndings:
         self.apply(record)
         return [record] if silent else []
 
-    def forget(self) -> None:
-        """Start over: what follows belongs to other steps."""
-        self._failures, self._timed_out, self._incomplete, self._silent = [], "", "", False
-
 
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
 
-    readers: dict[str, Reader | None]
-    """By benchmark. None: no line so far may be from it, and its reader has not been made."""
+    readers: dict[str, Reader | None]  # By benchmark. None: no line so far may be from it, and there is no reader yet
     current: Reader | None = None
     name: str | None = None  # The benchmark of the current reader
     evidence: Evidence = field(default_factory=Evidence)
-    messages: list[Message] = field(default_factory=list)
-    """Texts that show the end of a run, since the last record."""
-    unknown: str = ""
-    """The last line that no benchmark read, since the last one that one did."""
-    claimed: int = 0
-    """How many of them stood before the last line that a benchmark read."""
-    ended: int | None = None
-    """How many of them stood before the exit status of the open output; None: it has not been read."""
-    measured: bool = False
-    """Whether any record had rows."""
+    messages: list[Message] = field(default_factory=list)  # Texts that show the end of a run, since the last record
+    claimed: int = 0  # How many of them stood before the last line that a benchmark read
+    ended: int | None = None  # How many stood before the exit status of the open output; None: it has not been read
+    unknown: str = ""  # The last line that no benchmark read, since the last one that one did
+    measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
     def add(self, message: Message) -> None:
@@ -146,11 +131,6 @@ class StreamGroup:
 
     def _counts(self, message: Message) -> bool:
         return message.kind is not Kind.SHELL or not self.measured
-
-    @property
-    def dies(self) -> bool:
-        """Whether a run that had begun ended badly."""
-        return any(message.kind < Kind.NOT_STARTED for message in self.messages)
 
     def is_over(self) -> bool:
         """Return whether what was printed shows the end of a run."""

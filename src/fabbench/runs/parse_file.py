@@ -67,7 +67,8 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     read = list[Log]()
     for name in names:
         with open_log(name) as file:
-            read += (log for text in _blocks(file.read(), file) for log in logs(parser.feed_text(text)))
+            blocks = _blocks(file.read(), file)
+            read += logs(parser.feed_lines(line for text in blocks for line in text.split("\n")))
     return [*read, *logs(parser.close(None))]
 
 
@@ -107,16 +108,15 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
     try:
-        for configuration, text in _by_configuration(_blocks(block, file)):
+        for configuration, lines in _by_configuration(_blocks(block, file)):
             if current and configuration != current:
                 yield from ((current, log) for log in logs(parser.close(None)))
                 parser = make(prefixes=Prefixes(sample))
-                for each in preamble:
-                    parser.feed_text(each)
+                parser.feed_lines(preamble)
             current = configuration
             if not current and marked:
-                preamble.append(text)
-            yield from ((current, log) for log in logs(parser.feed_text(text)))
+                preamble += lines
+            yield from ((current, log) for log in logs(parser.feed_lines(lines)))
     except MachineError as error:
         damage, ending = error, Ending(stopped="The file could not be read to its end.")
     yield from ((current, log) for log in logs(parser.close(ending)))
@@ -124,18 +124,18 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         raise damage
 
 
-def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield text with its configuration: that of the last marker; empty before the first marker."""
+def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield lines with their configuration: that of the last marker; empty before the first marker."""
     configuration = ""
     for text in blocks:
-        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
-        for number, line in enumerate(lines):
+        begin, lines = 0, text.split("\n")
+        for number, line in enumerate(lines if MARKER_SIGN in text else ()):
             match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
             if match and match[1] != configuration:
                 if number > begin:
-                    yield configuration, "\n".join(lines[begin:number])
+                    yield configuration, lines[begin:number]
                 configuration, begin = match[1], number
-        yield configuration, "\n".join(lines[begin:])
+        yield configuration, lines[begin:]
 
 
 def _whole(block: bytes, file: "SupportsRead[bytes]") -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.counters.execution_counters import ExecutionCounters
-from fabbench.logs.demux import Demux
+from fabbench.launchers.batch_job import Demux
 from fabbench.model.log import Log, Outcome
 from fabbench.model.plan import Execution
 from fabbench.plan.build import plan

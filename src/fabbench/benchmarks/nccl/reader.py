@@ -139,9 +139,9 @@ class NcclExecution:
         self._doubled = self._doubled or int(size) == before
         return int(size) < before
 
-    def shortcut(self) -> Shortcut | None:
+    def shortcut(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of one table; None if the next row may be special."""
-        seen, table = self._seen[""], None if self._printer else self.table
+        seen, table = self._seen[rank], self.table if rank == self._printer else None
         usual = "header" in seen and "bounds" not in seen
         return table.shortcut() if table is not None and usual else None
 
@@ -383,8 +383,8 @@ class NcclReader(Reader):
         return out
 
     @override
-    def shortcut(self) -> Shortcut | None:
-        return self._current.shortcut() if self._current is not None else None
+    def shortcut(self, rank: str) -> Shortcut | None:
+        return self._current.shortcut(rank) if self._current is not None else None
 
     @override
     def close(self) -> Sequence[Reading]:

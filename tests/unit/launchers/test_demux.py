@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.logs.demux import Demux
+from fabbench.launchers.batch_job import Demux
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker
 from fabbench.model.plan import Execution, Plan
