@@ -384,13 +384,13 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
-def in_progress(path: Path) -> bool:
+def in_progress(run: StoredRun) -> bool:
     """Return whether a run may be in progress: it has executions left, and was written to recently."""
-    stored = StoredRun(path)
-    unfinished = any(not (path / EXECUTIONS / name / ENDED).is_file() for name, _ in stored.schedule)
-    unfinished = unfinished or (stored.sweep is not None and stored.verdict is None)
-    files = (Path(folder, name) for folder, _, names in os.walk(path / EXECUTIONS) for name in names)
-    return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S
+    folder = run.path / EXECUTIONS
+    unfinished = any(not (folder / name / ENDED).is_file() for name, _ in run.schedule)
+    unfinished = unfinished or (run.sweep is not None and run.verdict is None)
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return unfinished and time.time() - max(each.stat().st_mtime for each in (run.path, *files)) < _QUIET_S
 
 
 def remove_run(path: Path) -> None:
