@@ -194,7 +194,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.cli.sweep_command import AnswerOptions, print_sweep
     from fabbench.report.sweep_report import FORMATS
-    from fabbench.runs.sweep_store import stored_sweep
+    from fabbench.runs.store import stored_sweep
 
     if form not in FORMATS or metric or sizes:
         raise RequestError(

@@ -37,9 +37,8 @@ from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladde
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
-from fabbench.runs.sweep_store import TestResult
 from fabbench.runs.sweep_tests import diagnosed, unfinished
-from fabbench.sweep.values import SuspectKind
+from fabbench.sweep.values import SuspectKind, TestResult
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})  # They say nothing about the nodes

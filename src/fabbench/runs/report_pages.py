@@ -26,15 +26,14 @@ from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.parse_on_cores import on_cores
-from fabbench.runs.store import PLAN, StoredExecution, StoredRun
+from fabbench.runs.store import PLAN, StoredExecution, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
-from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import SweepResult
+from fabbench.sweep.values import SweepResult, TestResult
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
@@ -87,7 +86,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
             page,
             about=f"Sweep of {page.about}, {sweep.document.fabric}",
             outcomes=_outcomes(run, sweep.tests),
-            damage=[*run.damage, *sweep.damage],
+            damage=sweep.damage,
             sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
         )
     columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)

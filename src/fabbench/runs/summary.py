@@ -18,11 +18,11 @@ import msgspec
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, read, run_folders, write
+from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, StoreError, read, run_folders, write
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import TestResult
+    from fabbench.sweep.values import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
@@ -138,19 +138,18 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
     from fabbench.runs.store import StoredRun
 
     summary = summary_of(StoredRun(path), logs)
-    with suppress(OSError):  # Whoever may not write the store reads the run each time
+    with suppress(StoreError):  # Whoever may not write the store reads the run each time
         write(path / SUMMARY, summary, indent=None, durable=False)
     return summary
 
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    from fabbench.runs.sweep_store import stored_sweep
+    from fabbench.runs.store import stored_sweep
 
-    damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
     sweep = stored_sweep(run) if run.sweep is not None else None
-    damage = (*damage, *sweep.damage) if sweep else damage
+    damage = tuple(sweep.damage) if sweep else run.damage if logs is None else ()
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(
@@ -170,7 +169,7 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         circumstances={
             each.label: {
                 **_versions(known.get(each.label, ())),
-                "variant": str(run.variant(each) or ""),
+                "variant": str(run.variants.get(each.variant) or ""),
                 "image": run.image,
                 "node names": ", ".join(run.hosts),
                 **{f"env {name}": value for name, value in run.request.env.items()},

@@ -9,11 +9,10 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.document import SweepDocument, write
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
-from fabbench.runs.sweep_store import StoredSweep, TestResult, add_test, stored_sweep
 from fabbench.runs.sweep_tests import planner_of, unfinished
-from fabbench.sweep.values import SweepOutcome, SweepTest
+from fabbench.sweep.values import SweepOutcome, SweepTest, TestResult
 from fabbench.testing import two_hosts
 from tests.support.requests import request
 
@@ -41,6 +40,10 @@ def sweep(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir()
     write(tmp_path / "request.json", {"format": 1, "sweep": DOCUMENT})
     return tmp_path
+
+
+def add_test(sweep: Path, result: TestResult) -> None:
+    write(sweep / "tests" / f"{result.number:06}.json", result)
 
 
 def read(path: Path) -> StoredSweep:
@@ -72,7 +75,7 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
     found = read(sweep)
     assert list(found.tests) == tests
     assert found.document == msgspec.convert(DOCUMENT, SweepDocument)
-    assert found.damage == ()
+    assert found.damage == []
 
 
 def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
@@ -80,7 +83,8 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
     whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
     writer = RunWriter(asked, two_hosts(), whole, None, msgspec.convert(DOCUMENT, SweepDocument))
     path, sweep = writer.path, StoredRun(writer.path)
-    (path / "exec/000003-efa-r1").mkdir()
+    for folder in ("exec/000003-efa-r1", "counters"):
+        (path / folder).mkdir(parents=True)
     (path / "exec/000003-efa-r1/output.log").write_text("half\n")
     (path / "counters/000003-efa-r1.json").write_text("{}")
     with pytest.raises(RequestError, match="in progress"):
