@@ -210,10 +210,8 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
-    from fabbench.runs.report_pages import counters_of
-
     for execution in run.executions:
-        counters = counters_of(run, execution.id)
+        counters = run.counters(execution.id)
         yield {
             **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,

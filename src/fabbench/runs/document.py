@@ -161,6 +161,13 @@ def read(path: Path, kind: type[T]) -> T:
         raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error
 
 
+def readable(path: Path, kind: type[T]) -> T | None:
+    """Read a document as `read` does; None if that is impossible."""
+    with suppress(MachineError):
+        return read(path, kind)
+    return None
+
+
 # ---------------------------------------------------------------- runs
 
 

@@ -52,6 +52,7 @@ from fabbench.runs.document import (
     VerdictDocument,
     plain,
     read,
+    readable,
     write,
     writing,
 )
@@ -68,14 +69,13 @@ ENDED = "run.json"  # How an execution ended
 class ExecutionWriter:
     """One execution in progress."""
 
-    def __init__(self, path: Path, counters: Path, execution: Execution) -> None:
-        self.path = path
-        self._counters = counters
+    def __init__(self, run: Path, execution: Execution) -> None:
+        self.path, self._counters = run / EXECUTIONS / execution.id, _counters(run, execution.id)
         self._started = time.time()
-        with writing(path):
-            path.mkdir(parents=True)
-            write(path / PLAN, redacted(plain(execution)))
-            self.log = (path / OUTPUT).open("xb", buffering=0)
+        with writing(self.path):
+            self.path.mkdir(parents=True)
+            write(self.path / PLAN, redacted(plain(execution)))
+            self.log = (self.path / OUTPUT).open("xb", buffering=0)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
@@ -121,36 +121,33 @@ class RunWriter:
 
         Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
         """
-        self.kept: dict[str, tuple[Log, ...]] = {}
-        """Execution → logs, if it is ok and need not run again."""
         if resumed is not None:
             require_same(resumed, request, inventory, plan)
         self._document = resumed.document if resumed else document_of(request, inventory, plan, sweep)
-        self.id, created = resumed.id if resumed else self._document.id, re.sub("[-:]", "", self._document.created)
+        self.id, created = self._document.id, re.sub("[-:]", "", self._document.created)
         path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
         self.path = path.absolute()
         if resumed is None:
             write(self.path / REQUEST, self._document)
         self._lock()
-        if resumed is not None:
-            self._forget(resumed)
+        self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
+        """Execution → logs, if it is ok and need not run again."""
+        with writing(self.path):
+            self._forget()
         self.run = StoredRun(self.path)
 
-    def _forget(self, run: "StoredRun") -> None:
-        """Remove the result of a run that goes on, and all but the executions that are ok."""
-        self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
-        with writing(self.path):
-            for name in (VERDICT, SUMMARY):
-                (self.path / name).unlink(missing_ok=True)
-            for path in self.path.glob(f"{EXECUTIONS}/*"):
-                if path.name not in self.kept:
-                    self.drop(path.name)
+    def _forget(self) -> None:
+        """Remove the result of a run that goes on, and all but the executions that are kept."""
+        for name in (VERDICT, SUMMARY):
+            (self.path / name).unlink(missing_ok=True)
+        for path in self.path.glob(f"{EXECUTIONS}/*"):
+            if path.name not in self.kept:
+                self.drop(path.name)
 
     @contextmanager
     def execution(self, execution: Execution) -> Iterator[ExecutionWriter]:
         """Create the directory of one execution, and close its log in the end."""
-        counters = _counters(self.path, execution.id)
-        writer = ExecutionWriter(self.path / EXECUTIONS / execution.id, counters, execution)
+        writer = ExecutionWriter(self.path, execution)
         with writer.log:
             yield writer
 
@@ -312,9 +309,7 @@ class StoredRun:
     @cached_property
     def verdict(self) -> VerdictDocument | None:
         """The result of the run's gates; None if there are none, or it has not ended."""
-        with suppress(MachineError):
-            return read(self.path / VERDICT, VerdictDocument)
-        return None
+        return readable(self.path / VERDICT, VerdictDocument)
 
     @property
     def gates(self) -> str:
@@ -333,18 +328,18 @@ class StoredRun:
         )
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
-        """Read the NIC counters of one execution; None if there are none. Raise MachineError if damaged."""
-        path = _counters(self.path, name)
-        return read(path, execution_counters.ExecutionCounters) if path.is_file() else None
+        """Read the NIC counters of one execution; None if there are none. Damaged ones are a finding of its logs."""
+        return readable(_counters(self.path, name), execution_counters.ExecutionCounters)
 
     # -- inside
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
-        path = self.path / EXECUTIONS / name
+        path, counters = self.path / EXECUTIONS / name, _counters(self.path, name)
         started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
-            logs = with_counters(logs, self.counters(name))
+            counted = read(counters, execution_counters.ExecutionCounters) if counters.is_file() else None
+            logs = with_counters(logs, counted)
         except MachineError as error:
             logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
         return StoredExecution(

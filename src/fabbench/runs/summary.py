@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, StoreError, read, run_folders, write
+from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, StoreError, readable, run_folders, write
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -90,7 +90,7 @@ def summaries(
     Missing ones are made, on all cores.
     """
     paths = run_folders(store)
-    found = {path: _stored(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
+    found = {path: readable(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
     missing = [store / path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
@@ -101,12 +101,6 @@ def summaries(
             if summary is not None:
                 msgspec.structs.force_setattr(summary, "path", path)
                 yield summary
-
-
-def _stored(file: Path, kind: type[Summary]) -> Summary | None:
-    with suppress(MachineError):
-        return read(file, kind)
-    return None
 
 
 # ---------------------------------------------------------------- made

@@ -13,8 +13,7 @@ class SweepTest:
 
     nodes: tuple[str, ...]
     """In order of their roles: for a pair, server and client."""
-    rail: str = ""
-    """The NIC that each of the nodes uses; empty: the benchmark's own choice."""
+    rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
@@ -25,11 +24,9 @@ class SweepTest:
 class Round:
     """Tests that run concurrently: no node is in two of them."""
 
-    number: int
-    """Counts from 1."""
+    number: int  # Counts from 1
     tests: tuple[SweepTest, ...]
-    purpose: str
-    """For progress: "all pairs", "3 suspects against healthy nodes"."""
+    purpose: str  # For progress: "all pairs", "3 suspects against healthy nodes"
 
 
 class SweepOutcome(StrEnum):
@@ -60,8 +57,7 @@ class SweepResult:
     """What was measured, if tests differ in that: figures of one series can be compared."""
 
 
-MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
-"""Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
+MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})  # Nodes are compared even if the network is unproven
 
 
 def outcome_of_test(outcome: str) -> SweepOutcome:
