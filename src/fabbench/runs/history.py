@@ -9,8 +9,6 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
 from fabbench.runs.summary import FullSummary, Pairs, Summary
 
-UNLIMITED = 1 << 62  # The end of sizes that have none
-
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
     """Parse METRIC or METRIC@SIZE, besides the `sizes` of ``--size``. Raise RequestError."""
@@ -56,11 +54,5 @@ def history(runs: Iterable[Summary], metric: Metric, sizes: range | None, where:
         raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {', '.join(sorted(known))}.")
     series = [with_changes(dict(key), points[::-1]) for key, points in by_key.items()]
     size = sizes[0] if sizes is not None and len(sizes) == 1 else None
-    return History(metric=metric, size=size, series=series, span=_span(sizes))
-
-
-def _span(sizes: range | None) -> str:
-    if sizes is None:
-        return ""
-    first = f" from {format_size(sizes[0])}" if sizes[0] else ""
-    return first + (f" to {format_size(sizes[-1])}" if sizes[-1] < UNLIMITED else "")
+    span = f" from {format_size(sizes[0])} to {format_size(sizes[-1])}" if sizes else ""
+    return History(metric=metric, size=size, series=series, span=span)
