@@ -171,23 +171,14 @@ def readable(path: Path, kind: type[T]) -> T | None:
 # ---------------------------------------------------------------- runs
 
 
-def run_folders(store: Path) -> list[str]:
-    """Return the names of the directories of all runs of a store, newest first."""
-
-    def begun(name: str) -> tuple[str, int, str]:
-        """Return the second in which a run began, and when its request was written."""
-        with suppress(OSError):
-            return name[:16], (store / name / REQUEST).stat().st_mtime_ns, name
-        return name[:16], 0, name
-
-    with suppress(OSError):
-        return sorted((each.name for each in store.iterdir() if RUN_NAME.fullmatch(each.name)), key=begun, reverse=True)
-    return []
-
-
 def runs(store: Path) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first."""
-    return (store / name for name in run_folders(store) if (store / name / REQUEST).is_file())
+    """Return the directories of all runs of a store, newest first; of one second, by when a request was written."""
+    found = list[tuple[str, int, Path]]()
+    for path in store.iterdir() if os.access(store, os.R_OK) and store.is_dir() else ():
+        with suppress(OSError):  # without a request, or removed meanwhile
+            if RUN_NAME.fullmatch(path.name):
+                found.append((path.name[:16], (path / REQUEST).stat().st_mtime_ns, path))
+    return (path for *_, path in sorted(found, reverse=True))
 
 
 def store_here(store: Path | None) -> Path:

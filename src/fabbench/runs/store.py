@@ -288,6 +288,7 @@ class StoredRun:
         self.name, self.options, self.configurations = document.name, document.request.options, document.arms
         self.created, self.benchmark = document.created, self.request.benchmark
         self.target = self.request.target
+        self.command_line = shlex.join(self.command)  # To copy into a shell; empty if unknown
         self.hosts = tuple(host.name for host in document.hosts)
         """Names of the hosts."""
         self.variants = {variant.name: variant for variant in document.request.variants}
@@ -300,11 +301,6 @@ class StoredRun:
         """Sentences: what cannot be read, and why. Reads all executions."""
         of_executions = (each.damage for each in self.executions if each.damage)
         return tuple(dict.fromkeys((*self._damage, *of_executions)))
-
-    @property
-    def command_line(self) -> str:
-        """The command line, to copy into a shell; empty if unknown."""
-        return shlex.join(self.command)
 
     @cached_property
     def verdict(self) -> VerdictDocument | None:

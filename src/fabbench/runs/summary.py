@@ -18,7 +18,7 @@ import msgspec
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, StoreError, readable, run_folders, write
+from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, runs, write
 
 if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
@@ -89,36 +89,32 @@ def summaries(
 
     Missing ones are made, on all cores.
     """
-    paths = run_folders(store)
-    found = {path: readable(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
-    missing = [store / path for path, summary in found.items() if summary is None]
+    found = {path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)}
+    missing = [path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
             summary = known
             if summary is None:
                 summary = next(made)
                 read()
-            if summary is not None:
-                msgspec.structs.force_setattr(summary, "path", path)
-                yield summary
+            msgspec.structs.force_setattr(summary, "path", path.name)
+            yield summary
 
 
 # ---------------------------------------------------------------- made
 
 
-def _made(paths: Sequence[Path]) -> Generator[Summary | None]:
+def _made(paths: Sequence[Path]) -> Generator[Summary]:
     if paths:
         from fabbench.runs.parse_on_cores import on_cores  # loads all that reads logs
 
         yield from on_cores(_make_summary, paths)
 
 
-def _make_summary(path: Path) -> FullSummary | None:
-    """Read a run, and keep its summary if it is not in progress; None for a directory that is not a run."""
+def _make_summary(path: Path) -> FullSummary:
+    """Read a run, and keep its summary if it is not in progress."""
     from fabbench.runs.store import StoredRun, in_progress
 
-    if not (path / REQUEST).is_file():
-        return None
     run = StoredRun(path)
     try:
         return summary_of(run) if in_progress(run) else write_summary(path)

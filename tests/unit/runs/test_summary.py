@@ -65,13 +65,10 @@ def test_what_was_measured_is_kept(store: Path) -> None:
     key = dict(found[0].key)
     assert (key["case"], key["nodes"], key["type"]) == ("all_reduce", "2", "p4d.24xlarge")
     value, best = found[0].value(BUSBW, range(2 << 30, (2 << 30) + 1)), found[0].value(BUSBW)
-    assert value is not None
-    assert best is not None
-    assert 60e9 < value <= best < 80e9
+    assert 60e9 < (value or 0) <= (best or 0) < 80e9
     assert found[0].value(BUSBW, range(3, 4)) is None
     (quickest, _) = (each.value(METRICS["time"]) for each in kept.measured if each.metric == "time")
-    assert quickest is not None
-    assert quickest < 1e-3  # the best time is the least
+    assert (quickest or 1) < 1e-3  # the best time is the least
 
 
 def test_a_run_writes_what_would_be_made_of_it(store: Path) -> None:

@@ -36,14 +36,13 @@ def measured(number: int, *nodes: str, **more: object) -> TestResult:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    for folder in ("exec", "counters", "logs"):
-        (tmp_path / folder).mkdir()
     write(tmp_path / "request.json", {"format": 1, "sweep": DOCUMENT})
     return tmp_path
 
 
-def add_test(sweep: Path, result: TestResult) -> None:
-    write(sweep / "tests" / f"{result.number:06}.json", result)
+def add_test(sweep: Path, *results: TestResult) -> None:
+    for each in results:
+        write(sweep / "tests" / f"{each.number:06}.json", each)
 
 
 def read(path: Path) -> StoredSweep:
@@ -70,8 +69,7 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
         measured(0, "a", "b", nics={"mlx5_0": 2.0}, notes=("retransmits",)),
         measured(1, "a", "c", outcome="timeout", value=None, reason="It hung."),
     ]
-    for each in tests:
-        add_test(sweep, each)
+    add_test(sweep, *tests)
     found = read(sweep)
     assert list(found.tests) == tests
     assert found.document == msgspec.convert(DOCUMENT, SweepDocument)
@@ -97,9 +95,8 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_test_is_reported_and_the_others_count(sweep: Path) -> None:
-    add_test(sweep, measured(0, "a", "b"))
+    add_test(sweep, measured(0, "a", "b"), measured(2, "b", "c"))
     (sweep / "tests/000001.json").write_text('{"number": "one"}\n')
-    add_test(sweep, measured(2, "b", "c"))
     found = read(sweep)
     assert [each.number for each in found.tests] == [0, 2]
     assert "tests/000001.json is damaged" in found.damage[0]
