@@ -81,10 +81,8 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
     whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
     writer = RunWriter(asked, two_hosts(), whole, None, msgspec.convert(DOCUMENT, SweepDocument))
     path, sweep = writer.path, StoredRun(writer.path)
-    for folder in ("exec/000003-efa-r1", "counters"):
-        (path / folder).mkdir(parents=True)
-    (path / "exec/000003-efa-r1/output.log").write_text("half\n")
-    (path / "counters/000003-efa-r1.json").write_text("{}")
+    for name in ("exec/000003-efa-r1/output.log", "counters/000003-efa-r1.json"):
+        write(path / name, "half")
     with pytest.raises(RequestError, match="in progress"):
         RunWriter(asked, two_hosts(), whole, sweep)
     del writer
