@@ -11,7 +11,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from fabbench.runs.document import write as write_document
-from fabbench.runs.sweep_store import TestResult, add_test
+from fabbench.sweep.values import TestResult
 from tests.commands.test_compare import CHANNEL, SOCKET, store_run
 from tests.support.command_line import runner
 from tests.support.corpus import CORPUS
@@ -171,7 +171,8 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     write_document(path / "request.json", {"format": 1, "id": "abcdef", "sweep": sweep})
     for number, pair in enumerate(["ab", "ac", "ad", "bc", "bd", "cd"]):
         figure = 1e9 if "d" in pair else 5e9
-        add_test(path, TestResult(number=number, round=1, nodes=(*pair,), outcome="ok", value=figure))
+        result = TestResult(number=number, round=1, nodes=(*pair,), outcome="ok", value=figure)
+        write_document(path / "tests" / f"{number:06}.json", result)
     again = fabbench("sweep", "--from", "last", "--confidence", "90%", "--format", "json")
     document = json.loads(again.stdout)
     assert (document["nodes"], [each["name"] for each in document["suspects"]]) == (names, ["d"])

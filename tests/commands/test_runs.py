@@ -14,7 +14,7 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.inputs import open_run
-from fabbench.runs.store import RunWriter, in_progress, write_verdict
+from fabbench.runs.store import RunWriter, StoredRun, in_progress, write_verdict
 from tests.support.command_line import runner
 from tests.support.requests import request
 
@@ -78,12 +78,12 @@ def test_a_run_in_progress_is_kept(tmp_path: Path) -> None:
     run = open_run(stored(tmp_path), tmp_path)
     document = json.loads((run.path / "request.json").read_text("utf-8"))
     (run.path / "request.json").write_text(json.dumps({**document, "schedule": ["000-tcp-r1"]}))
-    assert in_progress(run.path)
+    assert in_progress(StoredRun(run.path))
     done = fabbench(tmp_path, "runs", "rm", run.id, "--yes")
     assert (done.exit_code, listed(tmp_path)) == (0, [run.id])
     assert "may be in progress" in done.stderr
     os.utime(run.path, (0, 0))
-    assert not in_progress(run.path)
+    assert not in_progress(StoredRun(run.path))
 
 
 def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:

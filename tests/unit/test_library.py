@@ -63,7 +63,7 @@ def test_logs_are_parsed_and_compared() -> None:
     frame = comparison.to_frame()
     assert list(frame[(frame["size"] == 1 << 26)]["value"]) == [4.36e9, 4.75e9]
     page = comparison._repr_html_()
-    assert "<th>busbw ofi (GB/s)</th>" in page
+    assert ">busbw ofi (GB/s)</th>" in page
     assert "<script" not in fabbench.compare(files[0], labels=("<script>",))._repr_html_()
     with pytest.raises(RequestError, match="mixed"):
         fabbench.compare(files[0], fabbench.load(files[1]))

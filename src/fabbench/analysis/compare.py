@@ -26,7 +26,7 @@ from fabbench.analysis.aggregate import (
     row_groups,
     section_fields,
 )
-from fabbench.analysis.sequential import level_at
+from fabbench.analysis.sequential import FIRST_LOOK, level_at
 from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
@@ -186,7 +186,7 @@ def _level(columns: Sequence[Column]) -> float:
     """Return the level of verdicts: a run that tested after each repeat has already spent some of it."""
     levels = [LEVEL]
     for column in columns:
-        if column.max_repeats:
+        if column.max_repeats and column.max_repeats >= FIRST_LOOK:
             programs = {(log.benchmark, log.case) for log in column.logs}
             levels.append(level_at(len(column.logs) // len(programs), column.max_repeats))
     return min(levels)

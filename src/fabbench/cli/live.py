@@ -24,9 +24,8 @@ from fabbench.report.table import align_decimals, grid_pieces, split_to_width
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.execute import Watcher
 from fabbench.runs.sweep import SweepWatcher
-from fabbench.runs.sweep_store import TestResult
 from fabbench.runs.sweep_tests import diagnosed
-from fabbench.sweep.values import Round
+from fabbench.sweep.values import Round, TestResult
 
 if TYPE_CHECKING:
     from fabbench.counters.snapshot import Traffic

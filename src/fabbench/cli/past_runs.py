@@ -79,7 +79,7 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
     old = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
     paths = []
     for run in {run.path: run for run in (*(open_run(ref, store) for ref in refs), *old)}.values():
-        if in_progress(run.path):
+        if in_progress(run):
             terminal.say(f"{run.id} may be in progress, and is kept.")
         else:
             terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
@@ -97,8 +97,7 @@ def _chosen(
     from fabbench.runs.summary import summaries
 
     for run in summaries(store, terminal.files_progress, figures=figures):
-        known = {"benchmark": run.setup.benchmark, "target": run.setup.target, "name": run.name}
-        named = all(value is None or value == known[name] for name, value in wanted.items())
+        named = all(value is None or value == getattr(run, name) for name, value in wanted.items())
         if named and (since is None or _age(run) <= since):
             yield run
 
@@ -109,14 +108,13 @@ def _age(run: "Summary") -> timedelta:
 
 
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
-    labels = [configuration.label for configuration in run.setup.configurations]
     return (
         run.id,
         run.name,
-        run.setup.benchmark,
-        run.setup.target,
-        str(len(run.setup.hosts) or ""),
-        ", ".join(labels) if form != "table" or len(labels) < 3 else listed(labels, 1),
+        run.benchmark,
+        run.target,
+        str(len(run.hosts) or ""),
+        ", ".join(run.arms) if form != "table" or len(run.arms) < 3 else listed(run.arms, 1),
         run.sizes,
         run.peak,
         run.gate,
@@ -126,11 +124,9 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
 
 
 def _record(store: Path, run: "Summary") -> dict[str, object]:
-    setup, path = run.setup, str(store / run.path)
-    about = {"benchmark": setup.benchmark, "target": setup.target, "hosts": list(setup.hosts)}
-    arms = [configuration.label for configuration in setup.configurations]
-    own = {name: getattr(run, name) for name in ("created", "sizes", "peak", "gate", "outcomes", "damaged")}
-    return {"id": run.id, "name": run.name, "path": path, **about, "arms": arms, **own}
+    about = {name: getattr(run, name) for name in ("benchmark", "target", "hosts", "arms", "created", "sizes")}
+    ended = {name: getattr(run, name) for name in ("peak", "gate", "outcomes", "damaged")}
+    return {"id": run.id, "name": run.name, "path": str(store / run.path), **about, **ended}
 
 
 @click.command("show")
@@ -197,7 +193,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.cli.sweep_command import AnswerOptions, print_sweep
     from fabbench.report.sweep_report import FORMATS
-    from fabbench.runs.sweep_store import stored_sweep
+    from fabbench.runs.store import stored_sweep
 
     if form not in FORMATS or metric or sizes:
         raise RequestError(
@@ -213,10 +209,8 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
-    from fabbench.runs.report_pages import counters_of
-
     for execution in run.executions:
-        counters = counters_of(run, execution.id)
+        counters = run.counters(execution.id)
         yield {
             **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
             "arm": execution.configuration,

@@ -164,10 +164,14 @@ def compare_inputs(
     proof = known_proof(**{name: given[name] for name in ON_NODES})
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
-        from fabbench.runs.summary import LAST_GOOD, last_good_before
+        from fabbench.runs.inputs import open_run
+        from fabbench.runs.summary import LAST_GOOD, last_good
 
-        run = last_good_before(inputs[0], store) if baseline == LAST_GOOD else baseline
-        columns = [*columns, matching_column(load(run, store=store), columns[0].label)]
+        if baseline == LAST_GOOD:
+            ref, _, configuration = inputs[0].partition(":")
+            run = open_run(ref, store)
+            baseline = last_good(run.document, configuration or run.configurations[0].label, store)
+        columns = [*columns, matching_column(load(baseline, store=store), columns[0].label)]
     columns = with_labels(columns, given["labels"])
     # Configurations that were planned together: each fabric has the endpoint that suits it.
     allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))

@@ -22,8 +22,8 @@ from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, d
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
+    from fabbench.runs.store import StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import StoredSweep
     from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
 

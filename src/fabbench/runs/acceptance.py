@@ -31,15 +31,14 @@ from fabbench.model.units import format_duration
 from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
-from fabbench.runs.document import StoreError, read, write, writing
+from fabbench.runs.document import StoreError, read, write
 from fabbench.runs.execute import NullWatcher
 from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
-from fabbench.runs.sweep_store import TestResult
 from fabbench.runs.sweep_tests import diagnosed, unfinished
-from fabbench.sweep.values import SuspectKind
+from fabbench.sweep.values import SuspectKind, TestResult
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})  # They say nothing about the nodes
@@ -122,10 +121,7 @@ class _Climb:
     def write(self, **changes: Any) -> None:
         """Change the certificate, and store it."""
         self.certificate = replace(self.certificate, **changes)
-        path = certificate_path(self._run.store, self.certificate.id)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, self.certificate)
+        write(certificate_path(self._run.store, self.certificate.id), self.certificate)
 
     def _climbed(self, name: str, what: str, tested: Callable[[RungResult], RungResult]) -> RungResult:
         """Carry out a rung, unless its result is known, and store the result."""

@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"  # A directory without it is not a run
 VERDICT = "verdict.json"  # The result of the gates; written last
 SUMMARY = "summary.json"  # See `fabbench.runs.summary`
-SWEEP_LOGS = "logs"  # The folder of a sweep that holds the output of its tests
+SWEEP_LOGS, TESTS = "logs", "tests"  # The folders of a sweep that hold the output of its tests, and their results
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 Format: TypeAlias = Literal[1]  # Number of the layout of a run directory, and of each document that has a `format`
@@ -93,7 +92,7 @@ class RunDocument:
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
     image: str = ""
     sweep: SweepDocument | None = None
-    """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.sweep_store`."""
+    """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.store.StoredSweep`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +120,21 @@ def plain(document: Any) -> Any:
 
 
 def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = True) -> None:
-    """Write a document atomically: completely, or not at all. If `durable`, it survives the machine's end."""
+    """Write a document atomically: completely, or not at all. If `durable`, it survives the machine's end.
+
+    Raise StoreError if that is impossible.
+    """
     text = json.dumps(plain(document), indent=indent, ensure_ascii=False) + "\n"
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    # A byte of an argument that is not UTF-8 becomes a question mark.
-    with unfinished.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    unfinished.replace(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A byte of an argument that is not UTF-8 becomes a question mark.
+        with unfinished.open("w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        unfinished.replace(path)
 
 
 @contextmanager
@@ -157,28 +161,24 @@ def read(path: Path, kind: type[T]) -> T:
         raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error
 
 
+def readable(path: Path, kind: type[T]) -> T | None:
+    """Read a document as `read` does; None if that is impossible."""
+    with suppress(MachineError):
+        return read(path, kind)
+    return None
+
+
 # ---------------------------------------------------------------- runs
 
 
-def run_folders(store: Path) -> list[str]:
-    """Return the names of the directories of all runs of a store, newest first."""
-    names = list[str]()
-    with suppress(OSError):
-        names = [path.name for path in store.iterdir() if RUN_NAME.fullmatch(path.name)]
-    seconds = Counter(name[:16] for name in names)
-
-    def written(name: str) -> int:
-        """Return when a request was written, which orders runs of the same second."""
-        with suppress(OSError):
-            return (store / name / REQUEST).stat().st_mtime_ns
-        return 0
-
-    return sorted(names, key=lambda name: (name[:16], written(name) if seconds[name[:16]] > 1 else 0, name))[::-1]
-
-
 def runs(store: Path) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first."""
-    return (store / name for name in run_folders(store) if (store / name / REQUEST).is_file())
+    """Return the directories of all runs of a store, newest first; of one second, by when a request was written."""
+    found = list[tuple[str, int, Path]]()
+    for path in store.iterdir() if os.access(store, os.R_OK) and store.is_dir() else ():
+        with suppress(OSError):  # without a request, or removed meanwhile
+            if RUN_NAME.fullmatch(path.name):
+                found.append((path.name[:16], (path / REQUEST).stat().st_mtime_ns, path))
+    return (path for *_, path in sorted(found, reverse=True))
 
 
 def store_here(store: Path | None) -> Path:

@@ -15,7 +15,7 @@ from fabbench.model.log import METRICS
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.plan.gates import parse_gates
 from fabbench.report.certificate import ALL, Certificate
-from fabbench.runs.document import read, write, writing
+from fabbench.runs.document import read, write
 
 LEVELS = ("quick", "full", "soak")
 CHECK, SOAK = "check", "soak"  # Rungs without a benchmark of their own
@@ -139,8 +139,7 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
             bound = replace(figure, value=figure.value * (1 + MARGIN if lower else 1 - MARGIN))
             text = f"{figure.what}{'<=' if lower else '>='}{bound}".replace(" at ", "@").replace(" ", "")
             limits.setdefault(rung.name, []).append(text)
-    with writing(file):
-        write(file, limits)
+    write(file, limits)
 
 
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -37,16 +36,10 @@ class ShownComparison(comparing.Comparison):
         return pd.DataFrame(comparison_rows(self), columns=list(HEADER))
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
         from fabbench.report.comparison_tables import tables_of_comparison
+        from fabbench.report.templates import rendered
 
-        shown = []
-        for table in tables_of_comparison(self):
-            grid = pd.DataFrame([*table.rows], columns=[*table.header]).to_html(index=False)
-            notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in table.notes)
-            shown.append(f"<p><b>{escape(table.title)}</b></p>\n{grid}\n{notes}")
-        return "\n".join(shown)
+        return rendered("tables.html", tables=tables_of_comparison(self))
 
 
 def compare(
@@ -97,32 +90,30 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
     config = load_config(file, launchers=launchers) if file else None
     target, why = resolve(on, os.environ, config, launchers=launchers, given=lambda kind: kind())
     plain = {name: kind for name, kind in get_type_hints(RunRequest).items() if name not in _MADE}
-    kinds = {work: declared(work), type(target.options): declared(type(target.options)), Target: declared(Target)}
-    values: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
-    given: dict[str, Any] = {}
+    kinds = (Target, type(target.options), work)
+    owner = {name: kind for kind in kinds for name in declared(kind)}
+    values: dict[type, dict[str, Any]] = {kind: {} for kind in (*kinds, RunRequest)}
     for name, value in options.items():
         if name in plain:
             try:
-                given[name] = msgspec.convert(value, plain[name])
+                values[RunRequest][name] = msgspec.convert(value, plain[name])
             except msgspec.ValidationError as error:
                 hint = "Several fabrics or gates are a tuple, and env is a mapping."
                 raise RequestError(f"{name}: {error}.", hint=hint) from error
-            continue
-        kind = next((kind for kind, known in kinds.items() if name in known), None)
-        if kind is None:
-            known = sorted({*plain}.union(*kinds.values()))
-            near = did_you_mean(nearest(name, known))
-            raise RequestError(
-                f"{benchmark} on {on} has no option {name}.{near}", hint=f"Expected one of {', '.join(known)}."
-            )
-        values[kind][name] = read_option(kinds[kind][name], _texts(value, kinds[kind][name]))
+        elif name in owner:
+            known = declared(owner[name])[name]
+            values[owner[name]][name] = read_option(known, _texts(value, known))
+        else:
+            every = sorted({*plain, *owner})
+            reason = f"{benchmark} on {on} has no option {name}.{did_you_mean(nearest(name, every))}"
+            raise RequestError(reason, hint=f"Expected one of {', '.join(every)}.")
     return RunRequest(
         benchmark=benchmark,
         work=work(**values[work]),
         target=replace(target, **values[Target], options=replace(target.options, **values[type(target.options)])),
         target_reason=why,
         store=store_here(store),
-        **given,
+        **values[RunRequest],
     )
 
 

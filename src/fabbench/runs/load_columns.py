@@ -163,9 +163,13 @@ def _run(source: Source) -> list[Column]:
     """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import require_executions
 
-    run = require_executions(StoredRun(Path(source.name)))
+    run = StoredRun(Path(source.name))
+    if run.sweep is not None:
+        raise RequestError(
+            f"{run.id} is a sweep: it compares nodes, not configurations.",
+            hint=f"fabbench show {run.id} prints what it found.",
+        )
     if run.damage:
         raise MachineError(
             f"Run {run.id} is damaged: {run.damage[0]}", hint=f"fabbench show {run.id} prints what can be read."
@@ -188,8 +192,8 @@ def stored_columns(
             label=each.label,
             logs=tuple(shown),
             source=f"run {run.id}",
-            variant=run.variant(each),
-            max_repeats=run.max_repeats,
+            variant=run.variants.get(each.variant),
+            max_repeats=run.request.most_repeats,
         )
         for each in run.configurations
         if only in {"", each.label} and (shown := read(each.label) or skipped)

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
-from fabbench.counters.execution_counters import ExecutionCounters, total
+from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host
@@ -26,15 +25,14 @@ from fabbench.report.table import Table
 from fabbench.runs.document import read
 from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import PLAN, StoredExecution, StoredRun
+from fabbench.runs.store import PLAN, StoredExecution, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
-from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import SweepResult
+from fabbench.sweep.values import SweepResult, TestResult
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
@@ -48,18 +46,11 @@ def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> C
     return compare(columns, metric=metric, **_ONE_RUN)
 
 
-def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
-    """Read the counters of an execution. Damaged ones are a finding of its logs, and ignored here."""
-    with suppress(MachineError):
-        return run.counters(execution)
-    return None
-
-
 def nic_tables(run: StoredRun) -> Iterator[Table]:
     """Yield a table of NIC traffic per configuration; none without counters."""
     for configuration in run.configurations:
         own = [each.id for each in run.executions if each.configuration == configuration.label]
-        known = [counters for execution in own if (counters := counters_of(run, execution))]
+        known = [counters for execution in own if (counters := run.counters(execution))]
         moved, notes = total(known)
         if moved:
             several = f", {len(known)} executions" if len(known) > 1 else ""
@@ -87,7 +78,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
             page,
             about=f"Sweep of {page.about}, {sweep.document.fabric}",
             outcomes=_outcomes(run, sweep.tests),
-            damage=[*run.damage, *sweep.damage],
+            damage=sweep.damage,
             sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
         )
     columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)

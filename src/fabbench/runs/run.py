@@ -32,8 +32,8 @@ from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
-from fabbench.runs.store import RunWriter, StoredRun, write_verdict
-from fabbench.runs.summary import LAST_GOOD, last_good_for, write_summary
+from fabbench.runs.store import RunWriter, StoredRun, document_of, write_verdict
+from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
 from fabbench.runs.sweep import same_nodes
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
@@ -192,7 +192,8 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     Raise RequestError for a baseline without a column for the first configuration.
     """
     if request.baseline == LAST_GOOD:
-        baseline = load(last_good_for(request, inventory, planned), store=request.store)
+        document = document_of(request, inventory, planned)
+        baseline = load(last_good(document, planned.configurations[0].label, request.store), store=request.store)
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
     return baseline

@@ -6,9 +6,14 @@ schedule), ``rendered/`` (what was submitted, if a run is one job), ``exec/NNN-A
 ``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins,
 and again at its end). An execution without ``run.json`` was stopped; its ``output.log`` is read nevertheless,
 by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
+
+A sweep is a run whose ``request.json`` has its options, too. ``tests/NNNNNN.json`` is a test that has ended, and
+``logs/NNNNNN.log.gz`` the output of its programs. Its ``exec/`` and ``counters/`` hold only tests in progress: those
+found there later were interrupted, and are measured again.
 """
 
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -22,9 +27,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from fabbench import __version__
-from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.counters import execution_counters
 from fabbench.evidence.judge import judge, with_counters
 from fabbench.model.errors import Exit, MachineError, RequestError
@@ -32,12 +37,13 @@ from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending, Log, Outcome, Record
 from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
-from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
+from fabbench.model.plan import Execution, Plan, Proof
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import (
     REQUEST,
-    RUN_NAME,
     SUMMARY,
+    SWEEP_LOGS,
+    TESTS,
     VERDICT,
     ExecutionDocument,
     RunDocument,
@@ -46,11 +52,13 @@ from fabbench.runs.document import (
     VerdictDocument,
     plain,
     read,
+    readable,
     write,
     writing,
 )
 from fabbench.runs.document import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, TestResult
 
 EXECUTIONS, COUNTERS = "exec", "counters"
 PLAN = "plan.json"  # The `Execution`, written when it begins
@@ -61,14 +69,13 @@ ENDED = "run.json"  # How an execution ended
 class ExecutionWriter:
     """One execution in progress."""
 
-    def __init__(self, path: Path, counters: Path, execution: Execution) -> None:
-        self.path = path
-        self._counters = counters
+    def __init__(self, run: Path, execution: Execution) -> None:
+        self.path, self._counters = run / EXECUTIONS / execution.id, _counters(run, execution.id)
         self._started = time.time()
-        with writing(path):
-            path.mkdir()
-            write(path / PLAN, redacted(plain(execution)))
-            self.log = (path / OUTPUT).open("xb", buffering=0)
+        with writing(self.path):
+            self.path.mkdir(parents=True)
+            write(self.path / PLAN, redacted(plain(execution)))
+            self.log = (self.path / OUTPUT).open("xb", buffering=0)
 
     def write(self, line: str) -> None:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
@@ -79,9 +86,8 @@ class ExecutionWriter:
 
     def counters(self, counted: execution_counters.ExecutionCounters) -> None:
         """Write the NIC counters, replacing those written before."""
-        with writing(self._counters):
-            # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
-            write(self._counters, counted, indent=None)
+        # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
+        write(self._counters, counted, indent=None)
 
     def finish(self, ending: Ending) -> None:
         """Write how the execution ended. It counts as finished from now on."""
@@ -90,7 +96,7 @@ class ExecutionWriter:
         )
         with writing(self.path / ENDED):
             os.fsync(self.log.fileno())
-            write(self.path / ENDED, document)
+        write(self.path / ENDED, document)
 
 
 _QUIET_S = 600  # A run that was not written to for this long has stopped
@@ -115,48 +121,49 @@ class RunWriter:
 
         Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
         """
-        self.kept: dict[str, tuple[Log, ...]] = {}
-        """Execution → logs, if it is ok and need not run again."""
         if resumed is not None:
             require_same(resumed, request, inventory, plan)
         self._document = resumed.document if resumed else document_of(request, inventory, plan, sweep)
-        self.id, created = resumed.id if resumed else self._document.id, re.sub("[-:]", "", self._document.created)
+        self.id, created = self._document.id, re.sub("[-:]", "", self._document.created)
         path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
         self.path = path.absolute()
+        if resumed is None:
+            write(self.path / REQUEST, self._document)
+        self._lock()
+        self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
+        """Execution → logs, if it is ok and need not run again."""
         with writing(self.path):
-            for name in (EXECUTIONS, COUNTERS):
-                (self.path / name).mkdir(parents=True, exist_ok=True)
-            if resumed is None:
-                write(self.path / REQUEST, self._document)
-            self._lock()
-            if resumed is not None:
-                self._forget(resumed)
+            self._forget()
         self.run = StoredRun(self.path)
 
-    def _forget(self, run: "StoredRun") -> None:
-        """Remove the result of a run that goes on, and all but the executions that are ok."""
-        self.kept = {each.id: each.logs for each in run.executions if each.is_ok}
+    def _forget(self) -> None:
+        """Remove the result of a run that goes on, and all but the executions that are kept."""
         for name in (VERDICT, SUMMARY):
             (self.path / name).unlink(missing_ok=True)
-        for path in (*(self.path / EXECUTIONS).iterdir(), *(self.path / COUNTERS).iterdir()):
-            if path.name.removesuffix(".json") not in self.kept:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        for path in self.path.glob(f"{EXECUTIONS}/*"):
+            if path.name not in self.kept:
+                self.drop(path.name)
 
     @contextmanager
     def execution(self, execution: Execution) -> Iterator[ExecutionWriter]:
         """Create the directory of one execution, and close its log in the end."""
-        counters = _counters(self.path, execution.id)
-        writer = ExecutionWriter(self.path / EXECUTIONS / execution.id, counters, execution)
+        writer = ExecutionWriter(self.path, execution)
         with writer.log:
             yield writer
 
-    def drop(self, execution: Execution) -> None:
+    def drop(self, execution: str) -> None:
         """Remove an execution that does not count, or is kept elsewhere."""
-        shutil.rmtree(self.path / EXECUTIONS / execution.id, ignore_errors=True)
-        _counters(self.path, execution.id).unlink(missing_ok=True)
+        shutil.rmtree(self.path / EXECUTIONS / execution, ignore_errors=True)
+        _counters(self.path, execution).unlink(missing_ok=True)
+
+    def add_test(self, measured: TestResult, execution: str) -> None:
+        """Keep the result and the log of a test of a sweep, instead of its execution, from any thread."""
+        packed = self.path / SWEEP_LOGS / f"{measured.number:06}.log.gz"
+        with writing(packed):
+            packed.parent.mkdir(exist_ok=True)
+            packed.write_bytes(gzip.compress((self.path / EXECUTIONS / execution / OUTPUT).read_bytes()))
+        write(self.path / TESTS / f"{measured.number:06}.json", measured)
+        self.drop(execution)
 
     def _lock(self) -> None:
         """Lock the directory until this process ends. Raise RequestError if another one has."""
@@ -179,14 +186,12 @@ class RunWriter:
     def decided(self, executions: Sequence[Execution]) -> None:
         """Write that these executions were decisive, and that no more will follow."""
         schedule = tuple(execution.id for execution in executions)
-        with writing(self.path / REQUEST):
-            write(self.path / REQUEST, replace(self._document, schedule=schedule))
+        write(self.path / REQUEST, replace(self._document, schedule=schedule))
 
 
 def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> None:
     """Write whether the gates of a run held, or the result of a sweep, which marks its end."""
-    with writing(path / VERDICT):
-        write(path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
+    write(path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
 
 
 def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
@@ -215,29 +220,23 @@ def document_of(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         name=request.name,
         command=tuple(redacted(request.command)),
-        request=_stored(request),
+        request=StoredRequest(
+            benchmark=request.benchmark,
+            target=request.target.name,
+            fabrics=request.fabrics,
+            repeats=request.repeats,
+            most_repeats=request.adaptive.max_repeats if request.adaptive else None,
+            where=redacted(plain(replace(request.target, variants=()))),
+            variants=redacted(request.target.variants),
+            env=environment(request.env),
+            options=redacted(written(request.work)),
+        ),
         arms=plan.configurations,
         schedule=() if sweep else tuple(execution.id for execution in plan.executions),
         hosts=inventory.hosts,
         variants=inventory.variants,
         image=inventory.image,
         sweep=sweep,
-    )
-
-
-def _stored(request: RunRequest) -> StoredRequest:
-    where = plain(request.target)
-    del where["typed"], where["variants"]
-    return StoredRequest(
-        benchmark=request.benchmark,
-        target=request.target.name,
-        fabrics=request.fabrics,
-        repeats=request.repeats,
-        most_repeats=request.adaptive.max_repeats if request.adaptive else None,
-        where=redacted({"target": where.pop("name"), **where}),
-        variants=redacted(request.target.variants),
-        env=environment(request.env),
-        options=redacted(written(request.work)),
     )
 
 
@@ -280,16 +279,16 @@ class StoredRun:
             document = read(path / REQUEST, RunDocument)
         except MachineError as error:
             self._damage.append(str(error))
-            document = RunDocument(format=1)
-        self.document, self.sweep = document, document.sweep
+            when, _, rest = path.name.partition("-")
+            benchmark, _, id_ = rest.rpartition("-")
+            known = StoredRequest(benchmark=benchmark)
+            document = RunDocument(format=1, id=id_ or path.name, created=when, request=known)
+        self.document, self.sweep, self.id = document, document.sweep, document.id
         self.request, self.command, self.image = document.request, document.command, document.image
         self.name, self.options, self.configurations = document.name, document.request.options, document.arms
-        name = RUN_NAME.fullmatch(path.name)
-        known = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
-        self.id = document.id or known["id"]
-        self.created = document.created or known["when"]
-        self.benchmark = self.request.benchmark or known["benchmark"]
+        self.created, self.benchmark = document.created, self.request.benchmark
         self.target = self.request.target
+        self.command_line = shlex.join(self.command)  # To copy into a shell; empty if unknown
         self.hosts = tuple(host.name for host in document.hosts)
         """Names of the hosts."""
         self.variants = {variant.name: variant for variant in document.request.variants}
@@ -303,32 +302,15 @@ class StoredRun:
         of_executions = (each.damage for each in self.executions if each.damage)
         return tuple(dict.fromkeys((*self._damage, *of_executions)))
 
-    @property
-    def command_line(self) -> str:
-        """The command line, to copy into a shell; empty if unknown."""
-        return shlex.join(self.command)
-
     @cached_property
     def verdict(self) -> VerdictDocument | None:
         """The result of the run's gates; None if there are none, or it has not ended."""
-        with suppress(MachineError):
-            return read(self.path / VERDICT, VerdictDocument)
-        return None
+        return readable(self.path / VERDICT, VerdictDocument)
 
     @property
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
         return "" if self.verdict is None else "passed" if self.verdict.status == Exit.FINE else "failed"
-
-    @property
-    def max_repeats(self) -> int | None:
-        """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
-        limit = self.request.most_repeats
-        return limit if limit is not None and limit >= FIRST_LOOK else None
-
-    def variant(self, configuration: Configuration) -> Variant | None:
-        """Return the variant of a configuration; None if it has none."""
-        return self.variants.get(configuration.variant)
 
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
@@ -342,18 +324,18 @@ class StoredRun:
         )
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
-        """Read the NIC counters of one execution; None if there are none. Raise MachineError if damaged."""
-        path = _counters(self.path, name)
-        return read(path, execution_counters.ExecutionCounters) if path.is_file() else None
+        """Read the NIC counters of one execution; None if there are none. Damaged ones are a finding of its logs."""
+        return readable(_counters(self.path, name), execution_counters.ExecutionCounters)
 
     # -- inside
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
-        path = self.path / EXECUTIONS / name
+        path, counters = self.path / EXECUTIONS / name, _counters(self.path, name)
         started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
-            logs = with_counters(logs, self.counters(name))
+            counted = read(counters, execution_counters.ExecutionCounters) if counters.is_file() else None
+            logs = with_counters(logs, counted)
         except MachineError as error:
             logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
         return StoredExecution(
@@ -384,13 +366,42 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
-def in_progress(path: Path) -> bool:
+class StoredSweep(NamedTuple):
+    """A sweep on disk."""
+
+    path: Path
+    document: SweepDocument
+    tests: Sequence[TestResult]  # The tests that have ended, in order
+    damage: Sequence[str]
+
+    @property
+    def results(self) -> list[SweepResult]:
+        """Return the tests, and nodes that did not answer, of which nothing is known."""
+        silent = self.document.unreachable.items()
+        unknown = [SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why) for name, why in silent]
+        return [*(each.result for each in self.tests), *unknown]
+
+
+def stored_sweep(run: StoredRun) -> StoredSweep:
+    """Read a sweep. Raise MachineError if it cannot be read at all."""
+    if run.sweep is None:
+        raise MachineError(f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}.")
+    tests, damage = list[TestResult](), list[str]()
+    for file in sorted((run.path / TESTS).glob("*.json")):
+        try:
+            tests.append(read(file, TestResult))
+        except MachineError as error:
+            damage.append(str(error))
+    return StoredSweep(run.path, run.sweep, tests, damage)
+
+
+def in_progress(run: StoredRun) -> bool:
     """Return whether a run may be in progress: it has executions left, and was written to recently."""
-    stored = StoredRun(path)
-    unfinished = any(not (path / EXECUTIONS / name / ENDED).is_file() for name, _ in stored.schedule)
-    unfinished = unfinished or (stored.sweep is not None and stored.verdict is None)
-    files = (Path(folder, name) for folder, _, names in os.walk(path / EXECUTIONS) for name in names)
-    return unfinished and time.time() - max(each.stat().st_mtime for each in (path, *files)) < _QUIET_S
+    folder = run.path / EXECUTIONS
+    unfinished = any(not (folder / name / ENDED).is_file() for name, _ in run.schedule)
+    unfinished = unfinished or (run.sweep is not None and run.verdict is None)
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return unfinished and time.time() - max(each.stat().st_mtime for each in (run.path, *files)) < _QUIET_S
 
 
 def remove_run(path: Path) -> None:

@@ -8,24 +8,21 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from itertools import chain, dropwhile, islice
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import REQUEST, SUMMARY, RunDocument, read, run_folders, write
+from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, runs, write
 
 if TYPE_CHECKING:
-    from fabbench.model.hosts import Inventory
-    from fabbench.model.plan import Plan
-    from fabbench.plan.request import RunRequest
     from fabbench.runs.store import StoredRun
-    from fabbench.runs.sweep_store import TestResult
+    from fabbench.sweep.values import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""
@@ -33,35 +30,12 @@ LAST_GOOD = "last-good"
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class SetupConfiguration(msgspec.Struct, frozen=True):
-    """One configuration of a run."""
-
-    label: str
-    fabric: str
-    variant: str = ""  # Its variant as text; empty if it has none
-    versions: Pairs = ()  # Libraries and their versions, as the logs state them
-
-
-class RunSetup(msgspec.Struct, frozen=True):
-    """What was measured, where, and with what. Most runs of a store share it with others."""
-
-    benchmark: str
-    target: str = ""
-    fabbench: str = ""  # The version of fabbench that measured
-    image: str = ""
-    hosts: tuple[str, ...] = ()
-    instance_types: tuple[str, ...] = ()
-    configurations: tuple[SetupConfiguration, ...] = ()
-    options: str = "{}"  # The benchmark's own options, as JSON with sorted keys
-    env: Pairs = ()
-
-
 class Measured(msgspec.Struct, frozen=True, gc=False):
     """The values of one metric of a configuration of a run: for each size the median of its repeats."""
 
     configuration: str
     metric: str
-    key: Pairs  # What distinguishes it within the configuration: case, ranks, dtype, … and their values
+    key: Pairs  # What the runs of a series have in common: what was measured and how, and on which nodes
     sizes: tuple[int, ...]
     values: tuple[float, ...]
 
@@ -75,11 +49,15 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: Literal[1] = 1  # To raise if older summaries lack something, or if logs are read differently now
+    format: Literal[2] = 2  # To raise if older summaries lack something, or if logs are read differently now
     id: str
     name: str = ""
     created: str
-    setup: RunSetup
+    benchmark: str
+    target: str = ""
+    hosts: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()  # Labels of the configurations
+    basis: str = ""  # See `basis_of`
     sizes: str = ""
     peak: str = ""
     gate: str = ""  # `passed` or `failed`; empty if there were none, or the run did not end
@@ -96,6 +74,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class FullSummary(Summary, frozen=True, kw_only=True):
     """One run, with its figures."""
 
+    circumstances: Mapping[str, Mapping[str, str]] = {}
+    """Configuration → what may differ between runs of a series: versions, image, nodes, environment."""
     measured: tuple[Measured, ...] = ()
 
 
@@ -109,88 +89,93 @@ def summaries(
 
     Missing ones are made, on all cores.
     """
-    paths = run_folders(store)
-    found = {path: _stored(store / path / SUMMARY, FullSummary if figures else Summary) for path in paths}
-    missing = [store / path for path, summary in found.items() if summary is None]
+    found = {path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)}
+    missing = [path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
             summary = known
             if summary is None:
                 summary = next(made)
                 read()
-            if summary is not None:
-                msgspec.structs.force_setattr(summary, "path", path)
-                yield summary
-
-
-def _stored(file: Path, kind: type[Summary]) -> Summary | None:
-    with suppress(MachineError):
-        return read(file, kind)
-    return None
+            msgspec.structs.force_setattr(summary, "path", path.name)
+            yield summary
 
 
 # ---------------------------------------------------------------- made
 
 
-def _made(paths: Sequence[Path]) -> Generator[Summary | None]:
+def _made(paths: Sequence[Path]) -> Generator[Summary]:
     if paths:
         from fabbench.runs.inputs import on_cores  # loads all that reads logs
 
         yield from on_cores(_make_summary, paths)
 
 
-def _make_summary(path: Path) -> FullSummary | None:
-    """Read a run, and keep its summary if it is not in progress; None for a directory that is not a run."""
+def _make_summary(path: Path) -> FullSummary:
+    """Read a run, and keep its summary if it is not in progress."""
     from fabbench.runs.store import StoredRun, in_progress
 
-    if not (path / REQUEST).is_file():
-        return None
     run = StoredRun(path)
     try:
-        ended, summary = not in_progress(path), summary_of(run)
+        return summary_of(run) if in_progress(run) else write_summary(path)
     except OSError as error:
         reason = f"{path.name} cannot be read: {error.strerror or error}."
-        return FullSummary(id=run.id, created=run.created, setup=RunSetup(run.benchmark), damaged=(reason,))
-    if ended:
-        _keep(path, summary)
-    return summary
+        return FullSummary(id=run.id, created=run.created, benchmark=run.benchmark, damaged=(reason,))
 
 
-def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> None:
+def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Write the summary of a run that has ended; `logs`: those of each configuration, if they are known."""
     from fabbench.runs.store import StoredRun
 
-    _keep(path, summary_of(StoredRun(path), logs))
-
-
-def _keep(path: Path, summary: FullSummary) -> None:
-    # Whoever may not write the store reads the run each time.
-    with suppress(OSError):
+    summary = summary_of(StoredRun(path), logs)
+    with suppress(StoreError):  # Whoever may not write the store reads the run each time
         write(path / SUMMARY, summary, indent=None, durable=False)
+    return summary
 
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    from fabbench.runs.sweep_store import stored_sweep
+    from fabbench.runs.store import stored_sweep
 
-    damage = run.damage if logs is None else ()
     known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
     sweep = stored_sweep(run) if run.sweep is not None else None
-    damage = (*damage, *sweep.damage) if sweep else damage
+    damage = tuple(sweep.damage) if sweep else run.damage if logs is None else ()
     measured = () if damage else tuple(_measured(run, known))
     first = next((each.label for each in run.configurations), "")
     return FullSummary(
         id=run.id,
         name=run.name,
         created=run.created,
-        setup=setup_of(run.document, run.benchmark, known),
+        benchmark=run.benchmark,
+        target=run.target,
+        hosts=run.hosts,
+        arms=tuple(each.label for each in run.configurations),
+        basis=basis_of(run.document),
         sizes=_span(known.get(first, ())),
         peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
         gate=run.gates,
         outcomes=outcomes_of(run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))),
         damaged=damage,
+        circumstances={
+            each.label: {
+                **_versions(known.get(each.label, ())),
+                "variant": str(run.variants.get(each.variant) or ""),
+                "image": run.image,
+                "node names": ", ".join(run.hosts),
+                **{f"env {name}": value for name, value in run.request.env.items()},
+                "fabbench": run.document.fabbench,
+            }
+            for each in run.configurations
+        },
         measured=measured,
     )
+
+
+def basis_of(document: RunDocument) -> str:
+    """Return what was measured and where, as text: runs with the same can be each other's baseline."""
+    what, types = document.request, sorted({host.instance_type for host in document.hosts})
+    basis = [what.benchmark, what.target, what.options, len(document.hosts), types]
+    return json.dumps(basis, sort_keys=True, default=str)
 
 
 def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[str, int]:
@@ -217,30 +202,6 @@ def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
     return scale(metric.unit, best).quantity(best)
 
 
-def setup_of(document: RunDocument, benchmark: str = "", known: Mapping[str, Sequence[Log]] | None = None) -> RunSetup:
-    """Return what a run measures; `benchmark`: the name of a damaged one's, `known`: the logs of its configurations."""
-    variants, known = {each.name: each for each in document.request.variants}, known or {}
-    return RunSetup(
-        benchmark=document.request.benchmark or benchmark,
-        target=document.request.target,
-        fabbench=document.fabbench,
-        image=document.image,
-        hosts=tuple(host.name for host in document.hosts),
-        instance_types=tuple(sorted({host.instance_type for host in document.hosts} - {""})),
-        configurations=tuple(
-            SetupConfiguration(
-                label=each.label,
-                fabric=each.fabric,
-                variant=str(variants.get(each.variant) or ""),
-                versions=tuple(_versions(known.get(each.label, ())).items()),
-            )
-            for each in document.arms
-        ),
-        options=json.dumps(document.request.options, sort_keys=True, default=str),
-        env=tuple(document.request.env.items()),
-    )
-
-
 def _versions(logs: Iterable[Log]) -> dict[str, str]:
     """Return the versions that a configuration's logs state; several of one library separated by a slash."""
     from fabbench.benchmarks import benchmark_named
@@ -258,11 +219,23 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
     from fabbench.analysis.aggregate import FIELDS, Column, column_rows
     from fabbench.analysis.statistics import median
 
-    for configuration in run.configurations:
-        logs = tuple(log for log in known.get(configuration.label, ()) if log.outcome is Outcome.OK)
-        column = Column(label=configuration.label, logs=logs, source="")
+    options = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in run.options.items()
+        if value not in (None, "", [], False)
+    }
+    nodes = {
+        "target": run.target,
+        "nodes": str(len(run.hosts)),
+        "type": ", ".join(sorted({host.instance_type for host in run.document.hosts} - {""})),
+    }
+    for label in (each.label for each in run.configurations):
+        logs = tuple(log for log in known.get(label, ()) if log.outcome is Outcome.OK)
+        column = Column(label=label, logs=logs, source="")
         for fields, rows in column_rows(column, placement="out-of-place").rows.items():
-            key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=False) if value)
+            about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
+            about |= {name: value for name, value in zip(FIELDS, fields, strict=False) if value}
+            key = tuple({**about, **options, **about}.items())
             pooled: dict[str, dict[int, list[float]]] = {}
             for point in (row.point for row in rows):
                 for name, value in zip(point.metrics, point.values, strict=True):
@@ -271,48 +244,25 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
             for name, figures in pooled.items():
                 sizes = tuple(sorted(figures))
                 values = tuple(median(figures[size]) for size in sizes)
-                yield Measured(configuration.label, name, key, sizes, values)
+                yield Measured(label, name, key, sizes, values)
 
 
 # ---------------------------------------------------------------- the last good run
 
 
-def last_good_for(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> str:
-    """Return the newest good run of what is about to be measured; see `_newest_good`."""
-    from fabbench.runs.store import document_of
-
-    setup = setup_of(document_of(request, inventory, planned))
-    return _newest_good(setup, planned.configurations[0].label, summaries(request.store), request.store)
-
-
-def last_good_before(ref: str, store: Path) -> str:
-    """Return the newest good run before a run, that measured the same; see `_newest_good`."""
-    from fabbench.runs.inputs import open_run
-
-    run_ref, _, configuration = ref.partition(":")
-    run = open_run(run_ref, store)
-    if not run.configurations:
-        raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
-    earlier = islice(dropwhile(lambda each: each.id != run.id, summaries(store)), 1, None)
-    return _newest_good(setup_of(run.document), configuration or run.configurations[0].label, earlier, store)
-
-
-def _newest_good(setup: RunSetup, configuration: str, runs: Iterable[Summary], store: Path) -> str:
-    """Return the newest good run with a configuration that measured the same, as an input of a comparison.
+def last_good(document: RunDocument, configuration: str, store: Path) -> str:
+    """Return the newest good run before another, with a configuration that measured the same, as an input.
 
     It may have other configurations too. Raise RequestError if there is none.
     """
-    for run in runs:
-        labels = [each.label for each in run.setup.configurations]
-        if run.is_ok and configuration in labels and _measured_by(run.setup) == _measured_by(setup):
+    basis = basis_of(document)
+    for run in summaries(store):
+        earlier = run.created <= document.created and run.id != document.id
+        if earlier and run.is_ok and configuration in run.arms and run.basis == basis:
             return f"{store / run.path}:{configuration}"
     raise RequestError(
-        f"No earlier run of {setup.benchmark} on {setup.target} in {store} measured {configuration} "
-        "the same way and is good.",
+        f"No earlier run of {document.request.benchmark} on {document.request.target} in {store} measured "
+        f"{configuration} the same way and is good.",
         hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
         "all executions ok, and no failed gate.",
     )
-
-
-def _measured_by(setup: RunSetup) -> tuple[object, ...]:
-    return setup.benchmark, setup.target, setup.options, len(setup.hosts), setup.instance_types

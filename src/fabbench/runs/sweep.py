@@ -21,12 +21,11 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
-from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
+from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, require_same, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
-from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
 from fabbench.runs.sweep_tests import SweepTests, metric_of, nics_of, planner_of, whole_plan, work_of
 from fabbench.sweep.planner import Planner
-from fabbench.sweep.values import Round
+from fabbench.sweep.values import Round, TestResult
 
 Watching: TypeAlias = "Callable[[SweepDocument], AbstractContextManager[SweepWatcher]]"
 Notify: TypeAlias = Callable[[str], None]

@@ -21,11 +21,10 @@ from fabbench.model.units import format_size
 from fabbench.runs.document import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import judged_together
-from fabbench.runs.store import StoredRun
-from fabbench.runs.sweep_store import outcome_of_test, stored_sweep, values_of
-from fabbench.runs.sweep_tests import unfinished
+from fabbench.runs.store import StoredRun, stored_sweep
+from fabbench.runs.sweep_tests import unfinished, values_of
 from fabbench.sweep.node_names import NodeNames
-from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Properties in which figures of one size may differ, so that they cannot be compared."""

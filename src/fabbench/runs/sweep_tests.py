@@ -2,27 +2,26 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
-from fabbench.model.log import METRICS, Log, Outcome, Severity
+from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import StoreError, SweepDocument
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
-from fabbench.runs.store import RunWriter
-from fabbench.runs.sweep_store import MEASURED, StoredSweep, TestResult, add_test, pack_log, values_of
+from fabbench.runs.store import RunWriter, StoredSweep
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, SweepResult
+from fabbench.sweep.values import MEASURED, Diagnosis, SweepResult, TestResult
 
 _MIN_TIME_S = 1.0  # No test starts with less time than this left
 _OUTCOMES = tuple(Outcome)
@@ -167,14 +166,14 @@ class SweepTests:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
             logs = running.run(self.request.benchmark, part, CounterSampler(part, execution, None))
         if running.interrupted:
-            self.writer.drop(execution)
+            self.writer.drop(execution.id)
             raise KeyboardInterrupt
         if isinstance(running.failure, AllocationLostError | StoreError):
-            self.writer.drop(execution)
+            self.writer.drop(execution.id)
             raise running.failure
         result = with_figures(test, logs, self.metric)
         if result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
-            self.writer.drop(execution)
+            self.writer.drop(execution.id)
             return None
         found = (finding for log in logs for finding in log.findings)
         # If the nodes' NICs have the same names, a name is one NIC of each node.
@@ -185,9 +184,7 @@ class SweepTests:
             notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
             seconds=round(time.monotonic() - started, 3),
         )
-        pack_log(self.writer.path, execution, test.number)
-        self.writer.drop(execution)
-        add_test(self.writer.path, measured)
+        self.writer.add_test(measured, execution.id)
         return measured
 
     def _left(self) -> float:
@@ -206,6 +203,14 @@ def metric_of(request: RunRequest) -> str:
     """Return the metric that a sweep compares."""
     benchmark = benchmark_named(request.benchmark)
     return request.metric or benchmark.sweep_metric or benchmark.printed_metrics(request.work)[0]
+
+
+def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:
+    """Yield the rows of a log that a sweep may judge by, out-of-place and no statistics, with their figures."""
+    for point in log.points:
+        out_of_place = point.labels.get("placement", "out-of-place") == "out-of-place"
+        if metric in point.metrics and "stat" not in point.labels and out_of_place:
+            yield point, point.values[point.metrics.index(metric)]
 
 
 def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResult:

@@ -1,8 +1,10 @@
 """The tests of a sweep, their results, and its suspects. Frozen values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from fabbench.model.log import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +13,7 @@ class SweepTest:
 
     nodes: tuple[str, ...]
     """In order of their roles: for a pair, server and client."""
-    rail: str = ""
-    """The NIC that each of the nodes uses; empty: the benchmark's own choice."""
+    rail: str = ""  # The NIC that each of the nodes uses; empty: the benchmark's own choice
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
@@ -23,11 +24,9 @@ class SweepTest:
 class Round:
     """Tests that run concurrently: no node is in two of them."""
 
-    number: int
-    """Counts from 1."""
+    number: int  # Counts from 1
     tests: tuple[SweepTest, ...]
-    purpose: str
-    """For progress: "all pairs", "3 suspects against healthy nodes"."""
+    purpose: str  # For progress: "all pairs", "3 suspects against healthy nodes"
 
 
 class SweepOutcome(StrEnum):
@@ -56,6 +55,46 @@ class SweepResult:
     """NIC → its figure, if the test measured them one by one; used instead of `figure`."""
     series: str = ""
     """What was measured, if tests differ in that: figures of one series can be compared."""
+
+
+MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})  # Nodes are compared even if the network is unproven
+
+
+def outcome_of_test(outcome: str) -> SweepOutcome:
+    """Return what the outcome of a log says of a test."""
+    if outcome in MEASURED:
+        return SweepOutcome.OK
+    return SweepOutcome.HUNG if outcome == Outcome.TIMEOUT else SweepOutcome.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestResult:
+    """One test that has ended."""
+
+    number: int  # Counts from 0
+    round: int
+    nodes: tuple[str, ...]  # The nodes that took part, in order
+    rail: str = ""  # The NIC that each node used, if one was chosen
+    outcome: str
+    reason: str = ""
+    value: float | None = None  # The metric in base units; None if no value counts
+    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
+    notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
+    seconds: float = 0.0
+
+    @property
+    def result(self) -> SweepResult:
+        """Return the test as planners and the analysis need it."""
+        outcome = outcome_of_test(self.outcome)
+        reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
+        return SweepResult(
+            test=SweepTest(self.nodes, self.rail),
+            outcome=outcome,
+            figure=self.value if outcome is SweepOutcome.OK else None,
+            nics=self.nics if len(self.nics) > 1 and not self.rail else None,
+            round=self.round,
+            reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
+        )
 
 
 class SuspectKind(StrEnum):

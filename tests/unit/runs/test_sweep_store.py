@@ -9,11 +9,10 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.document import SweepDocument, write
-from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
-from fabbench.runs.sweep_store import StoredSweep, TestResult, add_test, stored_sweep
 from fabbench.runs.sweep_tests import planner_of, unfinished
-from fabbench.sweep.values import SweepOutcome, SweepTest
+from fabbench.sweep.values import SweepOutcome, SweepTest, TestResult
 from fabbench.testing import two_hosts
 from tests.support.requests import request
 
@@ -37,10 +36,13 @@ def measured(number: int, *nodes: str, **more: object) -> TestResult:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    for folder in ("exec", "counters", "logs"):
-        (tmp_path / folder).mkdir()
     write(tmp_path / "request.json", {"format": 1, "sweep": DOCUMENT})
     return tmp_path
+
+
+def add_test(sweep: Path, *results: TestResult) -> None:
+    for each in results:
+        write(sweep / "tests" / f"{each.number:06}.json", each)
 
 
 def read(path: Path) -> StoredSweep:
@@ -67,12 +69,11 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
         measured(0, "a", "b", nics={"mlx5_0": 2.0}, notes=("retransmits",)),
         measured(1, "a", "c", outcome="timeout", value=None, reason="It hung."),
     ]
-    for each in tests:
-        add_test(sweep, each)
+    add_test(sweep, *tests)
     found = read(sweep)
     assert list(found.tests) == tests
     assert found.document == msgspec.convert(DOCUMENT, SweepDocument)
-    assert found.damage == ()
+    assert found.damage == []
 
 
 def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
@@ -80,9 +81,8 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
     whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
     writer = RunWriter(asked, two_hosts(), whole, None, msgspec.convert(DOCUMENT, SweepDocument))
     path, sweep = writer.path, StoredRun(writer.path)
-    (path / "exec/000003-efa-r1").mkdir()
-    (path / "exec/000003-efa-r1/output.log").write_text("half\n")
-    (path / "counters/000003-efa-r1.json").write_text("{}")
+    for name in ("exec/000003-efa-r1/output.log", "counters/000003-efa-r1.json"):
+        write(path / name, "half")
     with pytest.raises(RequestError, match="in progress"):
         RunWriter(asked, two_hosts(), whole, sweep)
     del writer
@@ -93,9 +93,8 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_test_is_reported_and_the_others_count(sweep: Path) -> None:
-    add_test(sweep, measured(0, "a", "b"))
+    add_test(sweep, measured(0, "a", "b"), measured(2, "b", "c"))
     (sweep / "tests/000001.json").write_text('{"number": "one"}\n')
-    add_test(sweep, measured(2, "b", "c"))
     found = read(sweep)
     assert [each.number for each in found.tests] == [0, 2]
     assert "tests/000001.json is damaged" in found.damage[0]
