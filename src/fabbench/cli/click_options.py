@@ -13,12 +13,13 @@ from fabbench.cli.commands import MEANT
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from fabbench.model.hosts import Target
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
@@ -128,6 +129,8 @@ def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
 
 def launcher_options(launchers: Launchers, selects: Callable[[Option], bool]) -> list[click.Parameter]:
     """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    from fabbench.model.hosts import Target
+
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
     made = []
@@ -195,7 +198,7 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     return kind(**{name: every[name] for name in declared(kind) if name in every})
 
 
-def with_launcher_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
+def with_launcher_options(target: "Target", given: GivenOptions, launchers: Launchers, flag: str) -> "Target":
     """Return a target with the given options in place of its own.
 
     Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
@@ -214,7 +217,7 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
 
 
-def require_effect(context: click.Context, own: Mapping[str, Option], target: Target, launchers: Launchers) -> None:
+def require_effect(context: click.Context, own: Mapping[str, Option], target: "Target", launchers: Launchers) -> None:
     """Raise RequestError for one of a benchmark's `own` options that was typed, but that the launcher ignores."""
     for name in target.options.without:
         if name in own and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -222,7 +225,7 @@ def require_effect(context: click.Context, own: Mapping[str, Option], target: Ta
             raise _without_effect(target, works, "--on")
 
 
-def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+def _without_effect(target: "Target", works: Mapping[str, Option], flag: str) -> RequestError:
     long = next(iter(works.values())).long
     chosen = f"{flag} {target.name}" + (
         f", a target of the launcher {target.launcher}" * (target.name != target.launcher)

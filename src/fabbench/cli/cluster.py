@@ -8,8 +8,9 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
+from fabbench.cli.click_options import typed_flags, with_parameters
 from fabbench.cli.options import LISTED, results, takes, written_age
-from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
+from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed
@@ -18,9 +19,9 @@ from fabbench.model.messages import listed
 @click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @takes(
     benchmark=f"Benchmark whose programs to look for. Default: {DEFAULT}.",
-    fabric="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",
+    fabrics="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",
 )
-@click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
+@with_parameters(CONFIGURATION_FLAGS[:1])
 @click.option(
     "--deep",
     is_flag=True,
@@ -56,7 +57,11 @@ def check(**given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    fabric, benchmark = _fabric(given), given["benchmark"] or DEFAULT
+    fabrics = {each: None for each in given["fabrics"] if each in FABRICS}  # of fabbench.yaml, if none is given
+    if len(fabrics) != 1 and "fabrics" in typed_flags(context):
+        raise RequestError("Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp.")
+    fabric = next(iter(fabrics), "")
+    benchmark = given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
@@ -76,14 +81,6 @@ def check(**given: Any) -> Exit:
     full = "fabbench.verbose" in context.meta
     terminal.show(render_checks, checks, given["form"], overviews=examined.overviews, full=full)
     return worst(checks)
-
-
-def _fabric(given: dict[str, Any]) -> str:
-    """Return the fabric to require: the one that is named, else the first of fabbench.yaml; empty: none."""
-    if given["efa"] and given["fabric"] not in {None, "efa"}:
-        raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
-    usual = given["config"].defaults.fabrics if given["config"] else ()
-    return "efa" if given["efa"] else given["fabric"] or next((each for each in usual if each in FABRICS), "")
 
 
 @click.command("clean", cls=TargetCommand, selects=lambda each: each.reaches)

@@ -34,6 +34,7 @@ SYNONYMS = {
     "sizes": "size", "min": "min-bytes", "max": "max-bytes",
 }  # fmt: skip
 """Names of options in other tools that mean just what ours mean: they are taken, too."""
+SHORT = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 
 @contextmanager
@@ -46,15 +47,15 @@ def suggesting() -> Iterator[None]:
         raise
 
 
-def merged_settings(words: Sequence[str]) -> list[str]:
-    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option."""
+def expanded(words: Sequence[str]) -> list[str]:
+    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option, and without `SHORT`."""
     end = words.index("--") if "--" in words else len(words)
     merged: list[str] = []
     for word in words[:end]:
         if merged[-1:] == ["--set"]:
             merged[-1] += f" {word}"
         else:
-            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else word)
+            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else SHORT.get(word, word))
     return [*merged, *words[end:]]
 
 
@@ -103,7 +104,7 @@ class SectionedCommand(click.Command):
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta.setdefault(WORDS, tuple(args))
-        return super().parse_args(ctx, merged_settings(args))
+        return super().parse_args(ctx, expanded(args))
 
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any, cast
 
 import click
@@ -43,6 +42,8 @@ _IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 @contextmanager
 def _to_file(path: Path) -> Iterator[IO[str]]:
     """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture. Nothing: no file."""
+    from tempfile import SpooledTemporaryFile
+
     coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
     with SpooledTemporaryFile(_IN_MEMORY, "w+", newline="", **coded) as stream:
         try:

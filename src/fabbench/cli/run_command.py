@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from fabbench.benchmarks import Benchmark, runnable, runnable_names
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
     Launchers,
@@ -38,7 +39,6 @@ from fabbench.model.options import AUTO, Option, declared, parsed
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
     from fabbench.benchmarks.standard import Work
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 RESUMED = "fabbench.resumed"
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
-_CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)
 CONFIGURATION_FLAGS = (
@@ -81,13 +80,16 @@ class RunCommand(SectionedCommand):
     Configurations keep the order in which they are written. What goes after ``--`` is for the benchmark.
     """
 
+    benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
     choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        self.benchmark, self.work_type = benchmark, work
+    def __init__(self, benchmark: Benchmark) -> None:
+        self.benchmark, work = benchmark, benchmark.work_type()
+        assert work is not None  # noqa: S101 - it is runnable
+        self.work_type: type[Any] = work
         self.work_options = self.work_options_of(work)
         wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
         super().__init__(
@@ -121,12 +123,6 @@ class RunCommand(SectionedCommand):
         """Return all options but those of the benchmark itself."""
         results = result_options(COMPARED, declared(RunOptions)["form"].help)
         return [*CONFIGURATION_FLAGS, *self.common_parameters(), *results]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Expand the short forms of ``--fabric``."""
-        ctx.meta[WORDS] = tuple(args)
-        end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]] + args[end:])
 
     def invoke(self, ctx: click.Context) -> Exit:
         """Run what is requested; return the matching exit status."""
@@ -180,16 +176,16 @@ class RunCommand(SectionedCommand):
 
 
 class RunGroup(SuggestingGroup):
-    """Makes the command of a benchmark when it is needed."""
+    """Makes the command of a benchmark, of a class, when it is needed."""
 
-    makes: type[RunCommand] = RunCommand
+    def __init__(self, *args: Any, makes: type[RunCommand] = RunCommand, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._makes = makes
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the benchmarks."""
-        from fabbench.benchmarks import runnable_names
-
         del ctx
-        return list(runnable_names())
+        return list(self._makes.benchmarks())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the benchmarks without making their commands."""
@@ -208,24 +204,17 @@ class RunGroup(SuggestingGroup):
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from fabbench.benchmarks import runnable
-
         if cmd_name not in self.list_commands(ctx):
             return None
         try:
-            benchmark = runnable(cmd_name)
+            return self._makes(runnable(cmd_name))
         except RequestError:
             if ctx.resilient_parsing:  # while a shell completes
                 return None
             raise
-        work = benchmark.work_type()
-        assert work is not None  # noqa: S101 - it is runnable
-        return self.makes(benchmark, work)
 
 
 def _summary(name: str) -> str:
-    from fabbench.benchmarks import runnable
-
     try:
         return runnable(name).summary
     except RequestError as error:
@@ -234,8 +223,6 @@ def _summary(name: str) -> str:
 
 def default_work(name: str, config: "Config | None") -> "Work":
     """Return what ``fabbench run NAME`` measures with the file's defaults and no option. Raise RequestError."""
-    from fabbench.benchmarks import runnable
-
     work = runnable(name).work_type()
     assert work is not None  # noqa: S101 - it is runnable
     given = config.defaults.run.get(name, {}) if config else {}

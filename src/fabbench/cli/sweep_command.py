@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.benchmarks import swept_names
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.options import result_options, takes
@@ -159,6 +160,7 @@ def _dividing() -> Launchers:
 class SweepCommand(RunCommand):
     """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
+    benchmarks = staticmethod(swept_names)
     shared = ("on", "fabrics", "env", "name", "metric", "store")
     choices = staticmethod(_dividing)
 
@@ -204,19 +206,6 @@ class SweepCommand(RunCommand):
             groups_by=how.groups or "" if from_cluster else "",
             resume=ctx.meta.get(RESUMED),
         )
-
-
-class SweepGroup(RunGroup):
-    """Makes the command of a benchmark when it is needed."""
-
-    makes = SweepCommand
-
-    @override
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        from fabbench.benchmarks import swept_names
-
-        del ctx
-        return list(swept_names())
 
 
 def _require_effect(given: Mapping[str, Any]) -> None:
@@ -278,7 +267,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
 _MAX_NAMED = 20
 
 
-@click.group("sweep", cls=SweepGroup, invoke_without_command=True)
+@click.group("sweep", cls=RunGroup, makes=SweepCommand, invoke_without_command=True)
 @click.option(
     "--from",
     "sources",
