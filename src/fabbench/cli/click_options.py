@@ -65,10 +65,10 @@ def with_parameters(parameters: Sequence[click.Parameter]) -> Callable[[CommandT
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:
     """Return click options that show their defaults; their values are those of the options."""
-    return [_click_option(each, each.help, default=each.default or None) for each in options]
+    return [_click_option(each) for each in options]
 
 
-def _click_option(option: Option, help_: str, *, default: Any = None) -> click.Parameter:
+def _click_option(option: Option) -> click.Parameter:
     if option.flags == ("--",):
         return click.Argument(
             [option.name],
@@ -79,7 +79,7 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
             callback=_after_dashes,
         )
     if isinstance(option.type, Flag) and not option.long.startswith(RARE):
-        return click.Option([*option.flags, option.name], is_flag=True, help=help_)
+        return click.Option([*option.flags, option.name], is_flag=True, help=option.help)
     many = option.many
     return click.Option(
         [*option.flags, option.name],
@@ -87,11 +87,11 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
         multiple=many is not None,
         callback=None if many is None else lambda _, __, values: many(values or ()),
         metavar=option.type.metavar,
-        default=default,
-        show_default=default is not None,
+        default=option.default or None,
+        show_default=bool(option.default),
         envvar=option.variable or None,
         show_envvar=bool(option.variable),
-        help=help_,
+        help=option.help,
     )
 
 
@@ -151,7 +151,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     if len(texts) == 1:
         (text,) = texts
         text += "" if len(by_launcher) == total else f" [{', '.join(sorted(by_launcher))}]"
-    return _click_option(next(iter(by_launcher.values())), text)
+    return _click_option(replace(next(iter(by_launcher.values())), help=text, default=""))
 
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
@@ -181,15 +181,14 @@ class GivenOptions(NamedTuple):
 
 def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
     """Return those options of launchers that were given."""
-
-    def given_by(source: ParameterSource) -> dict[str, Any]:
-        names = (name for name in options_by_name(launchers) if context.get_parameter_source(name) is source)
-        return {name: context.params[name] for name in names}
-
-    typed = given_by(ParameterSource.COMMANDLINE)
+    sources = {name: context.get_parameter_source(name) for name in options_by_name(launchers)}
+    typed, defaults = (
+        {name: context.params[name] for name, source in sources.items() if source is wanted}
+        for wanted in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+    )
     if in_files := context.params.get("hostfile"):
         typed["hosts"] = (*typed.get("hosts", ()), *in_files)
-    return GivenOptions(typed, given_by(ParameterSource.DEFAULT_MAP))
+    return GivenOptions(typed, defaults)
 
 
 def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:

@@ -65,15 +65,13 @@ def require_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     folder = path.absolute().parent
-    if path.is_dir():
-        problem = "it is a directory"
-    elif not folder.is_dir():
-        problem = f"the directory {folder} does not exist"
-    elif os.access(path if path.exists() else folder, os.W_OK):
-        return
-    else:
-        problem = "permission denied"
-    raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
+    for problem, exists in (
+        ("it is a directory", path.is_dir()),
+        (f"the directory {folder} does not exist", not folder.is_dir()),
+        ("permission denied", not os.access(path if path.exists() else folder, os.W_OK)),
+    ):
+        if exists:
+            raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:

@@ -28,8 +28,8 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
-from fabbench.cli.config_file import config_option, split_environment
+from fabbench.cli.commands import SHORT, WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
+from fabbench.cli.config_file import config_option
 from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -54,12 +54,9 @@ if TYPE_CHECKING:
 RESUMED = "fabbench.resumed"
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 
-_flag = partial(click.Option, is_flag=True, expose_value=False)
-CONFIGURATION_FLAGS = (
-    _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
-    _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
-    _flag(["--ab"], help="Compare the best RDMA fabric with TCP."),
-)
+CONFIGURATION_FLAGS = [
+    click.Option([flag], is_flag=True, expose_value=False, help=about) for flag, (_, about) in SHORT.items()
+]
 
 
 class TargetCommand(SectionedCommand):
@@ -157,7 +154,11 @@ class RunCommand(SectionedCommand):
             terminal.notify(sentence)
         adaptive = Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
         target, reason = self.target(ctx)
-        env, inherited = split_environment(given.env, self.environment)
+        inherited = tuple(name for name, value in given.env.items() if value is None)
+        for name in inherited:
+            if self.environment is not None and name not in self.environment:
+                text = f"--env {name} takes the variable from the environment, but it is not set."
+                raise RequestError(text, hint=f"Export {name}, or write --env {name}=VALUE.")
         config: Config | None = ctx.params["config"]
         variants = read_variants(given.variants, config.variants if config else {})
         target = replace(target, variants=variants, inherited=inherited)
@@ -166,7 +167,7 @@ class RunCommand(SectionedCommand):
             work=work,
             target=with_image(target, self.name, given.fabrics),
             target_reason=reason,
-            env={**target.env, **env},
+            env={**target.env, **{name: value for name, value in given.env.items() if value is not None}},
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
@@ -378,14 +379,7 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
-    """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
-
-    The first configuration is the one in question, the last one the baseline. Everything is kept in a run
-    directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
-    are ok, or the tests of a sweep that ended, and runs the others: the same command line, on the same target.
-
-    Example: fabbench run --resume last
-    """
+    """Pass on to a benchmark, or go on with a run."""
     if ctx.invoked_subcommand is not None:
         return Exit.FINE
     if ref is None:
@@ -407,15 +401,7 @@ def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
 @takes("store")
 @click.pass_context
 def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
-    """Repeat a past run: the same command line, on the same target.
-
-    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
-    options are those of `fabbench run`, and come after those of the past run.
-
-    Example: fabbench rerun last --repeat 5
-
-    Example: fabbench rerun last --dry-run
-    """
+    """Start the command line of a past run."""
     from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):
