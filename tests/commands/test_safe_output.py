@@ -255,7 +255,7 @@ def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> Non
             watcher.point(EXECUTION, FAILED.points[0])
             os.kill(os.getpid(), signal.SIGALRM)  # as the clock does
             watcher.end(EXECUTION, (FAILED,))
-        with terminal.hosts_progress() as progress:
+        with terminal.changing() as progress:
             progress(ALL, 1, 2)
     # What rich draws with: styles, and moves of the cursor.
     drawn = re.sub(r"\x1b\[(?:[\d;]*[mAHJK]|\?25[hl])|\r", "", screen.getvalue())

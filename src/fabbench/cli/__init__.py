@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -23,35 +24,15 @@ from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
-_SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "Measure": {
-        "accept": ("accept", "Test new nodes rung by rung, and answer: accepted or not."),
-        "check": ("cluster", "Check hosts or clusters before a run, and suggest fixes."),
-        "run": ("run_command", "Run a benchmark and compare configurations."),
-        "sweep": ("sweep_command", "Find bad nodes, NICs and links of a cluster."),
-        "rerun": ("run_command", "Repeat a past run."),
-        "render": ("render", "Print a script or manifests that run the benchmark elsewhere."),
-    },
-    "Read results": {
-        "compare": ("read_results", "Compare runs and log files, and gate on the result."),
-        "parse": ("read_results", "Read benchmark logs and print their results."),
-        "explain": ("read_results", "Diagnose which network a log or run used, and why."),
-        "report": ("read_results", "Write runs or logs as an HTML page, to read or to send."),
-    },
-    "Past runs": {
-        "runs": ("past_runs", "List past runs, or remove them."),
-        "show": ("past_runs", "Print a past run."),
-        "history": ("past_runs", "Show how a metric changed over past runs."),
-    },
-    "Cluster and setup": {
-        "clean": ("cluster", "Remove leftover pods and jobs from a cluster (not local runs)."),
-        "config": ("config_file", "Show the targets and defaults of fabbench.yaml, and check it."),
-        "completion": ("config_file", "Print the completion script for bash, zsh or fish."),
-    },
-}
-"""Section → command → its module, and what `--help` says, which imports none."""
-_MODULES = {name: module for section in _SECTIONS.values() for name, (module, _) in section.items()}
-COMMANDS = {name: text for section in _SECTIONS.values() for name, (_, text) in section.items()}
+_SECTIONS: dict[str, list[str]] = {}
+COMMANDS: dict[str, str] = {}  # Command → what `--help` says of it
+_LOADED: dict[str, tuple[str, str]] = {}  # Command → its module, and its own help
+for _section in Path(__file__).with_name("help.txt").read_text("utf-8").removeprefix("# ").split("\n# "):
+    _title, *_texts = _section.split("\n## ")
+    for _head, _, _help in (each.partition("\n") for each in _texts):
+        _name, _module, COMMANDS[_name] = _head.split(" | ")
+        _SECTIONS.setdefault(_title.strip(), []).append(_name)
+        _LOADED[_name] = _module, _help.strip().replace("\\b", "\b")
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -84,10 +65,10 @@ class Commands(SuggestingGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{_MODULES[cmd_name]}")
-        every = (each for each in vars(module).values() if isinstance(each, click.Command))
-        command = next(each for each in every if each.name == cmd_name)
-        command.short_help = COMMANDS[cmd_name]
+        module, about = _LOADED[cmd_name]
+        every = vars(importlib.import_module(f"{__name__}.{module}")).values()
+        command = next(each for each in every if isinstance(each, click.Command) and each.name == cmd_name)
+        command.short_help, command.help = COMMANDS[cmd_name], about or command.help
         return command
 
     @override
@@ -110,9 +91,6 @@ class Commands(SuggestingGroup):
             terminal.print_error(error)
             terminal.print_notes(error)
             ctx.exit(error.exit)
-        except MemoryError:
-            terminal.notify("Error: Not enough memory for this.")
-            ctx.exit(Exit.REFUSED)
         except (KeyboardInterrupt, click.Abort) as interrupt:
             _interrupted(ctx, interrupt)
         except RuntimeError as error:

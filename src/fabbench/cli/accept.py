@@ -77,7 +77,7 @@ def command(
         return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
     asked = _asked(ctx, how, store)
-    watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.hosts_progress)
+    watched = Watched(terminal.notify, {"watching": watching}, watching_sweep, terminal.changing)
     with interruptible():
         certificate = accept(asked, how, watched, ctx.meta.get(RESUMED))
     if program := ctx.params["print_cordon"]:

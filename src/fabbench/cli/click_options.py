@@ -13,12 +13,13 @@ from fabbench.cli.commands import MEANT
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import read_hostfile
-from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from fabbench.model.hosts import Target
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
@@ -64,10 +65,10 @@ def with_parameters(parameters: Sequence[click.Parameter]) -> Callable[[CommandT
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:
     """Return click options that show their defaults; their values are those of the options."""
-    return [_click_option(each, each.help, default=each.default or None) for each in options]
+    return [_click_option(each) for each in options]
 
 
-def _click_option(option: Option, help_: str, *, default: Any = None) -> click.Parameter:
+def _click_option(option: Option) -> click.Parameter:
     if option.flags == ("--",):
         return click.Argument(
             [option.name],
@@ -78,7 +79,7 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
             callback=_after_dashes,
         )
     if isinstance(option.type, Flag) and not option.long.startswith(RARE):
-        return click.Option([*option.flags, option.name], is_flag=True, help=help_)
+        return click.Option([*option.flags, option.name], is_flag=True, help=option.help)
     many = option.many
     return click.Option(
         [*option.flags, option.name],
@@ -86,11 +87,11 @@ def _click_option(option: Option, help_: str, *, default: Any = None) -> click.P
         multiple=many is not None,
         callback=None if many is None else lambda _, __, values: many(values or ()),
         metavar=option.type.metavar,
-        default=default,
-        show_default=default is not None,
+        default=option.default or None,
+        show_default=bool(option.default),
         envvar=option.variable or None,
         show_envvar=bool(option.variable),
-        help=help_,
+        help=option.help,
     )
 
 
@@ -128,6 +129,8 @@ def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
 
 def launcher_options(launchers: Launchers, selects: Callable[[Option], bool]) -> list[click.Parameter]:
     """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    from fabbench.model.hosts import Target
+
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
     made = []
@@ -148,7 +151,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     if len(texts) == 1:
         (text,) = texts
         text += "" if len(by_launcher) == total else f" [{', '.join(sorted(by_launcher))}]"
-    return _click_option(next(iter(by_launcher.values())), text)
+    return _click_option(replace(next(iter(by_launcher.values())), help=text, default=""))
 
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
@@ -178,15 +181,14 @@ class GivenOptions(NamedTuple):
 
 def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
     """Return those options of launchers that were given."""
-
-    def given_by(source: ParameterSource) -> dict[str, Any]:
-        names = (name for name in options_by_name(launchers) if context.get_parameter_source(name) is source)
-        return {name: context.params[name] for name in names}
-
-    typed = given_by(ParameterSource.COMMANDLINE)
+    sources = {name: context.get_parameter_source(name) for name in options_by_name(launchers)}
+    typed, defaults = (
+        {name: context.params[name] for name, source in sources.items() if source is wanted}
+        for wanted in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+    )
     if in_files := context.params.get("hostfile"):
         typed["hosts"] = (*typed.get("hosts", ()), *in_files)
-    return GivenOptions(typed, given_by(ParameterSource.DEFAULT_MAP))
+    return GivenOptions(typed, defaults)
 
 
 def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
@@ -195,7 +197,7 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     return kind(**{name: every[name] for name in declared(kind) if name in every})
 
 
-def with_launcher_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
+def with_launcher_options(target: "Target", given: GivenOptions, launchers: Launchers, flag: str) -> "Target":
     """Return a target with the given options in place of its own.
 
     Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
@@ -214,7 +216,7 @@ def with_launcher_options(target: Target, given: GivenOptions, launchers: Launch
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
 
 
-def require_effect(context: click.Context, own: Mapping[str, Option], target: Target, launchers: Launchers) -> None:
+def require_effect(context: click.Context, own: Mapping[str, Option], target: "Target", launchers: Launchers) -> None:
     """Raise RequestError for one of a benchmark's `own` options that was typed, but that the launcher ignores."""
     for name in target.options.without:
         if name in own and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -222,7 +224,7 @@ def require_effect(context: click.Context, own: Mapping[str, Option], target: Ta
             raise _without_effect(target, works, "--on")
 
 
-def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+def _without_effect(target: "Target", works: Mapping[str, Option], flag: str) -> RequestError:
     long = next(iter(works.values())).long
     chosen = f"{flag} {target.name}" + (
         f", a target of the launcher {target.launcher}" * (target.name != target.launcher)

@@ -8,8 +8,9 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
+from fabbench.cli.click_options import typed_flags, with_parameters
 from fabbench.cli.options import LISTED, results, takes, written_age
-from fabbench.cli.run_command import TargetCommand, chosen_target, default_work
+from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target, default_work
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed
@@ -18,9 +19,9 @@ from fabbench.model.messages import listed
 @click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @takes(
     benchmark=f"Benchmark whose programs to look for. Default: {DEFAULT}.",
-    fabric="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",
+    fabrics="Fabric to require: efa, ib, roce, tcp. Default: that of fabbench.yaml.",
 )
-@click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
+@with_parameters(CONFIGURATION_FLAGS[:1])
 @click.option(
     "--deep",
     is_flag=True,
@@ -29,20 +30,7 @@ from fabbench.model.messages import listed
 )
 @results(LISTED)
 def check(**given: Any) -> Exit:
-    """Check hosts or clusters before a run, and suggest fixes.
-
-    All machines are checked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
-    programs, limits), what differs between them, and whether they reach each other, with real TCP connections
-    on ephemeral ports. Read-only.
-
-    "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
-    -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.
-
-    On kubernetes the cluster's nodes are shown, and checked by what the cluster reports about them; --node,
-    --instance-type and --selector choose which. Nothing is started there, except with --deep.
-
-    Example: fabbench check --efa --host node-1 --host node-2
-    """
+    """Check machines; return 3 if a check failed."""
     from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
     from fabbench.launchers.pod_options import with_image
@@ -56,14 +44,18 @@ def check(**given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    fabric, benchmark = _fabric(given), given["benchmark"] or DEFAULT
+    fabrics = {each: None for each in given["fabrics"] if each in FABRICS}  # of fabbench.yaml, if none is given
+    if len(fabrics) != 1 and "fabrics" in typed_flags(context):
+        raise RequestError("Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp.")
+    fabric = next(iter(fabrics), "")
+    benchmark = given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
     required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
     names = target.hosts[: target.nodes]
     terminal.notify(f"Target {target.name}{f' ({listed(names, 8)})' * bool(names)}: {reason}.")
-    with terminal.hosts_progress() as progress:
+    with terminal.changing() as progress:
         examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)
     checks = list(examined.checks)
     if examined.probes or examined.relations.unreachable:
@@ -76,14 +68,6 @@ def check(**given: Any) -> Exit:
     return worst(checks)
 
 
-def _fabric(given: dict[str, Any]) -> str:
-    """Return the fabric to require: the one that is named, else the first of fabbench.yaml; empty: none."""
-    if given["efa"] and given["fabric"] not in {None, "efa"}:
-        raise RequestError("Hosts are checked for one fabric at a time.", hint="Leave --efa or --fabric out.")
-    usual = given["config"].defaults.fabrics if given["config"] else ()
-    return "efa" if given["efa"] else given["fabric"] or next((each for each in usual if each in FABRICS), "")
-
-
 @click.command("clean", cls=TargetCommand, selects=lambda each: each.reaches)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @takes(older_than="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.")
@@ -93,24 +77,7 @@ def _fabric(given: dict[str, Any]) -> str:
 def clean(
     older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
 ) -> Exit:
-    """Remove leftover pods and jobs from a cluster (not local runs: `fabbench runs rm`).
-
-    Runs remove what they create, and what a killed run created exits on its own within two minutes. This
-    command finds the rest by its labels and lists it. It removes what is no longer running: a Job that has
-    ended, and objects without one. Anything running may belong to somebody's run in progress, and is kept
-    unless you pass --older-than or --all.
-
-    A pod whose node is lost stays until the node is back. With --force the cluster forgets it, although what
-    runs in it may continue there until the node comes back or is terminated.
-
-    On slurm it lists this user's jobs that fabbench submitted. All of them are pending or running, so pass
-    --older-than or --all to choose which ones to cancel.
-
-    It asks first. Without --yes and without a terminal nothing is removed. The exit status is 1 if there was
-    something to remove and it was not, else 0.
-
-    Example: fabbench clean --older-than 1h --yes
-    """
+    """Remove what is left; return whether anything stays that should go."""
     from fabbench.launchers import launcher_named
     from fabbench.report.table import Table, to_terminal
 

@@ -26,14 +26,21 @@ _WORDS = """
     ls=runs list=runs rm=runs/rm export=show plot=compare diff=compare resume=run/--resume bench=run
     init=config doctor=check nodes=check alltoall=nccl/--collective/alltoall all_reduce=nccl/--collective/all_reduce
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
+    delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
 MEANT = ALIASES | dict(pair.split("=") for pair in _WORDS.split())
 """Words of other tools, and what they mean here: commands and values are taken for it."""
 SYNONYMS = {
     "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
-    "sizes": "size", "min": "min-bytes", "max": "max-bytes",
+    "sizes": "size", "min": "min-bytes", "max": "max-bytes", "hosts": "host", "repeats": "repeat",
 }  # fmt: skip
 """Names of options in other tools that mean just what ours mean: they are taken, too."""
+SHORT = {
+    "--efa": ("--fabric=efa", "Measure EFA (short for --fabric efa)."),
+    "--no-efa": ("--fabric=tcp", "Measure TCP (short for --fabric tcp)."),
+    "--ab": ("--fabric=ab", "Compare the best RDMA fabric with TCP."),
+}
+"""Flag → the option that it is short for, and its help."""
 
 
 @contextmanager
@@ -46,11 +53,12 @@ def suggesting() -> Iterator[None]:
         raise
 
 
-def merged_settings(words: Sequence[str]) -> list[str]:
-    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option."""
+def expanded(words: Sequence[str]) -> list[str]:
+    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option, and without `SHORT`."""
     end = words.index("--") if "--" in words else len(words)
     merged: list[str] = []
-    for word in words[:end]:
+    for typed in words[:end]:
+        word, _ = SHORT.get(typed, (typed, ""))
         if merged[-1:] == ["--set"]:
             merged[-1] += f" {word}"
         else:
@@ -103,7 +111,7 @@ class SectionedCommand(click.Command):
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta.setdefault(WORDS, tuple(args))
-        return super().parse_args(ctx, merged_settings(args))
+        return super().parse_args(ctx, expanded(args))
 
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,7 +126,7 @@ def named_for_ssh(ctx: click.Context) -> bool:
     """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
     words: tuple[str, ...] = ctx.meta.get(WORDS, ())
     own = words[: words.index("--") if "--" in words else None]  # the others are for the benchmark's program
-    return any(word.partition("=")[0] in {"--host", "--hostfile"} for word in own)
+    return any(word.partition("=")[0] in {"--host", "--hosts", "--hostfile"} for word in own)
 
 
 def _write_options(ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False) -> None:

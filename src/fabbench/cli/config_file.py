@@ -11,30 +11,12 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.options import RunOptions, results
 from fabbench.launchers import options_of_launchers
-from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import RARE
 from fabbench.model.options import Option, declared
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
-
-
-def split_environment(
-    env: Mapping[str, str | None], known: Mapping[str, str] | None
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables that have a value, and the names of the others.
-
-    Raise RequestError for one of these that is not `known` (None: any is).
-    """
-    names = tuple(name for name, value in env.items() if value is None)
-    unknown = next((name for name in names if known is not None and name not in known), None)
-    if unknown is not None:
-        raise RequestError(
-            f"--env {unknown} takes the variable from the environment, but it is not set.",
-            hint=f"Export {unknown}, or write --env {unknown}=VALUE.",
-        )
-    return {name: value for name, value in env.items() if value is not None}, names
 
 
 def command_options(name: str) -> Mapping[str, Option]:
@@ -92,11 +74,7 @@ def config_option() -> click.Option:
 @results(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
 def config_(file: Path | None, form: str, *, schema: bool) -> None:
-    """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.
-
-    It is searched for in this directory and those above it, up to the first that has a .git, then in
-    ~/.config/fabbench (XDG_CONFIG_HOME).
-    """
+    """Print what is read from fabbench.yaml, or its schema."""
     if schema:
         from fabbench.benchmarks import runnable_names
         from fabbench.config.schema import schema as generated
@@ -135,15 +113,7 @@ def _document(config: "Config") -> dict[str, Any]:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell.
-
-    It completes commands, options, and values that are one of a few words.
-
-    \b
-    eval "$(fabbench completion bash)"     # in ~/.bashrc
-    eval "$(fabbench completion zsh)"      # in ~/.zshrc
-    fabbench completion fish | source      # in ~/.config/fish/config.fish
-    """  # noqa: D301 - click's sign for lines that stay
+    """Print what click completes with."""
     from click.shell_completion import shell_complete
 
     from fabbench.cli import cli

@@ -72,7 +72,7 @@ ScreenT = TypeVar("ScreenT", bound=_Screen)
 def _ticking(make: Callable[[terminal.Show | None], ScreenT]) -> Iterator[ScreenT]:
     """Yield a screen that ticks every second, in this thread: programs are started, which is safest without others."""
     with terminal.changing() as show:
-        screen = make(show)
+        screen = make(show if terminal.is_live() else None)
 
         def tick(number: int, frame: FrameType | None) -> None:
             del number, frame

@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any, cast
 
 import click
@@ -43,6 +42,8 @@ _IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 @contextmanager
 def _to_file(path: Path) -> Iterator[IO[str]]:
     """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture. Nothing: no file."""
+    from tempfile import SpooledTemporaryFile
+
     coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
     with SpooledTemporaryFile(_IN_MEMORY, "w+", newline="", **coded) as stream:
         try:
@@ -64,15 +65,13 @@ def require_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     folder = path.absolute().parent
-    if path.is_dir():
-        problem = "it is a directory"
-    elif not folder.is_dir():
-        problem = f"the directory {folder} does not exist"
-    elif os.access(path if path.exists() else folder, os.W_OK):
-        return
-    else:
-        problem = "permission denied"
-    raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
+    for problem, exists in (
+        ("it is a directory", path.is_dir()),
+        (f"the directory {folder} does not exist", not folder.is_dir()),
+        ("permission denied", not os.access(path if path.exists() else folder, os.W_OK)),
+    ):
+        if exists:
+            raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:

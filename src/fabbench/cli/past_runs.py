@@ -13,7 +13,7 @@ from fabbench.cli import terminal
 from fabbench.cli.commands import SuggestingGroup
 from fabbench.cli.options import COMPARED, FILTERS, LISTED, results, takes, written_age
 from fabbench.model.errors import Exit, RequestError
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import listed
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from fabbench.runs.summary import Summary
 
 
-_HEADER = (
-    *("ID", "NAME", "BENCHMARK", "TARGET", "NODES"),
-    *("CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"),
-)
+_HEADER = ["ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"]
 _OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
 _SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
 
@@ -35,13 +32,8 @@ _SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out w
 @results(LISTED, "How to write the list.")
 @click.pass_context
 def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any) -> None:
-    """List past runs, the newest first. `fabbench show ID` prints one, `fabbench runs rm` removes some.
-
-    PEAK is the best value of the first configuration.
-
-    Example: fabbench runs --benchmark nccl --since 7d
-    """
-    from fabbench.report.table import Overview, Table
+    """Print the list."""
+    from fabbench.report.table import Overview, Table, render_overview
 
     if ctx.invoked_subcommand is not None:
         return
@@ -49,11 +41,14 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
     columns = zip(_HEADER, *(_row(run, form) for run in chosen), strict=True)
     shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
     header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
-    empty = f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
     table = Table(header=header, rows=rows, ruled=False)
-    records = [_record(store, run) for run in chosen]
-    overview = Overview(name="runs", table=table, records=records)
-    terminal.print_list(overview, form, empty, spare=_SPARE, wide=wide)
+    if form != "table":
+        records = [_record(store, run) for run in chosen]
+        terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
+    elif rows:
+        terminal.print_table(table, _SPARE, wide=wide)
+    else:
+        terminal.say(f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}.")
     for run in chosen:
         terminal.say_damage(run.path, run.damaged)
 
@@ -134,12 +129,7 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
 def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path) -> Exit:
-    """Print a run: what was requested, its executions and their outcomes, its comparison, nodes and NICs.
-
-    RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are read again from the
-    benchmark's own output, even if the run was stopped. Of anything else that `compare` takes (a log, RUN:CONFIG, a
-    table of results), the comparison is printed.
-    """
+    """Print one run, or the comparison of anything else."""
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import columns_within, load
@@ -159,6 +149,7 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
     from fabbench.report import render_comparison
     from fabbench.report.table import to_markdown, to_terminal
+    from fabbench.report.templates import template
     from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
     from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
@@ -166,7 +157,8 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     columns = stored_columns(stored)
     comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
     readable = form in {"markdown", "terminal"}
-    for line in _described(stored) if readable else ():
+    about = template("show.txt").render(run=stored, executions=_executions(stored)) if readable else ""
+    for line in about.splitlines():
         terminal.write_line(line)
     if form == "json":
         document = {
@@ -231,45 +223,12 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
         }
 
 
-def _described(run: "StoredRun") -> Iterator[str]:
-    hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
-    yield from [f"$ {run.command_line}"] if run.command else []
-    named = f" {run.name!r}" if run.name else ""
-    yield f"Run {run.id}{named}: {run.benchmark} on {target} ({hosts}), {run.created}"
-    yield from [f"Image: {run.image}"] if run.image else []
-    yield f"Configurations: {', '.join(map(str, run.configurations))}"
-    yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    yield f"Directory: {run.path}"
-    yield ""
-    for execution in _executions(run):
-        if not execution["begun"]:
-            yield f"{execution['id']}: not begun"
-        shown: set[str] = set()  # what the NICs show is in every log of an execution
-        for log in execution["logs"]:
-            reason = f": {log['reason']}" if log["reason"] else ""
-            yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
-            yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
-            shown.update(log["findings"])
-    yield ""
-
-
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZE]")
 @takes("where", "since", "sizes", "store", "wide")
 @results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
-    """Show how a metric changed over the runs of a store, and with which run.
-
-    Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. It
-    has the median of each run's repeats that are ok: at SIZE, or the best of all sizes or of those of --size.
-    A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
-    environment; or as a slow drift. In 200 runs without a change, looked at after each, the chance that one is
-    ever reported is 5% at most, if neighboring runs correlate by at most 0.8, or 0.5 with some outliers.
-
-    -o history.html is a page with a plot for each series.
-
-    Example: fabbench history busbw@1G --where name=nightly
-    """
+    """Print the series, and their changes."""
     from fabbench.report.history_report import NAMED, history_table, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
 

@@ -47,7 +47,7 @@ class _RenderCommand(RunCommand):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flag = error.option_name
-            if not any(flag in each.opts for each in RunCommand(self.benchmark, self.work_type).params):
+            if not any(flag in each.opts for each in RunCommand(self.benchmark).params):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
             hint = "Describe the machines with --instance-type and --nodes; gate it: fabbench compare - --gate …."
@@ -68,21 +68,9 @@ class _RenderCommand(RunCommand):
         return Resolved(with_launcher_options(target, given_options(ctx, formats), formats, "--as"), "")
 
 
-class RenderGroup(RunGroup):
-    """Makes the command of a benchmark from that of ``fabbench run``."""
-
-    makes = _RenderCommand
-
-
-@click.group("render", cls=RenderGroup)
+@click.group("render", cls=RunGroup, makes=_RenderCommand)
 def render() -> None:
-    """Print what would run elsewhere, without contacting anything.
-
-    The document runs every configuration, interleaved and repeated as fabbench run does it. `fabbench parse`
-    and `fabbench compare` read what it prints.
-
-    Example: fabbench render nccl --ab --as script --instance-type p5.48xlarge >nccl.sh
-    """
+    """Pass on to a benchmark."""
 
 
 def _document(request: "RunRequest", form: str) -> str:

@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from fabbench.benchmarks import Benchmark, runnable, runnable_names
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
     Launchers,
@@ -27,8 +28,8 @@ from fabbench.cli.click_options import (
     values_of,
     with_launcher_options,
 )
-from fabbench.cli.commands import WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
-from fabbench.cli.config_file import config_option, split_environment
+from fabbench.cli.commands import SHORT, WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
+from fabbench.cli.config_file import config_option
 from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -38,7 +39,6 @@ from fabbench.model.options import AUTO, Option, declared, parsed
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks import Benchmark
     from fabbench.benchmarks.standard import Work
     from fabbench.config import Resolved
     from fabbench.config.sections import Config
@@ -53,14 +53,10 @@ if TYPE_CHECKING:
 
 RESUMED = "fabbench.resumed"
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
-_CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 
-_flag = partial(click.Option, is_flag=True, expose_value=False)
-CONFIGURATION_FLAGS = (
-    _flag(["--efa"], help="Measure EFA (short for --fabric efa)."),
-    _flag(["--no-efa"], help="Measure TCP (short for --fabric tcp)."),
-    _flag(["--ab"], help="Compare the best RDMA fabric with TCP."),
-)
+CONFIGURATION_FLAGS = [
+    click.Option([flag], is_flag=True, expose_value=False, help=about) for flag, (_, about) in SHORT.items()
+]
 
 
 class TargetCommand(SectionedCommand):
@@ -81,13 +77,16 @@ class RunCommand(SectionedCommand):
     Configurations keep the order in which they are written. What goes after ``--`` is for the benchmark.
     """
 
+    benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
     choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
     environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
 
-    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
-        self.benchmark, self.work_type = benchmark, work
+    def __init__(self, benchmark: Benchmark) -> None:
+        self.benchmark, work = benchmark, benchmark.work_type()
+        assert work is not None  # noqa: S101 - it is runnable
+        self.work_type: type[Any] = work
         self.work_options = self.work_options_of(work)
         wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
         super().__init__(
@@ -122,12 +121,6 @@ class RunCommand(SectionedCommand):
         results = result_options(COMPARED, declared(RunOptions)["form"].help)
         return [*CONFIGURATION_FLAGS, *self.common_parameters(), *results]
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Expand the short forms of ``--fabric``."""
-        ctx.meta[WORDS] = tuple(args)
-        end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]] + args[end:])
-
     def invoke(self, ctx: click.Context) -> Exit:
         """Run what is requested; return the matching exit status."""
         from fabbench.cli.live import watching
@@ -161,7 +154,11 @@ class RunCommand(SectionedCommand):
             terminal.notify(sentence)
         adaptive = Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
         target, reason = self.target(ctx)
-        env, inherited = split_environment(given.env, self.environment)
+        inherited = tuple(name for name, value in given.env.items() if value is None)
+        for name in inherited:
+            if self.environment is not None and name not in self.environment:
+                text = f"--env {name} takes the variable from the environment, but it is not set."
+                raise RequestError(text, hint=f"Export {name}, or write --env {name}=VALUE.")
         config: Config | None = ctx.params["config"]
         variants = read_variants(given.variants, config.variants if config else {})
         target = replace(target, variants=variants, inherited=inherited)
@@ -170,7 +167,7 @@ class RunCommand(SectionedCommand):
             work=work,
             target=with_image(target, self.name, given.fabrics),
             target_reason=reason,
-            env={**target.env, **env},
+            env={**target.env, **{name: value for name, value in given.env.items() if value is not None}},
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
@@ -180,16 +177,16 @@ class RunCommand(SectionedCommand):
 
 
 class RunGroup(SuggestingGroup):
-    """Makes the command of a benchmark when it is needed."""
+    """Makes the command of a benchmark, of a class, when it is needed."""
 
-    makes: type[RunCommand] = RunCommand
+    def __init__(self, *args: Any, makes: type[RunCommand] = RunCommand, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._makes = makes
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the benchmarks."""
-        from fabbench.benchmarks import runnable_names
-
         del ctx
-        return list(runnable_names())
+        return list(self._makes.benchmarks())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the benchmarks without making their commands."""
@@ -208,24 +205,17 @@ class RunGroup(SuggestingGroup):
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from fabbench.benchmarks import runnable
-
         if cmd_name not in self.list_commands(ctx):
             return None
         try:
-            benchmark = runnable(cmd_name)
+            return self._makes(runnable(cmd_name))
         except RequestError:
             if ctx.resilient_parsing:  # while a shell completes
                 return None
             raise
-        work = benchmark.work_type()
-        assert work is not None  # noqa: S101 - it is runnable
-        return self.makes(benchmark, work)
 
 
 def _summary(name: str) -> str:
-    from fabbench.benchmarks import runnable
-
     try:
         return runnable(name).summary
     except RequestError as error:
@@ -234,8 +224,6 @@ def _summary(name: str) -> str:
 
 def default_work(name: str, config: "Config | None") -> "Work":
     """Return what ``fabbench run NAME`` measures with the file's defaults and no option. Raise RequestError."""
-    from fabbench.benchmarks import runnable
-
     work = runnable(name).work_type()
     assert work is not None  # noqa: S101 - it is runnable
     given = config.defaults.run.get(name, {}) if config else {}
@@ -390,14 +378,7 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
-    """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
-
-    The first configuration is the one in question, the last one the baseline. Everything is kept in a run
-    directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps its executions that
-    are ok, or the tests of a sweep that ended, and runs the others: the same command line, on the same target.
-
-    Example: fabbench run --resume last
-    """
+    """Pass on to a benchmark, or go on with a run."""
     if ctx.invoked_subcommand is not None:
         return Exit.FINE
     if ref is None:
@@ -419,15 +400,7 @@ def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
 @takes("store")
 @click.pass_context
 def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
-    """Repeat a past run: the same command line, on the same target.
-
-    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
-    options are those of `fabbench run`, and come after those of the past run.
-
-    Example: fabbench rerun last --repeat 5
-
-    Example: fabbench rerun last --dry-run
-    """
+    """Start the command line of a past run."""
     from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):

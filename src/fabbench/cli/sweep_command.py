@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.benchmarks import swept_names
 from fabbench.cli import terminal
 from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
 from fabbench.cli.options import result_options, takes
@@ -17,7 +18,7 @@ from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import METRICS, Outcome
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import counted
 from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
 
@@ -69,32 +70,22 @@ def answer_parameters() -> list[click.Parameter]:
     return [*click_options(declared(AnswerOptions).values()), *result_options(FORMATS, "Output format.")]
 
 
-def answer_options(ctx: click.Context) -> AnswerOptions:
-    """Return the values of the options of the answer."""
-    return replace(AnswerOptions(**values_of(ctx, declared(AnswerOptions))), form=ctx.params["form"])
-
-
 def groups_from_cluster(groups: str | None) -> bool:
     """Return whether groups come from the launcher, and not from a file."""
     return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
 
 
-def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
-    """Return the group of each node, as listed in a file. Raise FabbenchError if it is not."""
+def groups_of(groups: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return the group of each node, as listed in a file. Raise FabbenchError if one of `nodes` is not."""
     from fabbench.sweep.node_names import read_groups
 
-    if groups is None:
-        return {}
     path = Path(groups).expanduser()
     try:
-        group_of = read_groups(path.read_text("utf-8"))
+        return read_groups(path.read_text("utf-8"), nodes)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
-    if missing := [node for node in nodes if node not in group_of]:
-        raise RequestError(f"{path} has no group for {listed(missing)}.", hint="Add them to a line of it.")
-    return group_of
 
 
 def print_answer(
@@ -159,6 +150,7 @@ def _dividing() -> Launchers:
 class SweepCommand(RunCommand):
     """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
+    benchmarks = staticmethod(swept_names)
     shared = ("on", "fabrics", "env", "name", "metric", "store")
     choices = staticmethod(_dividing)
 
@@ -184,7 +176,7 @@ class SweepCommand(RunCommand):
         from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
-        how = answer_options(ctx)
+        how = AnswerOptions(**values_of(ctx, (*declared(AnswerOptions), "form")))
         request = self.sweep_request(ctx, how)
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
@@ -193,39 +185,21 @@ class SweepCommand(RunCommand):
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.runs.sweep import SweepRequest
+        from fabbench.runs.sweep_tests import PARTNERS
 
         given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
-        _require_effect(given)
+        for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
+            if name in given and given["mode"] not in modes:
+                text = f"--{name} has no effect with --mode {given['mode']}."
+                raise RequestError(text, hint=f"It is for {', '.join(modes)}.")
         from_cluster = groups_from_cluster(how.groups)
         return SweepRequest(
             run=self.request(ctx),
             **given,
-            group_of={} if from_cluster else groups_of((), how.groups),
+            group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=how.groups or "" if from_cluster else "",
             resume=ctx.meta.get(RESUMED),
         )
-
-
-class SweepGroup(RunGroup):
-    """Makes the command of a benchmark when it is needed."""
-
-    makes = SweepCommand
-
-    @override
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        from fabbench.benchmarks import swept_names
-
-        del ctx
-        return list(swept_names())
-
-
-def _require_effect(given: Mapping[str, Any]) -> None:
-    from fabbench.runs.sweep_tests import PARTNERS
-
-    mode = given["mode"]
-    for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
-        if name in given and mode not in modes:
-            raise RequestError(f"--{name} has no effect with --mode {mode}.", hint=f"It is for {', '.join(modes)}.")
 
 
 def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
@@ -278,7 +252,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
 _MAX_NAMED = 20
 
 
-@click.group("sweep", cls=SweepGroup, invoke_without_command=True)
+@click.group("sweep", cls=RunGroup, makes=SweepCommand, invoke_without_command=True)
 @click.option(
     "--from",
     "sources",
@@ -294,22 +268,7 @@ _MAX_NAMED = 20
 def sweep_(
     ctx: click.Context, /, sources: tuple[str, ...], ref: str | None, metric: str | None, store: Path, **answer: object
 ) -> Exit:
-    """Find bad nodes, NICs and links from tests of pairs of nodes.
-
-    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
-    A test that fails, hangs or uses another network is evidence, and the sweep goes on.
-
-    With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken from the
-    log itself (NCCL, MPI), from its run, or from the name of its file, such as nccl_node-01_node-02.log. A pair
-    that failed counts as evidence.
-
-    The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
-    judge.
-
-    Example: fabbench sweep nccl --on ssh --host node[01-32]
-
-    Example: fabbench sweep --from pair-logs/
-    """
+    """Pass on to a benchmark, go on with a sweep, or judge logs."""
     del answer
     if ctx.invoked_subcommand is not None:
         return Exit.FINE
@@ -327,7 +286,7 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 
-    how = answer_options(ctx)
+    how = AnswerOptions(**values_of(ctx, (*declared(AnswerOptions), "form")))
     if groups_from_cluster(how.groups):
         raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
     logs = read_sweep_logs(sources, store, metric)
@@ -337,6 +296,6 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
-    group_of = groups_of(logs.nodes, how.groups) if how.groups else logs.group_of
+    group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
     readings = Readings(logs.metric, logs.nodes, group_of=group_of)
     return print_answer(logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished)

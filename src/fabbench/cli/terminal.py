@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from fabbench.analysis.compare import Comparison
     from fabbench.analysis.gate_results import Verdict
-    from fabbench.hosts.check import Progress
     from fabbench.logs.signs import Unread
     from fabbench.report.page import RunPage
-    from fabbench.report.table import Overview, Table
+    from fabbench.report.table import Table
 
 T = TypeVar("T")
 Show = Callable[..., None]
@@ -223,20 +222,6 @@ def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     write_drawn(drawn(render, *what, **more))
 
 
-def print_list(
-    overview: "Overview", form: str, empty: str = "", *, spare: Sequence[str] = (), wide: bool = False
-) -> None:
-    """Write a list in one of `fabbench.cli.options.LISTED`; as a table, `empty` says that there is nothing."""
-    from fabbench.report.table import render_overview
-
-    if form != "table":
-        show(render_overview, overview, form)
-    elif overview.table.rows or not empty:
-        print_table(overview.table, spare, wide=wide)
-    else:
-        say(empty)
-
-
 def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     """Write a table so that it fits on the terminal: with fewer of the columns that it can `spare`, in their order.
 
@@ -366,13 +351,13 @@ def is_live() -> bool:
 
 
 @contextmanager
-def changing() -> Iterator[Show | None]:
-    """Yield what draws text after a bar, and lines below it, in place of those before; None: nothing can change.
+def changing(*, wanted: bool = True) -> Iterator[Show]:
+    """Yield what draws text after a bar, and lines below it, in place of those before, if it `is_live` and `wanted`.
 
     It draws in the thread that calls it. What is written meanwhile stands above.
     """
-    if not is_live():
-        yield None
+    if not wanted or not is_live():
+        yield lambda *_: None
         return
     from rich.console import Group
     from rich.live import Live
@@ -398,17 +383,10 @@ def changing() -> Iterator[Show | None]:
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
     number = itertools.count(1)
-    with changing() if count >= _MANY else nullcontext() as show:
+    with changing(wanted=count >= _MANY) as show:
 
         def read() -> None:
-            if (done := next(number)) % max(1, count // 100) == 0 and show is not None:
+            if (done := next(number)) % max(1, count // 100) == 0:
                 show(f"reading {done}/{count}", done, count)
 
         yield read
-
-
-@contextmanager
-def hosts_progress() -> Iterator["Progress"]:
-    """Show what is being done, on a terminal."""
-    with changing() as show:
-        yield show or (lambda what, done, total: None)  # noqa: ARG005 - nothing is shown

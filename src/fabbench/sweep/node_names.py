@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 
 _BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
@@ -119,10 +120,11 @@ def _stem(path: str) -> str:
     return _ENDING.sub("", "/".join(parts))
 
 
-def read_groups(text: str) -> Mapping[str, str]:
+def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
     """Parse node → group from lines such as ``node[01-08] rack-1`` or ``node01,rack-1``.
 
-    Blank lines, and text after ``#``, are ignored. Raise ValueError that names the invalid line.
+    Blank lines, and text after ``#``, are ignored. Raise ValueError that names the invalid line, or those that were
+    `tested` and have no group.
     """
     group_of: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -141,4 +143,6 @@ def read_groups(text: str) -> Mapping[str, str]:
                 raise ValueError(f"line {number}: {name} is in {group_of[name]} and in {group}")
     if not group_of:
         raise ValueError("it names no node")
+    if missing := [node for node in tested if node not in group_of]:
+        raise ValueError(f"it has no group for {listed(missing)}")
     return group_of

@@ -279,7 +279,7 @@ def test_the_command_prints_the_schema() -> None:
 def test_defaults_of_the_file_become_defaults_of_options() -> None:
     pingpong = "{verify: true, size: [8], factor: 4}"
     read = config(f"store: runs\ndefaults: {{repeat: 5, fabrics: [tcp], run: {{pingpong: {pingpong}}}}}")
-    defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), PingpongWork))
+    defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong")))
     wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}
     assert defaults == {**wanted, "store": Path("/etc/cluster/runs")}
     assert default_work("pingpong", read) == PingpongWork(sizes=(8,), check=True, factor=4)
