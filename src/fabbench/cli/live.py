@@ -100,7 +100,7 @@ def watching_sweep(document: SweepDocument) -> AbstractContextManager[SweepWatch
     return _ticking(partial(SweepScreen, document))
 
 
-class RunScreen(_Screen):
+class RunScreen(_Screen, Watcher):
     """A line per execution; below them the last rows of all configurations, as the final table will have them."""
 
     def __init__(self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any) -> None:

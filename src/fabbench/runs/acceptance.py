@@ -32,7 +32,7 @@ from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write, writing
-from fabbench.runs.execute import NullWatcher
+from fabbench.runs.execute import Watcher
 from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
@@ -279,7 +279,7 @@ class _Climb:
         ended, began = Event(), Event()
         endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
         endless = replace(endless, repeats=1, gates=(), baseline=None, name="")
-        watcher = NullWatcher(lambda _: began.set())  # after some seconds
+        watcher = Watcher(lambda _: began.set())  # after some seconds
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(run, endless, held=held.part(hosts, ended), watching=lambda _: nullcontext(watcher))
             load.add_done_callback(lambda _: began.set())

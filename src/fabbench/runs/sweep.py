@@ -6,13 +6,14 @@ another network is a result like any other. Nothing is printed here.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
-from fabbench.execution.worker_pool import concurrently, sequentially
-from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
+from fabbench.execution.worker_pool import PARTS, concurrently
+from fabbench.launchers import LABEL, DivisibleAllocation, launcher_named
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Outcome
@@ -21,6 +22,7 @@ from fabbench.model.plan import Plan
 from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import SweepDocument
+from fabbench.runs.execute import Stop, on_machines
 from fabbench.runs.store import RunWriter, StoredRun, require_same, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.runs.sweep_store import StoredSweep, TestResult, stored_sweep
@@ -69,7 +71,7 @@ class SweepRun:
     interrupted: bool = False
     out_of_time: bool = False
     failure: FabbenchError | None = None
-    release_failure: FabbenchError | KeyboardInterrupt | None = None
+    release_failure: Stop | None = None
 
     @property
     def whole(self) -> bool:
@@ -87,32 +89,29 @@ def sweep(
     request: SweepRequest, *, notify: Notify, watching: Watching, held: DivisibleAllocation | None = None
 ) -> SweepRun:
     """Carry out a sweep, on machines that are `held` or its target's. Raise FabbenchError if it cannot start."""
-    request, stored, launcher = _checked(request)
-    run, result = request.run, None
-    try:
-        with nullcontext(held) if held else launcher.open(run.target, _needs(request)) as allocation:
-            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
-            result = _measure(request, stored, launcher, allocation, notify, watching)
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if result is None:
-            raise
-        interrupted = result.interrupted or isinstance(error, KeyboardInterrupt)
-        return replace(result, interrupted=interrupted, release_failure=error)
-    return result
+    request, stored = _checked(request)
+    measure = partial(_measure, request, stored, notify, watching)
+    result, release_failure = on_machines(request.run.target, _needs(request), held, measure)
+    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
+    return replace(result, interrupted=interrupted, release_failure=release_failure)
 
 
-def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, Launcher]:
-    """Return the request, the sweep that it resumes, and the launcher. Raise FabbenchError."""
+def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None]:
+    """Return the request, and the sweep that it resumes. Raise FabbenchError."""
     stored = stored_sweep(request.resume) if request.resume else None
     if stored is not None:  # it goes on with its own options
         run = same_nodes(request.run, stored.document.nodes)
         request = replace(request, mode=stored.document.mode, run=run)
-    launcher = launcher_named(request.run.target.launcher)
     require_divisible(request.run.target)
-    _require_groups(request, launcher)
+    launcher, by = launcher_named(request.run.target.launcher), request.groups_by
+    if by and not by.startswith(launcher.groups_by):
+        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in launcher.groups_by)
+        raise RequestError(
+            f"--groups {by} has no effect with --on {launcher.name}.",
+            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
+        )
     require_measurable(request.run)
-    require_support(launcher, request.run.target)
-    return request, stored, launcher
+    return request, stored
 
 
 def require_divisible(target: Target) -> None:
@@ -122,16 +121,6 @@ def require_divisible(target: Target) -> None:
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
-        )
-
-
-def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
-    by, known = request.groups_by, launcher.groups_by
-    if by and not by.startswith(known):
-        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in known)
-        raise RequestError(
-            f"--groups {by} has no effect with --on {launcher.name}.",
-            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
         )
 
 
@@ -145,13 +134,12 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
 
 
-def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
+def _measure(
     request: SweepRequest,
     stored: StoredSweep | None,
-    launcher: Launcher,
-    allocation: DivisibleAllocation,
     notify: Notify,
     watching: Watching,
+    allocation: DivisibleAllocation,
 ) -> SweepRun:
     """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
     inventory, run = allocation.inventory, request.run
@@ -159,7 +147,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     for name, why in inventory.unreachable.items():
         notify(f"{why} {name} is left out.")
-    run, document, whole, planner = _planned(request, stored, launcher, inventory)
+    run, document, whole, planner = _planned(request, stored, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.rendered(allocation.documents)
@@ -191,7 +179,7 @@ def _needs(request: SweepRequest) -> Needs:
 
 
 def _planned(
-    request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
+    request: SweepRequest, stored: StoredSweep | None, inventory: Inventory
 ) -> tuple[RunRequest, SweepDocument, Plan, Planner]:
     """Return the request of a test, the sweep's document, its plan, and what is tested. Raise FabbenchError."""
     if (count := len(inventory.hosts)) < 2:
@@ -206,13 +194,14 @@ def _planned(
     run = replace(run, fabrics=(whole.configurations[0].fabric,))
     if request.resume is not None:
         require_same(request.resume, run, inventory, whole)
-    document = stored.document if stored else _document(request, run, launcher, inventory)
+    document = stored.document if stored else _document(request, run, inventory)
     return run, document, whole, planner_of(document, stored.tests if stored else ())
 
 
-def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, inventory: Inventory) -> SweepDocument:
+def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
     nodes, by = tuple(host.name for host in inventory.hosts), request.groups_by
+    launcher = launcher_named(run.target.launcher)
     group_of = launcher.node_groups(run.target, nodes, by) if by else request.group_of
     if missing := [node for node in nodes if group_of and node not in group_of]:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
@@ -235,15 +224,12 @@ def _carry_out(
     results, number, out_of_time = [*stored], 1 + max((each.number for each in stored), default=-1), False
     while not out_of_time and (planned := planner.next_round()) is not None:
         watcher.begin(planned, planner.max_rounds)
-        numbered = enumerate(planned.tests, number)
         batch = [
             TestResult(number=at, round=planned.number, nodes=test.nodes, rail=test.rail, outcome=Outcome.SKIPPED)
-            for at, test in numbered
+            for at, test in enumerate(planned.tests, number)
         ]
         number += len(batch)
-        with closing(
-            concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
-        ) as measured:
+        with closing(concurrently(batch, tests.measure, tests.ended, PARTS if concurrent else 1)) as measured:
             for _, result in measured:
                 if result is None:
                     out_of_time = True

@@ -15,7 +15,7 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import StoreError, SweepDocument
-from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
+from fabbench.runs.execute import RunningExecution, Watcher
 from fabbench.runs.store import RunWriter
 from fabbench.runs.sweep_store import MEASURED, StoredSweep, TestResult, add_test, pack_log, values_of
 from fabbench.sweep.analyze import analyze
@@ -163,15 +163,10 @@ class SweepTests:
         part = self.allocation.part(hosts, self.ended)
         if isinstance(part, BatchAllocation):
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
-        with self.writer.execution(execution) as stored:
-            running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
-            logs = running.run(self.request.benchmark, part, CounterSampler(part, execution, None))
-        if running.interrupted:
+        logs, stop = RunningExecution(execution, self.request.benchmark, Watcher()).run(part, self.writer)
+        if isinstance(stop, KeyboardInterrupt | AllocationLostError | StoreError):
             self.writer.drop(execution)
-            raise KeyboardInterrupt
-        if isinstance(running.failure, AllocationLostError | StoreError):
-            self.writer.drop(execution)
-            raise running.failure
+            raise stop
         result = with_figures(test, logs, self.metric)
         if result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
             self.writer.drop(execution)
