@@ -168,7 +168,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
 
     columns = stored_columns(stored)
-    comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
+    comparison = stored_comparison(columns_within(columns, sizes), metric=metric) if columns else None
     logs = {column.label: column.logs for column in columns}
     readable = form in {"markdown", "terminal"}
     for line in _described(stored) if readable else ():

@@ -115,12 +115,13 @@ def print_answer(
         tolerance=how.tolerance,
         confidence=how.confidence,
         rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
+        left_out=left_out,
+        unfinished=unfinished,
     )
     diagnosis = report.diagnosis
     if how.print_cordon:
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     else:
-        report = replace(report, left_out=left_out, unfinished=unfinished)
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
     if len(diagnosis.suspects) > diagnosis.slow_path:
@@ -220,7 +221,7 @@ class SweepGroup(RunGroup):
 
 
 def _require_effect(given: Mapping[str, Any]) -> None:
-    from fabbench.runs.sweep_tests import PARTNERS
+    from fabbench.runs.sweep import PARTNERS
 
     mode = given["mode"]
     for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
@@ -233,7 +234,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     Raise MachineError where there is nothing to judge.
     """
-    from fabbench.runs.sweep_tests import unfinished
+    from fabbench.runs.sweep import unfinished
     from fabbench.sweep.readings import Readings
 
     document, tests = sweep.document, sweep.tests

@@ -36,9 +36,18 @@ from fabbench.runs.execute import Watcher
 from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
-from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
+from fabbench.runs.sweep import (
+    SweepRequest,
+    SweepRun,
+    Watching,
+    diagnosed,
+    end_sweep,
+    require_divisible,
+    same_nodes,
+    sweep,
+    unfinished,
+)
 from fabbench.runs.sweep_store import TestResult
-from fabbench.runs.sweep_tests import diagnosed, unfinished
 from fabbench.sweep.values import SuspectKind
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left

@@ -24,8 +24,8 @@ from fabbench.runs.document import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import judged_together
 from fabbench.runs.store import StoredRun
+from fabbench.runs.sweep import unfinished
 from fabbench.runs.sweep_store import outcome_of_test, stored_sweep, values_of
-from fabbench.runs.sweep_tests import unfinished
 from fabbench.sweep.node_names import Template, known_in, other_in, pair_in, template_of
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 

@@ -21,15 +21,9 @@ def test_everything_is_done_at_once() -> None:
     assert found == {1: 10, 2: 20, 3: 30}
 
 
-def test_one_worker_does_one_after_the_other() -> None:
-    busy = threading.Lock()
-
-    def work(item: int) -> bool:
-        with_nobody = busy.acquire(blocking=False)
-        busy.release()
-        return with_nobody
-
-    assert list(concurrently([1, 2, 3], work, threading.Event(), 1)) == [(1, True), (2, True), (3, True)]
+def test_one_worker_does_all_of_it() -> None:
+    found = concurrently([1, 2], lambda _: threading.current_thread().name, threading.Event(), 1)
+    assert list(found) == [(1, "fabbench part 0"), (2, "fabbench part 0")]
 
 
 def test_a_failure_is_raised_where_results_are_asked_for() -> None:

@@ -11,7 +11,7 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import stop_condition, undecided
+from fabbench.runs.run import Told, stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 
@@ -51,9 +51,7 @@ def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
     assert notices.startswith("busbw@1G:5%: busbw: a loss ")
 
 
-def ended(
-    adaptive: Adaptive, answers: Iterator[tuple[list[str], list[str]]], times: Iterator[float]
-) -> tuple[int, list[str]]:
+def ended(adaptive: Adaptive, answers: Iterator[tuple[Told, Told]], times: Iterator[float]) -> tuple[int, list[str]]:
     notices: list[str] = []
     enough = stop_condition(adaptive, 2, lambda logs: next(answers), notices.append, lambda: next(times))
     return next((number for number in range(1, 40) if enough(number, {})), 0), notices

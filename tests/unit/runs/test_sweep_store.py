@@ -11,8 +11,8 @@ from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.document import SweepDocument, write
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.summary import summary_of
+from fabbench.runs.sweep import planner_of, unfinished
 from fabbench.runs.sweep_store import StoredSweep, TestResult, add_test, stored_sweep
-from fabbench.runs.sweep_tests import planner_of, unfinished
 from fabbench.sweep.values import SweepOutcome, SweepTest
 from fabbench.testing import two_hosts
 from tests.support.requests import request
