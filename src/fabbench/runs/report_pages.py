@@ -104,7 +104,7 @@ def logs_pages(
 ) -> list[RunPage]:
     """Return the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
 
-    Raise FabbenchError for an input that cannot be shown.
+    One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
     """
 
     def page(*some: str) -> RunPage:
@@ -119,7 +119,15 @@ def logs_pages(
         if len(inputs) == 1:
             raise
         notify(f"{error} Each has its own section.")
-    return [page(each) for each in inputs]
+    pages = list[RunPage]()
+    for each in inputs:
+        try:
+            pages.append(page(each))
+        except RequestError as error:
+            if each is inputs[-1] and not pages:
+                raise
+            notify(f"Left out: {each}: {error}")
+    return pages
 
 
 def _comparisons(columns: Sequence[Column], metric: str | None, how: Callable[..., Comparison]) -> list[Comparison]:
