@@ -17,7 +17,7 @@ from fabbench.model.log import Ending, Log, begin_marker, end_marker
 from fabbench.model.plan import Execution, Proof
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
+from fabbench.runs.execute import PlanResult, Watcher, carry_out
 from fabbench.runs.store import RunWriter, StoredRun
 
 
@@ -101,5 +101,5 @@ def sample_run(
     """
     planned = plan(request, allocation.inventory)
     writer = RunWriter(request, allocation.inventory, planned)
-    results = carry_out(planned, allocation, writer, watcher or NullWatcher())
+    results = carry_out(planned, allocation, writer, watcher or Watcher())
     return StoredRun(writer.path), results

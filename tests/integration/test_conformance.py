@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from fabbench.execution import session
+from fabbench.execution.nic_sampler import NicSampler
 from fabbench.execution.session import TOO_MUCH
 from fabbench.launchers.local.launcher import allocation_here
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, read_marker
 from fabbench.model.plan import Command, Configuration, Plan, Step
-from fabbench.runs.execute import CounterSampler
 from tests.support.executors import INVENTORY, Executed, Sessions
 from tests.support.local_runs import alive, eventually
 from tests.support.paths import ROOT
@@ -412,7 +412,7 @@ def test_counters_are_read_before_and_after(executor: Sessions) -> None:
     plan = plan_of(pair())
     (execution,) = plan.executions
     with allocation_here(INVENTORY) as allocation:
-        watch = CounterSampler(allocation, execution, None)
+        watch = NicSampler(execution, INVENTORY.hosts, allocation.counters)
         watch.begin()
         executor.execute(plan)
         around = watch.end()

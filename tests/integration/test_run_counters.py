@@ -18,6 +18,8 @@ from fabbench.cli.live import RunScreen
 from fabbench.counters.execution_counters import ExecutionCounters, Pair, expected_nics, total
 from fabbench.counters.findings import Asked
 from fabbench.counters.snapshot import Traffic
+from fabbench.execution import nic_sampler
+from fabbench.execution.nic_sampler import View
 from fabbench.launchers import launchers
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host, Inventory
@@ -25,8 +27,7 @@ from fabbench.model.log import Finding, Log, Outcome, Point
 from fabbench.model.plan import Execution
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs import execute
-from fabbench.runs.execute import NullWatcher, PlanResult, View
+from fabbench.runs.execute import PlanResult, Watcher
 from fabbench.runs.inputs import open_run
 from fabbench.runs.store import StoredRun
 from fabbench.testing import ReplayLauncher, sample_run
@@ -50,7 +51,7 @@ def run_request(repeats: int) -> RunRequest:
 
 
 def played(allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1) -> PlanResult:
-    return sample_run(replace(run_request(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
+    return sample_run(replace(run_request(repeats), store=store), allocation, watcher=Watcher(nics))[1]
 
 
 def replay_hosts(tmp_path: Path, **options: object) -> ReplayHosts:
@@ -144,7 +145,7 @@ def test_idle_nics_change_no_outcome(tmp_path: Path) -> None:
 def test_a_host_that_does_not_answer_is_a_note(tmp_path: Path) -> None:
     allocation = replay_hosts(tmp_path, silent=frozenset({"b"}))
     results = played(allocation, tmp_path / "store")
-    assert results.failure is None
+    assert results.stop is None
     (log,) = open_run("last", tmp_path / "store").logs("efa")
     found = nic_findings(log)
     assert found["nic-counters"].meaning == "No NIC counters of b from after this execution."
@@ -161,7 +162,7 @@ class Broken(ReplayHosts):
 def test_counters_that_cannot_be_read_do_not_fail_the_run(tmp_path: Path) -> None:
     allocation = Broken(folder=tmp_path / "hosts", lines=NVSHMEM)
     results = played(allocation, tmp_path / "store")
-    assert results.failure is None
+    assert results.stop is None
     (log,) = open_run("last", tmp_path / "store").logs("efa")
     assert log.outcome is Outcome.OK
     notes = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
@@ -174,7 +175,7 @@ def test_an_interrupted_execution_has_its_counters(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     results = played(replay_hosts(tmp_path, meanwhile=interrupt), tmp_path / "store", repeats=2)
-    assert results.interrupted
+    assert isinstance(results.stop, KeyboardInterrupt)
     stored = open_run("last", tmp_path / "store")
     first, second = stored.executions
     counted = stored.counters(first.id)
@@ -265,8 +266,8 @@ def test_executions_add_up() -> None:
 
 def test_while_an_execution_runs_the_nics_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a thread: looking takes a round trip."""
-    monkeypatch.setattr(execute, "EVERY_S", 0.01)
-    monkeypatch.setattr(execute, "_MAX_SHARE", 0)
+    monkeypatch.setattr(nic_sampler, "EVERY_S", 0.01)
+    monkeypatch.setattr(nic_sampler, "_MAX_SHARE", 0)
     shown_nics: list[tuple[bool, Mapping[str, Traffic]]] = []
     seen = threading.Event()
 
@@ -280,7 +281,7 @@ def test_while_an_execution_runs_the_nics_are_reported(tmp_path: Path, monkeypat
 
     results = played(replay_hosts(tmp_path, meanwhile=meanwhile), tmp_path / "store", nics=nics)
     number = len(shown_nics)
-    assert results.failure is None
+    assert results.stop is None
     assert seen.is_set()
     assert {main_thread for main_thread, _ in shown_nics} == {False}
     moved = [hosts["a"] for _, hosts in shown_nics if hosts["a"].total]

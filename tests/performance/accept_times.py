@@ -12,7 +12,7 @@ from fabbench.model.hosts import Host, Inventory
 from fabbench.model.units import format_duration
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.ladder import LEVELS, AcceptOptions, Rung, ladder
-from fabbench.runs.sweep_tests import planner_of
+from fabbench.runs.sweep import planner_of
 from fabbench.sweep.values import SweepOutcome, SweepResult
 
 AT_ONCE = 64

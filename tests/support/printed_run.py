@@ -11,7 +11,7 @@ from fabbench.model.log import Point
 from fabbench.model.plan import Execution
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.execute import NullWatcher, carry_out
+from fabbench.runs.execute import Watcher, carry_out
 from fabbench.runs.store import RunWriter
 
 
@@ -20,7 +20,7 @@ def shown(execution: str, point: Point) -> str:
     return f"{execution} {point.size} {sorted(point.labels.items())} {point.values}"
 
 
-class Screen(NullWatcher):
+class Screen(Watcher):
     """Prints points."""
 
     @override

@@ -23,8 +23,7 @@ from fabbench.report.comparison_tables import section_table
 from fabbench.report.table import align_decimals, grid_pieces, split_to_width
 from fabbench.runs.document import SweepDocument
 from fabbench.runs.execute import Watcher
-from fabbench.runs.sweep import SweepWatcher
-from fabbench.runs.sweep_tests import diagnosed
+from fabbench.runs.sweep import Progress, diagnosed
 from fabbench.sweep.values import Round, TestResult
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ def watching(plan: Plan, *, metric: str | None = None) -> AbstractContextManager
     return _ticking(partial(RunScreen, plan, metric=metric))
 
 
-def watching_sweep(document: SweepDocument) -> AbstractContextManager[SweepWatcher]:
+def watching_sweep(document: SweepDocument) -> AbstractContextManager[Progress]:
     """Show how far a sweep is."""
     return _ticking(partial(SweepScreen, document))
 
 
-class RunScreen(_Screen):
+class RunScreen(_Screen, Watcher):
     """A line per execution; below them the last rows of all configurations, as the final table will have them."""
 
     def __init__(self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any) -> None:
@@ -189,29 +188,21 @@ class SweepScreen(_Screen):
         super().__init__(show)
         self._document = document
         self._round: Round | None = None
-        self._most = self._rounds_done = self._done = self._bad = self._in_round = 0
+        self._results: Sequence[TestResult] = ()
         self._suspects: Sequence[str] = ()
+        self._most = self._rounds_done = self._in_round = 0
 
-    def begin(self, planned: Round, max_rounds: int | None) -> None:
-        """Remember the round."""
-        self._round, self._most, self._in_round = planned, max_rounds or 0, 0
-
-    def measured(self, result: TestResult) -> None:
-        """Count the test."""
-        self._done += 1
-        self._in_round += 1
-        self._bad += result.outcome != Outcome.OK
-
-    def end(self, planned: Round, results: Sequence[TestResult]) -> None:
-        """Write the result of the round, with the names of what looks bad so far."""
-        del planned
-        diagnosis = diagnosed(self._document, [each.result for each in results])
-        tested = {node for each in results for node in each.nodes}
-        suspects = (*diagnosis.suspects, *diagnosis.undecided)
-        with self._lock:
-            self._rounds_done += 1
-            self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
-            self._write(self.state(self._clock())[0])
+    def __call__(self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], in_round: int) -> None:
+        """Remember how far a round is. Once it is over, write its result, with what looks bad so far."""
+        self._round, self._most, self._results, self._in_round = planned, max_rounds or 0, results, in_round
+        if in_round == len(planned.tests):
+            diagnosis = diagnosed(self._document, [each.result for each in results])
+            tested = {node for each in results for node in each.nodes}
+            suspects = (*diagnosis.suspects, *diagnosis.undecided)
+            with self._lock:
+                self._rounds_done += 1
+                self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
+                self._write(self.state(self._clock())[0])
 
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
@@ -219,9 +210,10 @@ class SweepScreen(_Screen):
         if planned is None:
             return "", 0, 1, ()
         number, tests = f"{planned.number}{f'/{most}' * bool(most)}", len(planned.tests)
+        bad = sum(each.outcome != Outcome.OK for each in self._results)
         parts = [
             f"Round {number} ({planned.purpose}): {self._in_round}/{counted(tests, 'test')}",
-            f"{self._done} total{f', {self._bad} not ok' * bool(self._bad)}",
+            f"{len(self._results)} total{f', {bad} not ok' * bool(bad)}",
             format_duration(spent),
         ]
         rounds = max(0, most - planned.number + (self._in_round < tests))

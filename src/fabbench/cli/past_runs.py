@@ -155,7 +155,7 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
 
     columns = stored_columns(stored)
-    comparison = stored_comparison(columns_within(columns, sizes), metric) if columns else None
+    comparison = stored_comparison(columns_within(columns, sizes), metric=metric) if columns else None
     readable = form in {"markdown", "terminal"}
     about = template("show.txt").render(run=stored, executions=_executions(stored)) if readable else ""
     for line in about.splitlines():

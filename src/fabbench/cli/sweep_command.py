@@ -106,12 +106,13 @@ def print_answer(
         tolerance=how.tolerance,
         confidence=how.confidence,
         rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
+        left_out=left_out,
+        unfinished=unfinished,
     )
     diagnosis = report.diagnosis
     if how.print_cordon:
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     else:
-        report = replace(report, left_out=left_out, unfinished=unfinished)
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
     if len(diagnosis.suspects) > diagnosis.slow_path:
@@ -185,7 +186,7 @@ class SweepCommand(RunCommand):
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.runs.sweep import SweepRequest
-        from fabbench.runs.sweep_tests import PARTNERS
+        from fabbench.runs.sweep import PARTNERS
 
         given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
         for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
@@ -207,7 +208,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     Raise MachineError where there is nothing to judge.
     """
-    from fabbench.runs.sweep_tests import unfinished
+    from fabbench.runs.sweep import unfinished
     from fabbench.sweep.readings import Readings
 
     document, tests = sweep.document, sweep.tests

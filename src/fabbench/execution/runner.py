@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 from fabbench.execution.mpirun import mpirun
 from fabbench.execution.session import (
+    CLOSING_S,
     NOT_READY,
+    PARTNER_S,
     PORT_TAKEN,
     PORTS_TRIED,
     RAN_ON,
@@ -24,7 +26,6 @@ from fabbench.execution.session import (
     Program,
     Session,
     TimedOutError,
-    patience_s,
 )
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
@@ -69,7 +70,7 @@ class _Pair:
             self.texts.append(tag_line(program.name, text) if program is not None else text)
         elif program is not None and program.status is not None:
             self._ended.append(program.status)
-            self.partner_deadline = time.monotonic() + patience_s(self.failed or 0)
+            self.partner_deadline = time.monotonic() + (PARTNER_S if self.failed else CLOSING_S)
             if self.over:
                 self.status = self.failed or 0
 

@@ -63,11 +63,6 @@ class FloodedError(TimedOutError):
         super().__init__(TOO_MUCH)
 
 
-def patience_s(status: int) -> float:
-    """Return how long one side of a pair may keep running after the other has ended with this status."""
-    return PARTNER_S if status else CLOSING_S
-
-
 class OutputLimit:
     """What may still be printed. It bounds files, and what is kept of them in memory."""
 

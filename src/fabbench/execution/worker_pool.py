@@ -17,7 +17,7 @@ from fabbench.model.errors import MachineError
 T = TypeVar("T")
 U = TypeVar("U")
 
-_HOSTS, _PARTS = 32, 64  # How many are processed concurrently
+_HOSTS, PARTS = 32, 64  # How many are processed concurrently
 _MAX_SHOWN = 5
 _STOPPING_S = 1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
 _WAKE_S = 0.25
@@ -85,14 +85,14 @@ class WorkerPool(Generic[T, U]):
 
 
 def concurrently(
-    items: Sequence[T], work: Callable[[T], U], ended: threading.Event
+    items: Sequence[T], work: Callable[[T], U], ended: threading.Event, workers: int = PARTS
 ) -> Generator[tuple[T, U], None, None]:
     """Call `work` with each item, and yield items and results as they come.
 
     Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
     of an item that failed.
     """
-    pool = WorkerPool(items, work, workers=_PARTS, name="part", stopped=ended)
+    pool = WorkerPool(items, work, workers=workers, name="part", stopped=ended)
     try:
         pool.start()
         for _ in items:
@@ -101,12 +101,6 @@ def concurrently(
         pool.stop()
         pool.join(_ENDING_S)
         raise
-
-
-def sequentially(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[T, U], None, None]:
-    """Call `work` with one item after another, in this thread."""
-    for item in items:
-        yield item, work(item)
 
 
 def map_hosts(

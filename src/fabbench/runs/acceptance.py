@@ -32,12 +32,21 @@ from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write
-from fabbench.runs.execute import NullWatcher
+from fabbench.runs.execute import Watcher
 from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
-from fabbench.runs.sweep import SweepRequest, SweepRun, Watching, end_sweep, require_divisible, same_nodes, sweep
-from fabbench.runs.sweep_tests import diagnosed, unfinished
+from fabbench.runs.sweep import (
+    SweepRequest,
+    SweepRun,
+    Watching,
+    diagnosed,
+    end_sweep,
+    require_divisible,
+    same_nodes,
+    sweep,
+    unfinished,
+)
 from fabbench.sweep.values import SuspectKind, TestResult
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left
@@ -275,7 +284,7 @@ class _Climb:
         ended, began = Event(), Event()
         endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
         endless = replace(endless, repeats=1, gates=(), baseline=None, name="")
-        watcher = NullWatcher(lambda _: began.set())  # after some seconds
+        watcher = Watcher(lambda _: began.set())  # after some seconds
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(run, endless, held=held.part(hosts, ended), watching=lambda _: nullcontext(watcher))
             load.add_done_callback(lambda _: began.set())

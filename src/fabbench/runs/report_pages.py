@@ -1,7 +1,7 @@
 """Stored runs, sweeps and logs → what is shown of them: comparisons, NIC traffic, pages and sections of a report."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,24 +10,25 @@ from typing import Any, NamedTuple
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import versions_of
+from fabbench.analysis.progress import ALLOWED
 from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import METRICS, Log
+from fabbench.model.log import METRICS
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Execution
+from fabbench.model.plan import Command, Execution
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
-from fabbench.report.table import Table
+from fabbench.report.table import Table, picked
 from fabbench.runs.document import read
 from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.store import PLAN, StoredExecution, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
-from fabbench.runs.sweep_tests import unfinished
+from fabbench.runs.sweep import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -37,13 +38,8 @@ from fabbench.sweep.values import SweepResult, TestResult
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
 _MAX_PROGRAMS = 12
-_ONE_RUN: Mapping[str, Any] = {"allow": ("endpoint",), "only_ok": True}
-"""How configurations of one run are compared: each fabric has the endpoint that suits it."""
-
-
-def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
-    """Compare the configurations of one run. Raise RequestError."""
-    return compare(columns, metric=metric, **_ONE_RUN)
+stored_comparison = partial(compare, allow=ALLOWED, only_ok=True)
+"""Compares the configurations of one run."""
 
 
 def nic_tables(run: StoredRun) -> Iterator[Table]:
@@ -63,84 +59,75 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 
 def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None) -> RunPage:
     """Return the page of a run or a sweep in a report, as far as it can be read."""
-    page = RunPage(
-        id=run.id,
-        name=run.name,
-        about=f"{run.benchmark} on {run.target or 'an unknown target'}",
-        created=format_time(run.created),
-        outcomes=_outcomes(run, [log for execution in run.executions for log in execution.logs]),
-        damage=run.damage,
-        command=run.command_line,
-    )
+    sweep, about = None, f"{run.benchmark} on {run.target or 'an unknown target'}"
     if run.sweep is not None:
-        sweep = stored_sweep(run)
-        return replace(
-            page,
-            about=f"Sweep of {page.about}, {sweep.document.fabric}",
-            outcomes=_outcomes(run, sweep.tests),
-            damage=sweep.damage,
-            sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
-        )
+        sweep, about = stored_sweep(run), f"Sweep of {about}, {run.sweep.fabric}"
+    ended = sweep.tests if sweep else [log for execution in run.executions for log in execution.logs]
+    known = {
+        **picked(run, "id", "name", hosts="document.hosts", command="command_line"),
+        "about": about,
+        "created": format_time(run.created),
+        "outcomes": ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items()) or "none",
+    }
+    if sweep:
+        left = "" if run.verdict is not None else unfinished(sweep)
+        return RunPage(**known, damage=sweep.damage, sweep=_report(sweep, left))
     columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)
     try:
         if columns:
-            comparisons = _comparisons(columns_within(columns, sizes), metric, **_ONE_RUN)
+            comparisons = _comparisons(columns_within(columns, sizes), metric, stored_comparison)
     except FabbenchError as error:
         damage.append(str(error))
-    return replace(
-        page,
+    return RunPage(
+        **known,
         gates=run.gates,
         breaches=run.verdict.breaches if run.verdict else (),
         damage=damage,
         comparisons=comparisons,
         nics=list(nic_tables(run)),
         nodes=list(node_tables(run, comparisons[0].columns if comparisons else ())),
-        hosts=run.document.hosts,
         programs=_programs(run),
     )
 
 
-def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
-    return ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items()) or "none"
-
-
 def logs_pages(
-    inputs: Sequence[str],
-    store: Path,
-    notify: Callable[[str], None],
-    metric: str | None = None,
-    sizes: range | None = None,
-) -> Iterator[RunPage]:
-    """Yield the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
+    inputs: Sequence[str], store: Path, notify: Callable[[str], None], metric: str | None, sizes: range | None
+) -> list[RunPage]:
+    """Return the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
 
-    One that cannot be shown either is left out, unless it is the last and nothing was shown: raise FabbenchError.
+    One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
     """
-    together, left = [inputs] if inputs else [], len(inputs)
-    for some in together:
-        try:
-            columns = columns_within(load(*some, store=store), sizes)
-            comparisons = _comparisons(columns, metric, allow=("endpoint",) if len(some) == 1 else ())
-        except RequestError as error:
-            if len(some) > 1:
-                notify(f"{error} Each has its own section.")
-                together += [[each] for each in some]
-                continue
-            left -= 1
-            if not left:
-                raise
-            notify(f"Left out: {some[0]}: {error}")
-            continue
+
+    def page(*some: str) -> RunPage:
+        columns = columns_within(load(*some, store=store), sizes)
+        comparisons = _comparisons(columns, metric, partial(compare, allow=ALLOWED if len(some) == 1 else ()))
         nodes = list(_versions(comparisons[0].columns))
-        yield replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
+        return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
+
+    try:
+        return [page(*inputs)] if inputs else []
+    except RequestError as error:
+        if len(inputs) == 1:
+            raise
+        notify(f"{error} Each has its own section.")
+    pages = list[RunPage]()
+    for each in inputs:
+        try:
+            pages.append(page(each))
+        except RequestError as error:
+            if each is inputs[-1] and not pages:
+                raise
+            notify(f"Left out: {each}: {error}")
+    return pages
 
 
-def _comparisons(columns: Sequence[Column], metric: str | None, **how: Any) -> list[Comparison]:
+def _comparisons(columns: Sequence[Column], metric: str | None, how: Callable[..., Comparison]) -> list[Comparison]:
     """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
-    usual = compare(columns, metric=metric, **how)
+    usual = how(columns, metric=metric)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     rate = any(each.unit == "B/s" for each in usual.metrics)
     other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
-    return [usual, *(compare(columns, metric=name, **how) for name in other[:1])]
+    return [usual, *(how(columns, metric=name) for name in other[:1])]
 
 
 def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
@@ -170,23 +157,21 @@ def _node(host: Host) -> tuple[str, ...]:
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
-    first = {execution.configuration: execution for execution in reversed(run.executions) if execution.begun}
-    return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
+    """Return the command lines of each configuration. Damage is reported elsewhere."""
+    found = dict[str, Sequence[str]]()
+    for execution in run.executions:
+        if execution.begun and execution.configuration not in found:
+            with suppress(MachineError):
+                steps = read(execution.path / PLAN, Execution).steps
+                lines = list(dict.fromkeys(_command_line(each) for step in steps for each in step.commands))
+                more = [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"] if lines[_MAX_PROGRAMS:] else []
+                found[execution.configuration] = [*lines[:_MAX_PROGRAMS], *more]
+    return found
 
 
-def _command_lines(execution: StoredExecution) -> list[str]:
-    try:
-        steps = read(execution.path / PLAN, Execution).steps
-    except MachineError:
-        return []  # reported in the run's damage
-    lines = [
-        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
-        for step in steps
-        for each in step.commands
-    ]
-    lines = list(dict.fromkeys(lines))
-    more = len(lines) - _MAX_PROGRAMS
-    return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]
+def _command_line(command: Command) -> str:
+    env = (f"{name}={shlex.quote(value)}" for name, value in command.env.items())
+    return " ".join([*env, shlex.join(command.argv)])
 
 
 # ---------------------------------------------------------------- sweeps, and sections of many runs
@@ -197,22 +182,20 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
     if not any(each.figure for each in results):
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
-    report = sweep_report(
-        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_SVG_ROWS
-    )
-    return replace(report, unfinished=left)
+    how = picked(document, "tolerance", "confidence")
+    return sweep_report(readings, results, rows=MAX_SVG_ROWS, unfinished=left, **how)
 
 
 def sweep_report(
-    readings: Readings, results: Iterable[SweepResult], *, tolerance: float, confidence: float, rows: int
+    readings: Readings, results: Iterable[SweepResult], *, tolerance: float, confidence: float, rows: int, **more: Any
 ) -> SweepReport:
     """Diagnose results, with a matrix of about `rows` rows. The results are added to `readings`."""
     for result in results:
         readings.add(result)
     fitted = fit(readings, tolerance=tolerance)
-    diagnosed = diagnosis(readings, fitted, confidence=confidence)
-    matrix = matrix_of(readings, fitted, diagnosed, max_rows=rows)
-    return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
+    found = diagnosis(readings, fitted, confidence=confidence)
+    matrix = matrix_of(readings, fitted, found, max_rows=rows)
+    return SweepReport(diagnosis=found, metric=readings.metric, matrix=matrix, **more)
 
 
 _CHUNK = 8

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
@@ -30,7 +31,7 @@ from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
+from fabbench.runs.execute import PlanResult, Stop, Watcher, carry_out, on_machines
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
 from fabbench.runs.store import RunWriter, StoredRun, document_of, write_verdict
 from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
@@ -38,6 +39,8 @@ from fabbench.runs.sweep import same_nodes
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
+Told: TypeAlias = Sequence[str]
+Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
@@ -45,15 +48,11 @@ Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 # ---------------------------------------------------------------- --repeat auto
 
 
-class Open(NamedTuple):
-    """What is undecided, as sentences."""
+def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None) -> tuple[Told, Told]:
+    """Return what is undecided, as sentences, and what else is, on which no repeat is spent.
 
-    asked: Sequence[str]
-    besides: Sequence[str] = ()  # What no repeat is spent on
-
-
-def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None) -> Open:
-    """Return what is undecided: the gates that need a baseline or, without such gates, the headlines' sizes."""
+    That is the gates that need a baseline or, without such gates, the headlines' sizes.
+    """
     asked, besides = list[str](), list[str]()
     for section in comparison.sections:
         headline = headline_row(section)
@@ -63,37 +62,34 @@ def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | 
                 if sizes := [row.size for row in rows if (row is headline) is at_headline]:
                     found.append(f"{section.metric.name} of {column.label} at {format_sizes(sizes)}")
     if verdict is not None and any(gate.needs_baseline for gate in gates):
-        return Open(verdict.undecided, (*asked, *besides))
-    return Open(asked, besides)
-
-
-Enough: TypeAlias = Callable[[int, Mapping[str, Sequence[Log]]], bool]
+        return verdict.undecided, (*asked, *besides)
+    return asked, besides
 
 
 def stop_condition(
-    adaptive: Adaptive,
+    adaptive: Adaptive | None,
     configurations: int,
-    still_undecided: Callable[[Mapping[str, Sequence[Log]]], Open],
+    left_open: Callable[[Logs], tuple[Told, Told]],
     notify: Notify,
     clock: Callable[[], float] = time.monotonic,
-) -> Enough:
-    """Return what decides whether execution `number` was the last one needed."""
+) -> Callable[[int, Logs], bool]:
+    """Return what decides whether execution `number` was the last one needed; without `adaptive`, none is."""
     started = clock()
 
-    def enough(number: int, logs: Mapping[str, Sequence[Log]]) -> bool:
+    def enough(number: int, logs: Logs) -> bool:
         repeats, rest = divmod(number, configurations)
-        if rest:
+        if adaptive is None or rest:
             return False
         timed_out = adaptive.seconds is not None and clock() - started >= adaptive.seconds
         if repeats < FIRST_LOOK:
             return timed_out
-        found = still_undecided(logs)
-        if found.asked:
-            notify(f"Undecided after {repeats} repeats: {'; '.join(found.asked)}")
+        asked, besides = left_open(logs)
+        if asked:
+            notify(f"Undecided after {repeats} repeats: {'; '.join(asked)}")
         else:
-            left = f" Left open: {'; '.join(found.besides)}." if found.besides else ""
+            left = f" Left open: {'; '.join(besides)}." if besides else ""
             notify(f"Decided after {repeats} repeats.{left}")
-        return timed_out or not found.asked
+        return timed_out or not asked
 
     return enough
 
@@ -114,7 +110,7 @@ class RunResult:
     missing: int = 0  # as in `PlanResult`
     failure: FabbenchError | None = None
     """The error that ended the run early, or prevented the comparison of its results."""
-    release_failure: FabbenchError | KeyboardInterrupt | None = None
+    release_failure: Stop | None = None
 
     @property
     def status(self) -> Exit:
@@ -133,7 +129,7 @@ def run(
     request: RunRequest,
     *,
     notify: Notify = lambda sentence: None,  # noqa: ARG005 - ignored by default
-    watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - ignored by default
+    watching: Watching = lambda planned: nullcontext(Watcher()),  # noqa: ARG005 - ignored by default
     resume: StoredRun | None = None,
     held: Allocation | None = None,
 ) -> RunResult:
@@ -151,17 +147,9 @@ def run(
                 f"All executions of run {resume.id} are ok.", hint=f"Measure again: fabbench rerun {resume.id}."
             )
         request = same_nodes(request, resume.hosts)
-    baseline, measured, release_failure = _checked(request), None, None
+    measure = partial(_measure, request, _checked(request), notify, watching, resume)
     needs = replace(request.work.needs, fabrics=request.fabrics)
-    launcher = launcher_named(request.target.launcher)
-    require_support(launcher, request.target)
-    try:
-        with nullcontext(held) if held else launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, baseline, allocation, notify, watching, resume)
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if measured is None:
-            raise
-        release_failure = error
+    measured, release_failure = on_machines(request.target, needs, held, measure)
     return _compared(request, *measured, release_failure)
 
 
@@ -174,8 +162,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
-    planned = plan(request, inventory)
-    _known_baseline(baseline, request, inventory, planned)
+    planned, _ = _planned(request, baseline, inventory)
     return inventory, planned
 
 
@@ -186,32 +173,32 @@ def _checked(request: RunRequest) -> Columns:
     return load(named, store=request.store) if named else []
 
 
-def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
-    """Return the baseline, or the last good run: what it must have measured is known by now.
+def _planned(request: RunRequest, baseline: Columns, inventory: Inventory) -> tuple[Plan, Columns]:
+    """Return the plan and the baseline: what the last good run must have measured is known by now.
 
     Raise RequestError for a baseline without a column for the first configuration.
     """
+    planned = plan(request, inventory)
     if request.baseline == LAST_GOOD:
         document = document_of(request, inventory, planned)
         baseline = load(last_good(document, planned.configurations[0].label, request.store), store=request.store)
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
-    return baseline
+    return planned, baseline
 
 
 def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     request: RunRequest,
     baseline: Columns,
-    allocation: Allocation,
     notify: Notify,
     watching: Watching,
     resume: StoredRun | None,
-) -> tuple[RunWriter, PlanResult, Columns]:
+    allocation: Allocation,
+) -> tuple[Columns, RunWriter, PlanResult]:
     inventory = allocation.inventory
     reason = f": {request.target_reason}" if request.target_reason else ""
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){reason}.")
-    planned = plan(request, inventory)
-    baseline = _known_baseline(baseline, request, inventory, planned)
+    planned, baseline = _planned(request, baseline, inventory)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise RequestError(
             f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
@@ -229,30 +216,15 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
         left_plan = replace(planned, executions=left)
         allocation.submit(RenderInput(plan=left_plan, request=request, inventory=inventory))
     writer.rendered(allocation.documents)
-    with watching(planned) as watcher:
-        result = carry_out(
-            planned,
-            allocation,
-            writer,
-            watcher,
-            keep_going=request.keep_going,
-            should_stop=_stop_condition(request, baseline, writer, planned, watcher),
-        )
-    return writer, result, baseline
 
-
-def _stop_condition(
-    request: RunRequest, baseline: Columns, writer: RunWriter, planned: Plan, watcher: Watcher
-) -> Enough | None:
-    """Return what decides whether a run has measured enough; None if it measures all that was planned."""
-    if request.adaptive is None:
-        return None
-
-    def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Open:
-        comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs), gates=True)
+    def left_open(logs: Logs) -> tuple[Told, Told]:
+        comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs))
         return undecided(comparison, parse_gates(request.gates), verdict)
 
-    return stop_condition(request.adaptive, len(planned.configurations), still_undecided, watcher.notify)
+    with watching(planned) as watcher:
+        enough = stop_condition(request.adaptive, len(planned.configurations), left_open, watcher.notify)
+        how: Any = {"keep_going": request.keep_going, "should_stop": enough}
+        return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
@@ -263,41 +235,36 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
 
 
 def _compared(
-    request: RunRequest,
-    writer: RunWriter,
-    result: PlanResult,
-    baseline: Columns,
-    release_failure: FabbenchError | KeyboardInterrupt | None,
+    request: RunRequest, baseline: Columns, writer: RunWriter, measured: PlanResult, release_failure: Stop | None
 ) -> RunResult:
-    interrupted, logs = result.interrupted or isinstance(release_failure, KeyboardInterrupt), result.logs
+    logs, stops = measured.logs, (measured.stop, release_failure)
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their environment.
         logs = {label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()}
-    configurations = stored_columns(writer.run, logs=logs)
-    comparison, verdict, failure = None, None, result.failure
+    columns = stored_columns(writer.run, logs=logs)
+    result = RunResult(
+        id=writer.id,
+        path=writer.path,
+        columns=tuple(columns),
+        interrupted=any(isinstance(each, KeyboardInterrupt) for each in stops),
+        missing=measured.missing,
+        failure=measured.stop if isinstance(measured.stop, FabbenchError) else None,
+        release_failure=release_failure,
+    )
     try:
-        if configurations:
-            comparison, verdict = _judged(request, baseline, configurations, gates=not interrupted)
+        if columns:
+            comparison, verdict = _judged(request, baseline, columns, gates=not result.interrupted)
+            result = replace(result, comparison=comparison, verdict=verdict)
             if verdict is not None:
                 write_verdict(writer.path, verdict.status, verdict.breaches)
     except FabbenchError as error:
-        failure = error
-    write_summary(writer.path, result.logs)
-    return RunResult(
-        id=writer.id,
-        path=writer.path,
-        columns=tuple(configurations),
-        comparison=comparison,
-        verdict=verdict,
-        interrupted=interrupted,
-        missing=result.missing,
-        failure=failure,
-        release_failure=release_failure,
-    )
+        result = replace(result, failure=error)
+    write_summary(writer.path, measured.logs)
+    return result
 
 
 def _judged(
-    request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool
+    request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool = True
 ) -> tuple[Comparison, Verdict | None]:
     """Return the comparison, and the verdict of the gates on it; None without `gates`."""
     first, *others = configurations

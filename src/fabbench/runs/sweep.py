@@ -1,47 +1,54 @@
 """The use case of ``fabbench sweep``: allocate machines once, and run tests on parts of them, round by round.
 
-A round's tests share no node, and run concurrently where that disturbs none. A test that fails, hangs or uses
-another network is a result like any other. Nothing is printed here.
+A round's tests share no node, and run concurrently where that disturbs none. Each is measured and judged as in a run;
+one that fails, hangs or uses another network is a result like any other. Nothing is printed here.
 """
 
+import math
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
+from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.offline_inventory import require_names
-from fabbench.execution.worker_pool import concurrently, sequentially
-from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
+from fabbench.execution.worker_pool import PARTS, concurrently
+from fabbench.launchers import (
+    LABEL,
+    AllocationLostError,
+    BatchAllocation,
+    DivisibleAllocation,
+    RenderInput,
+    launcher_named,
+)
 from fabbench.model.errors import Exit, FabbenchError, RequestError
-from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.log import Outcome
+from fabbench.model.hosts import Host, Inventory, Target
+from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
-from fabbench.plan.build import require_measurable
+from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import SweepDocument
+from fabbench.report.table import picked
+from fabbench.runs.document import StoreError, SweepDocument
+from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, require_same, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
-from fabbench.runs.sweep_tests import SweepTests, metric_of, nics_of, planner_of, whole_plan, work_of
-from fabbench.sweep.planner import Planner
-from fabbench.sweep.values import Round, TestResult
+from fabbench.sweep.analyze import analyze
+from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
+from fabbench.sweep.planner import Planner, all_pairs, rails, single
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, TestResult, outcome_of_test
 
-Watching: TypeAlias = "Callable[[SweepDocument], AbstractContextManager[SweepWatcher]]"
 Notify: TypeAlias = Callable[[str], None]
-
-
-class SweepWatcher(Protocol):
-    """Is notified of events as they happen, always in the main thread."""
-
-    def begin(self, planned: Round, max_rounds: int | None) -> None:
-        """Handle the start of a round; `max_rounds` is the maximum number of rounds."""
-
-    def measured(self, result: TestResult) -> None:
-        """Handle the end of a test."""
-
-    def end(self, planned: Round, results: Sequence[TestResult]) -> None:
-        """Handle the end of a round, with all results so far."""
+Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
+"""Called in the main thread with a round, the most rounds, all results so far, and how many are of the round."""
+Watching: TypeAlias = Callable[[SweepDocument], AbstractContextManager[Progress]]
+PARTNERS = {"diagnose": SCREENING, "rails": 3}
+"""Mode → random partners that each node, or each of its NICs, is tested with."""
+_MIN_TIME_S = 1.0  # No test starts with less time than this left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,7 @@ class SweepRun:
     interrupted: bool = False
     out_of_time: bool = False
     failure: FabbenchError | None = None
-    release_failure: FabbenchError | KeyboardInterrupt | None = None
+    release_failure: Stop | None = None
 
     @property
     def whole(self) -> bool:
@@ -86,32 +93,30 @@ def sweep(
     request: SweepRequest, *, notify: Notify, watching: Watching, held: DivisibleAllocation | None = None
 ) -> SweepRun:
     """Carry out a sweep, on machines that are `held` or its target's. Raise FabbenchError if it cannot start."""
-    request, stored, launcher = _checked(request)
-    run, result = request.run, None
-    try:
-        with nullcontext(held) if held else launcher.open(run.target, _needs(request)) as allocation:
-            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
-            result = _measure(request, stored, launcher, allocation, notify, watching)
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if result is None:
-            raise
-        interrupted = result.interrupted or isinstance(error, KeyboardInterrupt)
-        return replace(result, interrupted=interrupted, release_failure=error)
-    return result
-
-
-def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, Launcher]:
-    """Return the request, the sweep that it resumes, and the launcher. Raise FabbenchError."""
-    stored = stored_sweep(request.resume) if request.resume else None
+    run, stored = request.run, stored_sweep(request.resume) if request.resume else None
     if stored is not None:  # it goes on with its own options
-        run = same_nodes(request.run, stored.document.nodes)
-        request = replace(request, mode=stored.document.mode, run=run)
-    launcher = launcher_named(request.run.target.launcher)
-    require_divisible(request.run.target)
-    _require_groups(request, launcher)
-    require_measurable(request.run)
-    require_support(launcher, request.run.target)
-    return request, stored, launcher
+        run, request = same_nodes(run, stored.document.nodes), replace(request, mode=stored.document.mode)
+    require_divisible(run.target)
+    launcher, by = launcher_named(run.target.launcher), request.groups_by
+    if by and not by.startswith(launcher.groups_by):
+        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in launcher.groups_by)
+        raise RequestError(
+            f"--groups {by} has no effect with --on {launcher.name}.",
+            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
+        )
+    require_measurable(run)
+    work = benchmark_named(run.benchmark).each_nic(run.work) if request.mode == "single" else run.work
+    request = replace(request, run=replace(run, work=work, repeats=1))
+
+    def check(inventory: Inventory) -> None:
+        """Raise RequestError for devices whose names are unknown until the hosts are probed."""
+        require_names(_whole_plan(request, inventory))
+
+    needs = replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check)
+    measure = partial(_measure, request, stored, notify, watching)
+    result, release_failure = on_machines(run.target, needs, held, measure)
+    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
+    return replace(result, interrupted=interrupted, release_failure=release_failure)
 
 
 def require_divisible(target: Target) -> None:
@@ -121,16 +126,6 @@ def require_divisible(target: Target) -> None:
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
-        )
-
-
-def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
-    by, known = request.groups_by, launcher.groups_by
-    if by and not by.startswith(known):
-        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in known)
-        raise RequestError(
-            f"--groups {by} has no effect with --on {launcher.name}.",
-            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
         )
 
 
@@ -144,13 +139,12 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
 
 
-def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
+def _measure(
     request: SweepRequest,
     stored: StoredSweep | None,
-    launcher: Launcher,
-    allocation: DivisibleAllocation,
     notify: Notify,
     watching: Watching,
+    allocation: DivisibleAllocation,
 ) -> SweepRun:
     """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
     inventory, run = allocation.inventory, request.run
@@ -158,19 +152,28 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     for name, why in inventory.unreachable.items():
         notify(f"{why} {name} is left out.")
-    run, document, whole, planner = _planned(request, stored, launcher, inventory)
+    if (count := len(inventory.hosts)) < 2:
+        raise RequestError(
+            f"A sweep needs 2 nodes or more, not {count}.",
+            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
+        )
+    whole = _whole_plan(request, inventory)
+    if (count := len(whole.configurations)) != 1:
+        raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
+    run = replace(run, fabrics=(whole.configurations[0].fabric,))
+    document = stored.document if stored else _document(request, run, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.rendered(allocation.documents)
-    deadline = None if request.max_time is None else time.monotonic() + request.max_time
+    deadline = time.monotonic() + (request.max_time or math.inf)
     tests = SweepTests(request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline)
     ended = stored.tests if stored else ()
     kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
     interrupted, out_of_time, failure = False, False, None
     try:
-        with watching(document) as watcher:
-            out_of_time = _carry_out(planner, ended, tests, watcher, concurrent=allocation.concurrent)
+        with watching(document) as progress:
+            out_of_time = _carry_out(planner_of(document, ended), ended, tests, progress)
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:
@@ -180,75 +183,207 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `sweep` is called with
     )
 
 
-def _needs(request: SweepRequest) -> Needs:
-    def check(inventory: Inventory) -> None:
-        """Raise RequestError for devices whose names are unknown until the hosts are probed."""
-        require_names(whole_plan(request.mode, work_of(request.mode, run), inventory))
+def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
+    """Return the plan of a test of all nodes, or of one node if nodes are tested alone.
 
+    Raise FabbenchError if a node cannot measure it.
+    """
     run = request.run
-    return replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check)
-
-
-def _planned(
-    request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
-) -> tuple[RunRequest, SweepDocument, Plan, Planner]:
-    """Return the request of a test, the sweep's document, its plan, and what is tested. Raise FabbenchError."""
-    if (count := len(inventory.hosts)) < 2:
+    if request.mode != "single":
+        return plan(run, inventory)
+    plans = [plan(run, inventory.part((index,))) for index in range(len(inventory.hosts))]
+    fabrics = {each.fabric: None for one in plans for each in one.configurations}
+    if len(fabrics) > 1 and not run.fabrics:
         raise RequestError(
-            f"A sweep needs 2 nodes or more, not {count}.",
-            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
+            f"The best fabric of one node alone is not the same on all nodes: {', '.join(fabrics)}.",
+            hint="Choose one with --fabric.",
         )
-    run = work_of(request.mode, request.run)
-    whole = whole_plan(request.mode, run, inventory)
-    if (count := len(whole.configurations)) != 1:
-        raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
-    run = replace(run, fabrics=(whole.configurations[0].fabric,))
-    if request.resume is not None:
-        require_same(request.resume, run, inventory, whole)
-    document = stored.document if stored else _document(request, run, launcher, inventory)
-    return run, document, whole, planner_of(document, stored.tests if stored else ())
+    return plans[0]
 
 
-def _document(request: SweepRequest, run: RunRequest, launcher: Launcher, inventory: Inventory) -> SweepDocument:
+def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
     nodes, by = tuple(host.name for host in inventory.hosts), request.groups_by
+    launcher, benchmark = launcher_named(run.target.launcher), benchmark_named(run.benchmark)
     group_of = launcher.node_groups(run.target, nodes, by) if by else request.group_of
     if missing := [node for node in nodes if group_of and node not in group_of]:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
     return SweepDocument(
-        **{name: getattr(request, name) for name in ("mode", "seed", "confidence", "tolerance", "partners")},
+        **picked(request, "mode", "seed", "confidence", "tolerance", "partners"),
         benchmark=run.benchmark,
-        metric=metric_of(run),
+        metric=run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0],
         fabric=run.fabrics[0],
         nodes=nodes,
         group_of={node: group_of[node] for node in nodes if group_of},
-        nics=nics_of(request.mode, run, inventory),
+        nics=_nics(run, inventory) if request.mode == "rails" else (),
         unreachable=inventory.unreachable,
     )
 
 
-def _carry_out(
-    planner: Planner, stored: Sequence[TestResult], tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool
-) -> bool:
+def _nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+    """Return the NICs to test one by one. Raise RequestError if nodes have none, or different ones."""
+    known = {frozenset(names := _nics_of(run, host)): (host, names) for host in inventory.hosts}
+    if len(known) > 1 or frozenset() in known:
+        which = (
+            f"{host.name} has {listed(names) or f'none that {run.benchmark} on {run.fabrics[0]} can choose'}"
+            for host, names in known.values()
+        )
+        raise RequestError(
+            f"--mode rails needs the same NICs on all nodes: {'; '.join(which)}.",
+            hint="nccl, perftest and pingpong can choose NICs of efa, ib and roce. --mode pairs pairs them in order.",
+        )
+    return tuple(_nics_of(run, inventory.hosts[0]))
+
+
+def _nics_of(run: RunRequest, host: Host) -> Sequence[str]:
+    """Return the NICs of a host that tests can choose."""
+    return benchmark_named(run.benchmark).nics(run.work, run.fabrics[0], host)
+
+
+def _carry_out(planner: Planner, stored: Sequence[TestResult], tests: "SweepTests", progress: Progress) -> bool:
     """Measure until the planner is done, after tests that are `stored`. Return whether the time was up before."""
     results, number, out_of_time = [*stored], 1 + max((each.number for each in stored), default=-1), False
+    workers = PARTS if tests.allocation.concurrent else 1
     while not out_of_time and (planned := planner.next_round()) is not None:
-        watcher.begin(planned, planner.max_rounds)
-        numbered = enumerate(planned.tests, number)
         batch = [
             TestResult(number=at, round=planned.number, nodes=test.nodes, rail=test.rail, outcome=Outcome.SKIPPED)
-            for at, test in numbered
+            for at, test in enumerate(planned.tests, number)
         ]
         number += len(batch)
-        with closing(
-            concurrently(batch, tests.measure, tests.ended) if concurrent else sequentially(batch, tests.measure)
-        ) as measured:
+        before = len(results)
+        progress(planned, planner.max_rounds, results, 0)
+        with closing(concurrently(batch, tests.measure, tests.ended, workers)) as measured:
             for _, result in measured:
                 if result is None:
                     out_of_time = True
                     continue
                 results.append(result)
                 planner.add(result.result)
-                watcher.measured(result)
-        watcher.end(planned, results)
+                progress(planned, planner.max_rounds, results, len(results) - before)
     return out_of_time
+
+
+# ---------------------------------------------------------------- what a sweep tests
+
+
+def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
+    """Return the planner of a sweep, after the `tests` that have ended."""
+    nodes = sweep.nodes
+    # What is tested first. Outliers are then tested again: one slow test may be chance.
+    screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
+    if sweep.mode == "rails":
+        partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
+        rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
+        planner = Planner(rounds, max_rounds=partners * len(sweep.nics))
+    else:
+        planner = DiagnosePlanner(
+            nodes,
+            METRICS[sweep.metric],
+            size=1 if sweep.mode == "single" else 2,
+            screening=screening(nodes) if screening else None,
+            **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners"),
+        )
+    for each in tests:
+        planner.add(each.result)
+    return planner
+
+
+def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
+    """Return what the results of a sweep say."""
+    readings = Readings(METRICS[sweep.metric], sweep.nodes, group_of=sweep.group_of)
+    for each in results:
+        readings.add(each)
+    return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)
+
+
+def unfinished(sweep: StoredSweep) -> str:
+    """Return which planned tests a sweep has no result of, as the end of a sentence; empty: none."""
+    left = planner_of(sweep.document, sweep.tests).next_round()
+    if left is None:
+        return ""
+    return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
+
+
+# ---------------------------------------------------------------- measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTests:
+    """Measures tests. `measure` may be called from any thread."""
+
+    request: RunRequest  # With the fabric of all tests
+    allocation: DivisibleAllocation
+    writer: RunWriter
+    metric: str
+    deadline: float  # In time.monotonic() seconds: no test starts after it
+    ended: threading.Event = field(default_factory=threading.Event)  # Set when tests in progress must end
+
+    def measure(self, test: TestResult) -> TestResult | None:
+        """Measure a test, and store and return its result. None if the time is up.
+
+        Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
+        """
+        given, names = self.request, [host.name for host in self.allocation.inventory.hosts]
+        hosts = [names.index(node) for node in test.nodes]  # The first is the server, or runs mpirun
+        inventory = self.allocation.inventory.part(hosts)
+        if self.ended.is_set() or (left := self.deadline - time.monotonic()) < _MIN_TIME_S:
+            return None
+        work = benchmark_named(given.benchmark).on_nic(given.work, test.rail) if test.rail else given.work
+        request = replace(given, work=work, limit_s=left)
+        test_plan, started = plan(request, inventory), time.monotonic()
+        (execution,) = test_plan.executions
+        execution = replace(execution, id=f"{test.number:06}-{execution.configuration.label}-r1")
+        part = self.allocation.part(hosts, self.ended)
+        if isinstance(part, BatchAllocation):
+            test_plan = replace(test_plan, executions=(execution,))
+            part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
+        logs, stop = RunningExecution(execution, given.benchmark, Watcher()).run(part, self.writer)
+        if isinstance(stop, KeyboardInterrupt | AllocationLostError | StoreError):
+            self.writer.drop(execution.id)
+            raise stop
+        result = with_figures(test, logs, self.metric)
+        if result.outcome not in MEASURED and self.deadline - time.monotonic() < _MIN_TIME_S:
+            self.writer.drop(execution.id)
+            return None
+        found = (finding for log in logs for finding in log.findings)
+        # If the nodes' NICs have the same names, a name is one NIC of each node.
+        nics = {frozenset(_nics_of(given, host)) for host in inventory.hosts}
+        measured = replace(
+            result,
+            nics=result.nics if len(nics) == 1 else {},
+            notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
+            seconds=round(time.monotonic() - started, 3),
+        )
+        self.writer.add_test(measured, execution.id)
+        return measured
+
+
+def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:
+    """Yield the rows of a log that a sweep may judge by, out-of-place and no statistics, with their figures."""
+    for point in log.points:
+        out_of_place = point.labels.get("placement", "out-of-place") == "out-of-place"
+        if metric in point.metrics and "stat" not in point.labels and out_of_place:
+            yield point, point.values[point.metrics.index(metric)]
+
+
+def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResult:
+    """Return a test with the worst outcome in its logs, and the figure of the largest size.
+
+    If NICs were measured one by one, the slowest decides: a pair is only as good as that.
+    """
+    worst = min(logs, key=lambda log: [*Outcome].index(log.outcome))
+    test = replace(test, outcome=worst.outcome, reason=worst.reason or "")
+    if worst.outcome not in MEASURED:
+        return test
+    values: dict[str, float] = {}
+    for log in logs:
+        sizes: dict[str, int] = {}
+        for point, value in values_of(log, metric):
+            device = point.labels.get("device", str(log.facts.get("device", "")))
+            if point.size >= sizes.get(device, 0):
+                sizes[device], values[device] = point.size, value
+    if not values:
+        return replace(test, outcome=Outcome.FAILED, reason=f"No {metric} was measured.")
+    chosen = max if METRICS[metric].lower_is_better else min
+    nics = {name: value for name, value in values.items() if name}
+    return replace(test, value=chosen(values.values()), nics=nics)

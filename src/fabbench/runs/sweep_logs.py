@@ -22,7 +22,7 @@ from fabbench.runs.document import VERDICT
 from fabbench.runs.inputs import read_source, sources_of
 from fabbench.runs.load_columns import judged_together
 from fabbench.runs.store import StoredRun, stored_sweep
-from fabbench.runs.sweep_tests import unfinished, values_of
+from fabbench.runs.sweep import unfinished, values_of
 from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 

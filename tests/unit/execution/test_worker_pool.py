@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from fabbench.execution.worker_pool import concurrently, sequentially
+from fabbench.execution.worker_pool import concurrently
 from fabbench.model.errors import MachineError
 
 
@@ -21,10 +21,9 @@ def test_everything_is_done_at_once() -> None:
     assert found == {1: 10, 2: 20, 3: 30}
 
 
-def test_one_after_the_other_in_this_thread() -> None:
-    main = threading.current_thread()
-    found = list(sequentially([1, 2], lambda item: (item, threading.current_thread() is main)))
-    assert found == [(1, (1, True)), (2, (2, True))]
+def test_one_worker_does_all_of_it() -> None:
+    found = concurrently([1, 2], lambda _: threading.current_thread().name, threading.Event(), 1)
+    assert list(found) == [(1, "fabbench part 0"), (2, "fabbench part 0")]
 
 
 def test_a_failure_is_raised_where_results_are_asked_for() -> None:

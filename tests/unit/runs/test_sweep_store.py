@@ -11,7 +11,7 @@ from fabbench.model.plan import Configuration, Plan
 from fabbench.runs.document import SweepDocument, write
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
-from fabbench.runs.sweep_tests import planner_of, unfinished
+from fabbench.runs.sweep import planner_of, unfinished
 from fabbench.sweep.values import SweepOutcome, SweepTest, TestResult
 from fabbench.testing import two_hosts
 from tests.support.requests import request

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabbench.model.log import Log, Outcome, Point
-from fabbench.runs.sweep_tests import with_figures
+from fabbench.runs.sweep import with_figures
 from fabbench.sweep.values import TestResult
 
 

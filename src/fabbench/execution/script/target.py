@@ -1,7 +1,7 @@
 """What a script needs to know about where it runs: how to list hosts, start ranks, start programs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from fabbench.model.hosts import Inventory
 
@@ -56,15 +56,7 @@ class ScriptTarget:
     def of(self, variant: str) -> "ScriptTarget":
         """Return the target of a variant's configurations."""
         overrides = self.variants.get(variant)
-        if overrides is None:
-            return self
-        return replace(
-            self,
-            mpirun=overrides.mpirun,
-            interface=overrides.interface,
-            inside=overrides.inside,
-            folders=overrides.folders,
-        )
+        return self if overrides is None else replace(self, **asdict(overrides))
 
     @property
     def mpiruns(self) -> tuple[str, ...]:
