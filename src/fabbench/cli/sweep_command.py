@@ -185,8 +185,7 @@ class SweepCommand(RunCommand):
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.runs.sweep import SweepRequest
-        from fabbench.runs.sweep import PARTNERS
+        from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
         for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fabbench.logs.signs import Signature, all_signs, find_sign, patterns, signs_in
+from fabbench.benchmarks import Signature
+from fabbench.logs.signs import all_signs, find_sign, patterns, signs_in
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 

@@ -13,7 +13,7 @@ from fabbench.analysis.footnotes import versions_of
 from fabbench.analysis.progress import ALLOWED
 from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
-from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted, listed
@@ -23,17 +23,17 @@ from fabbench.report import nics_table
 from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table, picked
-from fabbench.runs.document import read
+from fabbench.runs.document import readable
 from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
-from fabbench.runs.store import PLAN, StoredExecution, StoredRun, StoredSweep, stored_sweep
+from fabbench.runs.store import PLAN, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
 from fabbench.runs.sweep import unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import SweepResult, TestResult
+from fabbench.sweep.values import SweepResult
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
@@ -160,12 +160,10 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the command lines of each configuration. Damage is reported elsewhere."""
     found = dict[str, Sequence[str]]()
     for execution in run.executions:
-        if execution.begun and execution.configuration not in found:
-            with suppress(MachineError):
-                steps = read(execution.path / PLAN, Execution).steps
-                lines = list(dict.fromkeys(_command_line(each) for step in steps for each in step.commands))
-                more = [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"] if lines[_MAX_PROGRAMS:] else []
-                found[execution.configuration] = [*lines[:_MAX_PROGRAMS], *more]
+        if execution.configuration not in found and (planned := readable(execution.path / PLAN, Execution)):
+            lines = list(dict.fromkeys(_command_line(each) for step in planned.steps for each in step.commands))
+            more = [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"] if lines[_MAX_PROGRAMS:] else []
+            found[execution.configuration] = [*lines[:_MAX_PROGRAMS], *more]
     return found
 
 

@@ -34,13 +34,13 @@ from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument
 from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
-from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, require_same, stored_sweep, write_verdict
+from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, TestResult, outcome_of_test
+from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, TestResult
 
 Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
