@@ -1,5 +1,6 @@
 """The rungs of ``fabbench accept`` and their limits, as data: each rung is a run or a sweep that exists anyway."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 from fabbench.benchmarks import runnable
 from fabbench.benchmarks.standard import Work
-from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
@@ -19,8 +20,7 @@ from fabbench.runs.document import read, write, writing
 
 LEVELS = ("quick", "full", "soak")
 CHECK, SOAK = "check", "soak"  # Rungs without a benchmark of their own
-MARGIN = 0.1
-"""How much worse than a good run nodes may be, where its figures become limits."""
+_MARGIN = 0.1  # How much worse than a good run nodes may be, where its figures become limits
 _PROFILES = {
     "training": ("all_reduce", "all_gather", "reduce_scatter"),
     "inference": ("all_reduce", "alltoall", "sendrecv"),
@@ -117,28 +117,22 @@ def every_rung() -> Iterator[Rung]:
 def needs() -> Needs:
     """Return what the rungs of any machines may need; nothing of it is required."""
     every = [rung.work.needs for rung in every_rung()]
-    return Needs(
-        programs=tuple(dict.fromkeys(program for each in every for program in each.programs)),
-        install="",
-        optional=True,
-        mpi=True,
-        divided=True,
-        folders={program: folder for each in every for program, folder in each.folders.items()},
-    )
+    programs = dict.fromkeys(program for each in every for program in each.programs)
+    folders = {program: folder for each in every for program, folder in each.folders.items()}
+    return Needs(programs=(*programs,), install="", optional=True, mpi=True, divided=True, folders=folders)
 
 
 # ---------------------------------------------------------------- limits
 
 
 def write_thresholds(file: Path, certificate: Certificate) -> None:
-    """Write limits from the figures of a ladder: `MARGIN` worse than these."""
-    relative, limits = {each.name for each in every_rung() if each.baseline}, dict[str, list[str]]()
+    """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
+    relative, limits = {each.name for each in every_rung() if each.baseline}, defaultdict[str, list[str]](list)
     for rung in certificate.rungs:
         for figure in rung.figures if rung.name not in relative else ():
-            lower = METRICS[figure.metric].lower_is_better
-            bound = replace(figure, value=figure.value * (1 + MARGIN if lower else 1 - MARGIN))
-            text = f"{figure.what}{'<=' if lower else '>='}{bound}".replace(" at ", "@").replace(" ", "")
-            limits.setdefault(rung.name, []).append(text)
+            sign, factor = ("<=", 1 + _MARGIN) if METRICS[figure.metric].lower_is_better else (">=", 1 - _MARGIN)
+            text = f"{figure.what}{sign}{replace(figure, value=figure.value * factor)}"
+            limits[rung.name].append(text.replace(" at ", "@").replace(" ", ""))
     with writing(file):
         write(file, limits)
 
@@ -146,15 +140,13 @@ def write_thresholds(file: Path, certificate: Certificate) -> None:
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
     """Return rung → gates. Raise MachineError if they cannot be read, RequestError for an invalid one."""
     known = dict.fromkeys(rung.name for rung in every_rung())
-    hint = f"It has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE writes one."
     try:
         limits = read(file, dict[str, tuple[str, ...]])
-        for gates in limits.values():
+        for name, gates in limits.items():
             parse_gates(gates)
-    except MachineError as error:
-        raise MachineError(str(error), hint=hint) from None
-    except RequestError as error:
-        raise RequestError(f"{file}: {error}", hint=error.hint) from None
-    if unknown := [name for name in limits if name not in known]:
-        raise RequestError(f"{file}: {unknown[0]} is no rung with figures.", hint=hint)
+            if name not in known:
+                raise RequestError(f"{name} is no rung with figures.")
+    except FabbenchError as error:
+        hint = f"{file} has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE writes one."
+        raise type(error)(str(error), hint=f"{error.hint or ''} {hint}".strip()) from None
     return limits
