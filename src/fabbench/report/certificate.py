@@ -115,10 +115,8 @@ class Certificate:
         alone = len(self.nodes) < 2  # and so there is no other node to compare with
         passed = (each for each in self.rungs if each.state is State.PASSED and not each.limits)
         if unjudged := [each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)]:
-            open_ends["limits"] = (
-                f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
-                "--write-thresholds FILE, and pass them with --thresholds FILE."
-            )
+            advice = "Write them on good nodes with --write-thresholds FILE, and pass them with --thresholds FILE."
+            open_ends["limits"] = f"No limits say what is normal for {', '.join(unjudged)}. {advice}"
         return open_ends
 
     @property
@@ -129,9 +127,7 @@ class Certificate:
     @property
     def state(self) -> State:
         """The answer: nothing that was not tested is accepted."""
-        if any(each.state is State.FAILED for each in self.rungs):
-            return State.FAILED
-        return State.INCOMPLETE if self.untested else State.PASSED
+        return State.FAILED if self.bad else State.INCOMPLETE if self.untested else State.PASSED
 
     @property
     def verdict(self) -> str:
@@ -141,11 +137,8 @@ class Certificate:
     @property
     def headline(self) -> str:
         """The answer and its main reason in one line."""
-        told = {
-            State.FAILED: f"bad: {', '.join(self.bad)}",
-            State.INCOMPLETE: f"not settled: {', '.join(self.untested)}",
-        }.get(self.state, f"level {self.level}, profile {self.profile}")
-        return f"{self.verdict.capitalize()}: {counted(len(self.nodes), 'node')}, {told}."
+        reasons = self.bad or self.untested or (f"level {self.level}", f"profile {self.profile}")
+        return f"{self.verdict.capitalize()}, {counted(len(self.nodes), 'node')}: {', '.join(reasons)}."
 
 
 # ---------------------------------------------------------------- how it is written

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fabbench.evidence import known_errors
-from fabbench.evidence.known_errors import _SIGN, NO_PROGRAM, Kind, _table, fatal_message
+from fabbench.evidence.known_errors import _SIGN, Kind, _table, fatal_message, told
 from fabbench.model.log import Outcome
 from tests.support.paths import DATA
 from tests.support.read_logs import read
@@ -113,4 +113,12 @@ def test_a_program_that_is_missing_is_told_from_what_a_node_does(text: str) -> N
     message = fatal_message(text)
     assert message is not None
     assert message.kind is Kind.SHELL
-    assert message.sentence.startswith(NO_PROGRAM)
+    assert [each.code for each in told([message.sentence])] == ["program-missing"]
+
+
+def test_a_launcher_that_only_states_the_status_of_a_shell_tells_it_too() -> None:
+    ended = "Process name: [[17,1],0]\n  Exit code:    {}\n"
+    text = f"mpirun detected that one or more processes exited with non-zero status, thus causing the job\n{ended}"
+    for status, missing in ((127, True), (1, False)):
+        (log,) = read(text.format(status))
+        assert ("program-missing" in {each.code for each in told([log.reason or ""])}) is missing
