@@ -107,7 +107,7 @@ def test_a_program_that_ranks_do_not_find_says_nothing_about_nodes(tmp_path: Pat
     done = fabbench(tmp_path / "store", "accept", "--on", "local", *nodes)
     found = json.loads(done.stdout)
     assert (done.returncode, found["verdict"], found["bad"]) == (4, "incomplete", {}), found
-    assert {"gpus", "pairs", "all:all_reduce"} <= found["untested"].keys()
+    assert {"pairs", "all:all_reduce"} <= found["untested"].keys()
 
 
 @pytest.mark.lab

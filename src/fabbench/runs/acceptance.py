@@ -98,7 +98,8 @@ class Rung:
         benchmark = runnable(self.benchmark)
         kind = benchmark.work_type()
         assert kind is not None  # noqa: S101 - it is runnable
-        work = read_options(kind, {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options})
+        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
+        work: Work = read_options(kind, given)
         return benchmark.each_nic(work) if self.alone else work
 
 
@@ -452,7 +453,7 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
         return _judged(blank, (), [failure]) if failure else _broken(blank, None, stored.tests)
     found = diagnosed(document, stored.results)
     typical = (max if metric.lower_is_better else min)(found.typicals.values(), default=math.nan)
-    figures = (RungFigure(metric.name, None, typical, found.tests),) if found.typicals else ()
+    figures = [RungFigure(metric.name, None, typical, found.tests)] if found.typicals else []
     plain = [each for each in gates if not (each.sizes or each.relative or each.needs_baseline)]
     fit = [each for each in plain if figures and each.metric == metric]
     low = [each for each in fit if (typical - each.bound) * (1 if each.kind == AT_LEAST else -1) < 0]
@@ -468,7 +469,7 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
     bad = {each.name: each.evidence for each in found.suspects}
     nodes = {one.nodes[0]: one.evidence for one in found.suspects if one.kind in {SuspectKind.NODE, SuspectKind.NIC}}
     fabric, limits = document.fabric if proven else "", tuple(each.text for each in fit)
-    result = replace(blank, bad=bad, nodes=nodes, figures=figures, limits=limits, fabric=fabric)
+    result = replace(blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits, fabric=fabric)
     return _judged(result, [f"{each.text}: typical is {figures[0]}." for each in low], doubts)
 
 
