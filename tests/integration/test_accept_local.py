@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import argv, eventually, fabbench, nothing_left, pingpong, start_program
+from tests.support.local_runs import argv, eventually, fabbench, nothing_left, start_program
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.local
@@ -92,15 +92,7 @@ def test_a_ladder_without_time_goes_on_later(tmp_path: Path) -> None:
     assert len({each["name"] for each in found["rungs"]}) == len(found["rungs"])
 
 
-def test_a_program_that_a_shell_does_not_find_is_named_by_a_run(tmp_path: Path) -> None:
-    (tmp_path / "fi_pingpong").write_text("#!/bin/sh\nsh -c missing_program\n")
-    (tmp_path / "fi_pingpong").chmod(0o755)
-    done = pingpong(tmp_path / "store", "--bin-dir", str(tmp_path), "--fabric", "tcp", "--size", "64")
-    assert (done.returncode, "The shell reported" in done.stdout, "missing_program" in done.stdout) == (4, True, True)
-
-
 def test_a_program_that_ranks_do_not_find_says_nothing_about_nodes(tmp_path: Path) -> None:
-    """mpirun itself then states nothing but the status of the shell."""
     (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\nexec sh -c missing_program\n")
     (tmp_path / "all_reduce_perf").chmod(0o755)
     nodes = ("--virtual-nodes", "2", "--gpus", "2", "--bin-dir", str(tmp_path), "--json")

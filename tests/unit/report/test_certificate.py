@@ -45,7 +45,6 @@ UNJUDGED = replace(ALL, limits=())
         ((CHECK, UNJUDGED), State.INCOMPLETE, {"limits"}),
         ((CHECK, OPEN, BAD, ALL), State.FAILED, {"nics"}),
         ((CHECK, replace(ALL, figures=(), limits=())), State.INCOMPLETE, {"measurements", "limits"}),
-        ((), State.INCOMPLETE, {"measurements"}),
         ((CHECK, ABSENT), State.INCOMPLETE, {"measurements"}),
     ],
 )
