@@ -49,7 +49,6 @@ def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str,
     ("words", "named"),
     [
         (("--resume", "last", "--level", "full"), "--level has no effect with --resume"),
-        (("--resume", "last", "--on", "local"), "--on has no effect with --resume"),
         (("--resume", "last", "-o", "x.html"), "has no effect with --resume"),
         (("--compare", "last", "last", "--on", "local"), "--on has no effect with --compare"),
         (("--compare", "last", "last", "--resume", "last"), "--resume has no effect with --compare"),
@@ -61,7 +60,6 @@ def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str,
         (("--on", "skypilot"), "skypilot"),
         (("--on", "local", "--host", "node1"), "--host"),
         (("--on", "local", "--max-time", "0"), "--max-time"),
-        (("--on", "local", "--fabric", "etherweave"), "etherweave"),
     ],
 )
 def test_options_without_effect_are_refused(tmp_path: Path, words: tuple[str, ...], named: str) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fabbench.evidence.known_errors import NO_PROGRAM
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import argv, eventually, fabbench, nothing_left, pingpong, start_program
+from tests.support.local_runs import argv, eventually, fabbench, nothing_left, start_program
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.local
@@ -93,11 +92,14 @@ def test_a_ladder_without_time_goes_on_later(tmp_path: Path) -> None:
     assert len({each["name"] for each in found["rungs"]}) == len(found["rungs"])
 
 
-def test_a_program_that_a_shell_does_not_find_is_named_by_a_run(tmp_path: Path) -> None:
-    (tmp_path / "fi_pingpong").write_text("#!/bin/sh\nsh -c missing_program\n")
-    (tmp_path / "fi_pingpong").chmod(0o755)
-    done = pingpong(tmp_path / "store", "--bin-dir", str(tmp_path), "--fabric", "tcp", "--size", "64")
-    assert (done.returncode, NO_PROGRAM in done.stdout, "missing_program" in done.stdout) == (4, True, True)
+def test_a_program_that_ranks_do_not_find_says_nothing_about_nodes(tmp_path: Path) -> None:
+    (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\nexec sh -c missing_program\n")
+    (tmp_path / "all_reduce_perf").chmod(0o755)
+    nodes = ("--virtual-nodes", "2", "--gpus", "2", "--bin-dir", str(tmp_path), "--json")
+    done = fabbench(tmp_path / "store", "accept", "--on", "local", *nodes)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"], found["bad"]) == (4, "incomplete", {}), found
+    assert {"pairs", "all:all_reduce"} <= found["untested"].keys()
 
 
 @pytest.mark.lab

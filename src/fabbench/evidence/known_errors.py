@@ -41,7 +41,6 @@ class Kind(IntEnum):
     """It ended with an error; why is not said."""
 
 
-NO_PROGRAM = "The shell reported:"  # how the sentences of `Kind.SHELL` begin
 _NAME = re.compile("<([A-Z]+)>")
 _NAMES = {
     "MPIRUN": "(?:mpirun|prterun|orterun|mpiexec)",

@@ -13,10 +13,9 @@ from fabbench.model.errors import Exit
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
-from fabbench.model.units import format_duration, format_ratio, format_size, scale
-from fabbench.report.ci_formats import Case, document_of
+from fabbench.model.units import format_duration, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
-from fabbench.report.table import Table, to_csv, write_result
+from fabbench.report.table import Table, write_result
 from fabbench.report.templates import rendered
 
 FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
@@ -35,7 +34,6 @@ class State(StrEnum):
 
 VERDICTS = {State.PASSED: "accepted", State.FAILED: "rejected", State.INCOMPLETE: "incomplete"}
 EXITS = {State.PASSED: Exit.FINE, State.FAILED: Exit.BAD_ANSWER, State.INCOMPLETE: Exit.UNTRUSTED}
-_JUNIT = {State.PASSED: "", State.FAILED: "failure", State.INCOMPLETE: "error", State.NOT_APPLICABLE: "skipped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +115,8 @@ class Certificate:
         alone = len(self.nodes) < 2  # and so there is no other node to compare with
         passed = (each for each in self.rungs if each.state is State.PASSED and not each.limits)
         if unjudged := [each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)]:
-            open_ends["limits"] = (
-                f"Nothing says what is normal for {', '.join(unjudged)}. On nodes known to be good, write limits with "
-                "--write-thresholds FILE, and pass them with --thresholds FILE."
-            )
+            advice = "Write them on good nodes with --write-thresholds FILE, and pass them with --thresholds FILE."
+            open_ends["limits"] = f"No limits say what is normal for {', '.join(unjudged)}. {advice}"
         return open_ends
 
     @property
@@ -131,9 +127,7 @@ class Certificate:
     @property
     def state(self) -> State:
         """The answer: nothing that was not tested is accepted."""
-        if any(each.state is State.FAILED for each in self.rungs):
-            return State.FAILED
-        return State.INCOMPLETE if self.untested else State.PASSED
+        return State.FAILED if self.bad else State.INCOMPLETE if self.untested else State.PASSED
 
     @property
     def verdict(self) -> str:
@@ -143,11 +137,8 @@ class Certificate:
     @property
     def headline(self) -> str:
         """The answer and its main reason in one line."""
-        told = {
-            State.FAILED: f"bad: {', '.join(self.bad)}",
-            State.INCOMPLETE: f"not settled: {', '.join(self.untested)}",
-        }.get(self.state, f"level {self.level}, profile {self.profile}")
-        return f"{self.verdict.capitalize()}: {counted(len(self.nodes), 'node')}, {told}."
+        reasons = self.bad or self.untested or (f"level {self.level}", f"profile {self.profile}")
+        return f"{self.verdict.capitalize()}, {counted(len(self.nodes), 'node')}: {', '.join(reasons)}."
 
 
 # ---------------------------------------------------------------- how it is written
@@ -155,24 +146,24 @@ class Certificate:
 
 def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
     """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
-    open_ends = certificate.untested.items() - {(each.name, each.why) for each in certificate.rungs}
-    more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in sorted(open_ends)]
-    rungs = [*certificate.rungs, *more]
-    if form == "junit":
-        cases = [Case(each.name, _JUNIT[each.state], each.state, [each.why]) for each in rungs]
-        return document_of({"rungs": cases}, name=f"fabbench accept {certificate.id}")
     tables = [*_tables(certificate)]
-    if form in {"html", "ctrf"}:
-        known = {"rungs": rungs, "tables": tables, "time": time, "duration": format_duration}
+    if form in {"html", "ctrf", "junit"}:
+        open_ends = certificate.untested.items() - {(each.name, each.why) for each in certificate.rungs}
+        more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in sorted(open_ends)]
+        known = {"rungs": [*certificate.rungs, *more], "tables": tables, "time": time, "duration": format_duration}
         return rendered(f"certificate.{form}", certificate=certificate, **known)
-    document, csv = partial(certificate_document, certificate), partial(to_csv, tables[0])
-    return write_result(form, lambda: tables, document, csv, **how)
+    return write_result(form, lambda: tables, partial(certificate_document, certificate), str, **how)
 
 
 def _tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
-    rows, notes = list(map(_row, certificate.rungs)), [f"Limits: {certificate.limits}."] if certificate.limits else []
+    rows = list[tuple[str, ...]]()
+    for each in certificate.rungs:
+        found = "; ".join(f"{figure.what}: {figure}" for figure in each.figures) or each.why
+        took = format_duration(each.seconds) if each.seconds else ""
+        rows.append((each.name, each.state.value, each.fabric, found, "; ".join(each.limits), took))
     header = ("rung", "result", "carried by", "found", "judged by", "time")
+    notes = [f"Limits: {certificate.limits}."] if certificate.limits else []
     yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
     cordons = [(node, cordon_command(by, node, why)) for by in CORDON for node, why in certificate.bad_nodes.items()]
     for title, name, told in (
@@ -184,18 +175,12 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
             yield Table(title=title, header=("what", name), rows=list(told))
 
 
-def _row(rung: RungResult) -> tuple[str, ...]:
-    found = "; ".join(f"{each.what}: {each}" for each in rung.figures) or rung.why
-    took = format_duration(rung.seconds) if rung.seconds else ""
-    return (rung.name, rung.state.value, rung.fabric, found, "; ".join(rung.limits), took)
-
-
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data; documented in docs/accept.md."""
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
-    answer = {"verdict": certificate.verdict, "bad": certificate.bad, "untested": certificate.untested}
+    answer = {name: getattr(certificate, name) for name in ("verdict", "bad", "untested")}
     return {"format": plain.pop("format"), **answer, **plain}
 
 
@@ -203,35 +188,23 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 
 
 def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) -> str:
-    """Write every figure and result of two certificates, and of their nodes what changed. Ends with a newline."""
+    """Write every result and figure of two certificates, and of their nodes what changed. Ends with a newline."""
     before, after = _compared(old), _compared(new)
     pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
-    rows = [
-        (*key, str(was), str(now), _ratio(was, now))
-        for key, was, now in pairs
-        if was != now or key[1] == "result" or isinstance(now, RungFigure)
-    ]
+    names = {each.name for each in old.nodes + new.nodes}
+    rows = [(*key, was, now) for key, was, now in pairs if was != now or key[0] not in names]
     title = f"{old.id} → {new.id}: {old.verdict} → {new.verdict}."
-    table = Table(headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr")
+    table = Table(headline=title, header=("of", "what", "old", "new"), rows=rows)
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
-    return write_result(form, lambda: [table], lambda: document, partial(to_csv, table), **how)
+    return write_result(form, lambda: [table], lambda: document, str, **how)
 
 
-def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
+def _compared(certificate: Certificate) -> dict[tuple[str, str], str]:
     """Return all that may change: rung or node, and what of it → its value."""
-    found: dict[tuple[str, str], str | RungFigure] = {}
+    of: dict[str, dict[str, str]] = {}
     for rung in certificate.rungs:
-        found[rung.name, "result"] = rung.state.value
-        found |= {(rung.name, figure.what): figure for figure in rung.figures}
+        of[rung.name] = {"result": rung.state.value, **{each.what: str(each) for each in rung.figures}}
     for node in certificate.nodes:
         facts = {"type": node.instance_type, "GPUs": f"{node.gpus} {node.gpu_model}", "NICs": ", ".join(node.devices)}
-        for name, value in {**facts, **node.versions, **node.serials}.items():
-            found[node.name, name] = value.strip() or "-"
-    return found
-
-
-def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
-    """Return how many times better a figure is now; "-" where that is not known."""
-    if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
-        return "-"
-    return format_ratio((new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1))
+        of[node.name] = {**facts, **node.versions, **node.serials}
+    return {(name, what): value.strip() or "-" for name, found in of.items() for what, value in found.items()}

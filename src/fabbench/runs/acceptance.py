@@ -1,39 +1,40 @@
 """The use case of ``fabbench accept``: the rungs of a ladder on machines that are held once, and one verdict.
 
-The certificate is written after every rung, so that an interrupted ladder goes on where it was. Each rung is a
-run or a sweep of the store.
+Each rung is a run or a sweep of the store. The certificate is written after every rung: an interrupted ladder goes on.
 """
 
 import math
 import shlex
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
+from itertools import cycle, product
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.benchmarks import DEFAULT
-from fabbench.evidence.known_errors import NO_PROGRAM, causes
+from fabbench.benchmarks import DEFAULT, runnable
+from fabbench.benchmarks.standard import Work
+from fabbench.evidence.known_errors import causes, told
 from fabbench.hosts.check import Progress, Status, check_hosts
 from fabbench.launchers import AllocationLostError, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Needs, Target
+from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
+from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.model.units import format_duration
 from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
 from fabbench.runs.document import StoreError, read, write
 from fabbench.runs.execute import Watcher
-from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import (
@@ -49,19 +50,144 @@ from fabbench.runs.sweep import (
 )
 from fabbench.sweep.values import SuspectKind, TestResult
 
+LEVELS = ("quick", "full", "soak")
+_CHECK, _SOAK = "check", "soak"  # Rungs without a benchmark of their own
+_MARGIN = 0.1  # How much worse than a good run nodes may be, where its figures become limits
+_PROFILES = {
+    "training": ("all_reduce", "all_gather", "reduce_scatter"),
+    "inference": ("all_reduce", "alltoall", "sendrecv"),
+    "hpc": ("all_reduce", "alltoall"),
+}
 _LEAST_S = 5.0  # Nothing starts with less time than this left
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})  # They say nothing about the nodes
+_NOT_STARTED = "program-missing"  # The code of a failure that says nothing about them either
 _OF_HALVES = 5  # Repeats of half of the nodes
 _FLOOR = 0.5  # The fraction of the ceiling of its NICs that a figure must reach if none is published
 
 
-class Watched(NamedTuple):
-    """How what happens is shown."""
+# ---------------------------------------------------------------- the rungs and their limits, as data
 
-    notify: Callable[[str], None]
-    run: Mapping[str, Any]  # Keywords of `run`
-    sweep: Watching
-    examine: Callable[[], AbstractContextManager[Progress]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptOptions:
+    """Options of a ladder."""
+
+    level: str = option(
+        Choice(LEVELS),
+        "How much to test. quick: checks, GPUs, pairs, one collective; full: NICs and more, repeated; soak: then load.",
+        default="quick",
+    )
+    profile: str = option(Choice(tuple(_PROFILES)), "Which collectives all nodes run together.", default="training")
+    fabric: str | None = option(FABRIC, "Fabric that every rung between nodes must prove. Default: the best one.")
+    max_time: float | None = option(Seconds(), "Stop after this time. What is left counts as not tested.")
+    soak: float = option(Seconds(), "How long --level soak keeps all nodes loaded.", default="3600")
+    background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
+    thresholds: Path | None = option(File("a file"), "Limits to judge by, as --write-thresholds wrote them.")
+    write_thresholds: Path | None = option(File("a file"), "If nothing is bad, write limits that are 10% worse.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung of the ladder."""
+
+    name: str
+    what: str = ""  # For people
+    benchmark: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # Of the benchmark, as users write them
+    mode: str = ""  # Of the sweep; empty: a run on all nodes
+    after: str = _CHECK  # The rung whose failure stops it
+    alone: bool = False  # Whether nodes are tested by themselves
+    half: bool = False  # Whether half of the nodes are measured; with a baseline, the others run the same meanwhile
+    baseline: str = ""  # The rung to compare with
+    absent: str = ""  # Why it does not apply, as a sentence; empty: it does
+
+    @property
+    def work(self) -> Work:
+        """Return what is measured. Raise RequestError if the benchmark is unknown."""
+        benchmark = runnable(self.benchmark)
+        kind = benchmark.work_type()
+        assert kind is not None  # noqa: S101 - it is runnable
+        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
+        work: Work = kind(**{name: parsed(declared(kind)[name], value) for name, value in given.items()})
+        return benchmark.each_nic(work) if self.alone else work
+
+
+def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
+    """Return the rungs for machines like these, in order. What only some nodes have is tested: the others lack it."""
+    hosts, gpus = inventory.hosts, max((host.gpus for host in inventory.hosts), default=0)
+    no_gpus = "" if gpus > 1 else "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
+    no_nics = "" if any({*host.devices.values()} - {"unknown"} for host in hosts) else "The nodes have no RDMA NICs."
+    few = "" if len(hosts) > 1 else "There is one node."
+    alone = partial(Rung, mode="" if few else "single", alone=True)
+    cases = [case for case in _PROFILES[how.profile] if gpus or case != "sendrecv"]  # which OSU does not have
+    cases = cases[: None if how.level != LEVELS[0] else 1]
+    pairs, first = ("nccl", "gpus") if gpus else ("pingpong", _CHECK)
+
+    def together(name: str, case: str, more: str, **kind: Any) -> Rung:
+        sizes: dict[str, Any] = dict.fromkeys(("min_bytes", "max_bytes"), "1G" if gpus else "1M")
+        osu = {**sizes, "tests": (f"osu_{case.replace('all_', 'all')}",)}
+        measured = ("nccl", {**sizes, "collectives": (case,)}) if gpus else ("osu", osu)
+        return Rung(name, f"{case} of {more}", *measured, after="pairs", absent=few, **kind)
+
+    rungs = [alone("gpus", "GPUs and NVLink of each node", "nccl", absent=no_gpus)]
+    if how.level != LEVELS[0]:
+        rungs.append(alone("nics", "Each NIC of each node", "pingpong", absent=no_nics))
+        rungs.append(Rung("rails", "Each NIC between nodes", "perftest", {}, "rails", "nics", absent=few or no_nics))
+    rungs.append(Rung("pairs", "Pairs of nodes", pairs, mode="diagnose", after=first, absent=few))
+    rungs += [together(f"{ALL}{case}", case, "all nodes") for case in cases]
+    if how.level == LEVELS[-1]:
+        rungs.append(Rung(_SOAK, "All nodes under load", after="pairs", absent=few))
+        rungs += [together(f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}") for case in cases]
+    if how.background:
+        half = partial(together, case=cases[0], half=True)
+        rungs.append(half("quiet", more="half of the nodes, the others quiet"))
+        rungs.append(half("interference", more="half of the nodes, the others loaded", baseline="quiet"))
+    return rungs
+
+
+def every_rung() -> Iterator[Rung]:
+    """Yield the rungs of any machines that measure, some of them several times: for GPUs, and without."""
+    for gpus, profile in product((2, 0), _PROFILES):
+        hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
+        how = AcceptOptions(level=LEVELS[-1], profile=profile, background=True)
+        yield from (each for each in ladder(Inventory(target="", hosts=hosts), how) if each.benchmark)
+
+
+def needs() -> Needs:
+    """Return what the rungs of any machines may need; nothing of it is required."""
+    every = [rung.work.needs for rung in every_rung()]
+    programs = dict.fromkeys(program for each in every for program in each.programs)
+    folders = {program: folder for each in every for program, folder in each.folders.items()}
+    return Needs(programs=(*programs,), install="", optional=True, mpi=True, divided=True, folders=folders)
+
+
+def write_thresholds(file: Path, certificate: Certificate) -> None:
+    """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
+    relative, limits = {each.name for each in every_rung() if each.baseline}, defaultdict[str, list[str]](list)
+    for rung in certificate.rungs:
+        for figure in rung.figures if rung.name not in relative else ():
+            sign, factor = ("<=", 1 + _MARGIN) if METRICS[figure.metric].lower_is_better else (">=", 1 - _MARGIN)
+            text = f"{figure.what}{sign}{replace(figure, value=figure.value * factor)}"
+            limits[rung.name].append(text.replace(" at ", "@").replace(" ", ""))
+    write(file, limits)
+
+
+def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return rung → gates. Raise MachineError if they cannot be read, RequestError for an invalid one."""
+    known = dict.fromkeys(rung.name for rung in every_rung())
+    try:
+        limits = read(file, dict[str, tuple[str, ...]])
+        for name, gates in limits.items():
+            parse_gates(gates)
+            if name not in known:
+                raise RequestError(f"{name} is no rung with figures.")
+    except FabbenchError as error:
+        hint = f"{file} has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE writes one."
+        raise type(error)(str(error), hint=f"{error.hint or ''} {hint}".strip()) from None
+    return limits
+
+
+# ---------------------------------------------------------------- the ladder
 
 
 def certificate_path(store: Path, name: str) -> Path:
@@ -84,99 +210,97 @@ def go_on(certificate: Certificate, store: Path) -> str:
     return f"To go on: {shlex.join(['fabbench', 'accept', '--resume', certificate.id, '--store', str(store)])}"
 
 
-def accept(asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None = None) -> Certificate:
-    """Climb the ladder. Raise FabbenchError if no machine can be reached or held.
+@dataclass
+class Acceptance:
+    """A ladder in progress; the rest is how it is shown."""
 
-    `asked` is what its sweeps and runs have in common. What ends it early, an interrupt too, leaves a certificate
-    that can be resumed.
-    """
-    run, launcher = asked.run, launcher_named(asked.run.target.launcher)
-    require_divisible(run.target)
-    require_support(launcher, run.target)
-    climb = _Climb(asked, how, watched, resume)
-    wanted = replace(needs(), fabrics=run.fabrics, held_s=how.max_time)
-    try:
-        target = climb.check(launcher, wanted)
-        if run.target.hosts and not target.hosts:
-            climb.write(ended=time.time())
-        else:
-            with launcher.open(target, wanted) as allocation:
-                climb.up(cast("DivisibleAllocation", allocation))
-    except (FabbenchError, KeyboardInterrupt) as error:
-        if not climb.certificate.ended or not isinstance(error, MachineError):
-            if climb.certificate.rungs:
-                error.add_note(go_on(climb.certificate, run.store))
-            raise
-        watched.notify(f"{error} {error.hint or ''}".rstrip())  # a node that is gone cannot be cleaned up
-    return climb.certificate
+    asked: SweepRequest  # What its sweeps and runs have in common
+    how: AcceptOptions
+    resume: InitVar[Certificate | None]
+    notify: Callable[[str], None]
+    watching: Any  # As in `run`
+    watching_sweep: Watching
+    examine: Callable[[], AbstractContextManager[Progress]]
 
-
-class _Climb:
-    def __init__(self, asked: SweepRequest, how: AcceptOptions, watched: Watched, resume: Certificate | None) -> None:
-        self._asked, self._run, self._how, self._watched = asked, asked.run, how, watched
+    def __post_init__(self, resume: Certificate | None) -> None:
+        """Keep what is certain; what was not tested is tested now, or goes on."""
+        how, run, self._rungs = self.how, self.asked.run, list[Rung]()
         self._deadline = time.monotonic() + (how.max_time or math.inf)
         self._limits = read_thresholds(how.thresholds) if how.thresholds else {}
-        self._rungs: Sequence[Rung] = ()
         what: Any = {"level": how.level, "profile": how.profile, "limits": str(how.thresholds or "")}
-        command = tuple(redacted(self._run.command))
-        certificate = resume or Certificate(**what, target=self._run.target.name, command=command)
-        # What is certain stays; what was not tested is tested now, or goes on.
-        kept = tuple(each for each in certificate.rungs if each.state is not State.INCOMPLETE)
-        self._begun = {each.name: self._run.store / each.run for each in certificate.rungs if each.run}
-        self.certificate = replace(certificate, rungs=kept, ended=None)
-        if names := [each.name for each in certificate.nodes]:
-            self._run = same_nodes(self._run, names)
+        known = resume or Certificate(**what, target=run.target.name, command=tuple(redacted(run.command)))
+        self.asked = replace(self.asked, run=same_nodes(run, [each.name for each in known.nodes]))
+        kept = tuple(each for each in known.rungs if each.state is not State.INCOMPLETE)
+        self._begun = {each.name: StoredRun(run.store / each.run) for each in known.rungs if each.run}
+        self.certificate = replace(known, rungs=kept, ended=None)
 
-    def write(self, **changes: Any) -> None:
+    def accept(self) -> Certificate:
+        """Climb the ladder; an early end leaves a certificate, too. Raise FabbenchError if no machine can be held."""
+        run, launcher = self.asked.run, launcher_named(self.asked.run.target.launcher)
+        require_divisible(run.target)
+        require_support(launcher, run.target)
+        wanted = replace(needs(), fabrics=run.fabrics, held_s=self.how.max_time)
+        try:
+            if target := self._check(launcher, wanted):
+                with launcher.open(target, wanted) as allocation:
+                    self._climb(cast("DivisibleAllocation", allocation))
+        except (FabbenchError, KeyboardInterrupt) as error:
+            if not self.certificate.ended or not isinstance(error, MachineError):
+                if self.certificate.rungs:
+                    error.add_note(go_on(self.certificate, run.store))
+                raise
+            self.notify(f"{error} {error.hint or ''}".rstrip())  # a node that is gone cannot be cleaned up
+        return self.certificate
+
+    def _write(self, **changes: Any) -> None:
         """Change the certificate, and store it."""
         self.certificate = replace(self.certificate, **changes)
-        write(certificate_path(self._run.store, self.certificate.id), self.certificate)
+        write(certificate_path(self.asked.run.store, self.certificate.id), self.certificate)
 
     def _climbed(self, name: str, what: str, tested: Callable[[RungResult], RungResult]) -> RungResult:
         """Carry out a rung, unless its result is known, and store the result."""
-        if name in self.certificate.results:
-            return self.certificate.results[name]
-        started = time.monotonic()
-        result = tested(RungResult(name=name, what=what, state=State.INCOMPLETE))
-        result = replace(result, seconds=round(time.monotonic() - started, 1))
-        self.write(rungs=(*self.certificate.rungs, result))
-        self._watched.notify(f"{what}: {result.state}. {result.why}".rstrip())
-        return result
+        if name not in self.certificate.results:
+            started = time.monotonic()
+            result = tested(RungResult(name=name, what=what, state=State.INCOMPLETE))
+            result = replace(result, seconds=round(time.monotonic() - started, 1))
+            self._write(rungs=(*self.certificate.rungs, result))
+            self.notify(f"{what}: {result.state}. {result.why}".rstrip())
+        return self.certificate.results[name]
 
-    def check(self, launcher: Launcher, wanted: Needs) -> Target:
-        """Check all nodes before anything is measured. Return the target without those that failed."""
-        target, what = self._run.target, "Checks of each node, and of differences between nodes"
-        checked = self._climbed(CHECK, what, partial(self._checked, launcher, wanted))
+    def _check(self, launcher: Launcher, wanted: Needs) -> Target | None:
+        """Check all nodes before anything is measured. Return the target without those that failed; None: all did."""
+
+        def tested(blank: RungResult) -> RungResult:
+            with self.examine() as progress:
+                examined = launcher.examine(target, wanted, deep=False, progress=progress)
+            if not examined.probes and (silent := examined.relations.unreachable):
+                raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
+            required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
+            checks = [*examined.checks, *check_hosts(examined.probes, required, relations=examined.relations)]
+            failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
+            doubts = ["Nothing could be checked."] if all(each.status is Status.SKIP for each in checks) else ()
+            return _judged(replace(blank, bad=failed, nodes=failed), (), doubts)
+
+        target = self.asked.run.target
+        checked = self._climbed(_CHECK, "Checks of each node, and of differences between nodes", tested)
         fine = tuple(each for each in target.hosts[: target.nodes] if each not in checked.nodes)
-        return replace(target, hosts=fine, nodes=None) if target.hosts else target
+        if target.hosts and not fine:
+            self._write(ended=time.time())
+            return None
+        return replace(target, hosts=fine, nodes=None) if fine else target
 
-    def _checked(self, launcher: Launcher, wanted: Needs, blank: RungResult) -> RungResult:
-        with self._watched.examine() as progress:
-            examined = launcher.examine(self._run.target, wanted, deep=False, progress=progress)
-        if not examined.probes and (silent := examined.relations.unreachable):
-            raise MachineError(f"No node answers. {' '.join(silent.values())}", hint="fabbench check shows more.")
-        required = Needs(fabrics=(self._how.fabric,) if self._how.fabric else ())
-        checks = [*examined.checks, *check_hosts(examined.probes, required, relations=examined.relations)]
-        failed = {each.host: f"{each.name}: {each.seen}" for each in reversed(checks) if each.status is Status.FAIL}
-        if failed:
-            return replace(blank, state=State.FAILED, why=f"{listed([*failed])} failed.", bad=failed, nodes=failed)
-        skipped = all(each.status is Status.SKIP for each in checks)
-        return _judged(blank, (), ["Nothing could be checked."] if skipped else ())
-
-    def up(self, allocation: DivisibleAllocation) -> None:
+    def _climb(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left. Raise RequestError for other nodes than those of rungs that are kept."""
         inventory, before = allocation.inventory, {each.name for each in self.certificate.nodes}
-        lost = inventory.unreachable
-        if before and before != {*(each.name for each in inventory.hosts), *lost}:
+        if before and before != {*(each.name for each in inventory.hosts), *inventory.unreachable}:
             raise RequestError("These are other nodes than before.", hint="Name the same ones, or start a new ladder.")
-        self.write(nodes=inventory.hosts)
-        if lost:
-            why = f"{listed([*lost])} left out."
-            self._climbed("reach", "Nodes answer", partial(replace, state=State.FAILED, why=why, bad=lost, nodes=lost))
-        self._rungs = ladder(inventory, self._how)
+        self._write(nodes=inventory.hosts)
+        if lost := inventory.unreachable:
+            self._climbed("reach", "Nodes answer", lambda blank: _judged(replace(blank, bad=lost, nodes=lost)))
+        self._rungs = ladder(inventory, self.how)
         for rung in self._rungs:
             self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
-        self.write(ended=time.time())
+        self._write(ended=time.time())
 
     def _tested(self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
@@ -188,10 +312,10 @@ class _Climb:
         try:
             self._require(rung, held)
             until = f", {format_duration(left)} left" if (left := self._left()) < math.inf else ""
-            self._watched.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
+            self.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
             if rung.mode:
                 return self._sweep(rung, held, blank)
-            if rung.name == SOAK:
+            if rung.name == _SOAK:
                 return self._soak(held, blank)
             count = len(chosen) // 2 if rung.half else len(chosen)
             others = range(count, len(chosen) if rung.baseline else count)
@@ -212,10 +336,9 @@ class _Climb:
         if rung.half and not held.concurrent:
             raise RequestError("these nodes cannot be used at the same time.")
         for host in hosts if rung.benchmark else ():
-            wanted = rung.work.needs
-            if missing := [each for each in wanted.programs if each not in {*host.programs, *host.searched}]:
-                hint = f"Install it: {wanted.install}."
-                raise RequestError(f"{listed(missing)} not found on {host.name}.", hint=hint)
+            need = rung.work.needs
+            if missing := [each for each in need.programs if each not in {*host.programs, *host.searched}]:
+                raise RequestError(f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {need.install}.")
 
     def _left(self) -> float:
         """Return the seconds that are left. Raise RequestError if they are too few to measure anything."""
@@ -229,23 +352,23 @@ class _Climb:
         if rung.baseline and not (before and before.figures):
             raise RequestError(f"{rung.baseline} was not measured.")
         if before and not rung.half:
-            gates = gates or tuple(f"{each.metric}:{100 * self._asked.tolerance:g}%" for each in before.figures)
+            gates = gates or tuple(f"{each.metric}:{100 * self.asked.tolerance:g}%" for each in before.figures)
         return replace(
-            self._run,
+            self.asked.run,
             benchmark=rung.benchmark,
             work=rung.work,
-            fabrics=() if rung.alone and rung.benchmark == DEFAULT else self._run.fabrics,
-            repeats=_OF_HALVES if rung.half else 3 if self._how.level != LEVELS[0] and not rung.mode else 1,
+            fabrics=() if rung.alone and rung.benchmark == DEFAULT else self.asked.run.fabrics,
+            repeats=_OF_HALVES if rung.half else 1 if self.how.level == LEVELS[0] else 3,
             gates=() if rung.mode else gates,
             baseline=before.run if before else None,
             name=f"{self.certificate.id[-6:]}-{rung.name.replace(':', '-')}",
         )
 
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        wanted, begun = self._request_of(rung), self._begun.get(rung.name)
-        before = StoredRun(begun) if begun and not StoredRun(begun).verdict else None
-        asked = replace(self._asked, run=wanted, mode=rung.mode, max_time=self._left(), resume=before)
-        ended = sweep(asked, notify=lambda _: None, watching=self._watched.sweep, held=held)
+        begun = self._begun.get(rung.name)
+        before = begun if begun and not begun.verdict else None
+        asked = replace(self.asked, run=self._request_of(rung), mode=rung.mode, max_time=self._left(), resume=before)
+        ended = sweep(asked, notify=lambda _: None, watching=self.watching_sweep, held=held)
         _require_end(ended)
         result = _swept(ended, blank, parse_gates(self._limits.get(rung.name, ())))
         if ended.whole:
@@ -256,7 +379,7 @@ class _Climb:
         wanted = replace(self._request_of(rung), **changes)
         limit_s = self._left() / (wanted.repeats or 1)
         end = time.monotonic() + limit_s
-        ended = run(replace(wanted, limit_s=limit_s), held=held, **self._watched.run)
+        ended = run(replace(wanted, limit_s=limit_s), held=held, watching=self.watching)
         _require_end(ended)
         outcomes = {log.outcome for each in ended.columns for log in each.logs}
         if Outcome.TIMEOUT in outcomes and time.monotonic() > end:
@@ -265,18 +388,18 @@ class _Climb:
 
     def _soak(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Repeat what all nodes have run, one after the other, until the time is up or something fails."""
-        end, warned, number, known = time.monotonic() + self._how.soak, Counter[str](), 0, self.certificate.results
+        end, warned, known = time.monotonic() + self.how.soak, Counter[str](), self.certificate.results
         rungs = [each for each in self._rungs if each.name.startswith(ALL) and known[each.name].state is State.PASSED]
-        while number < len(rungs) or (rungs and time.monotonic() < end):
-            rung, number = rungs[number % len(rungs)], number + 1
+        for number, rung in enumerate(cycle(rungs), 1):
             ended = self._measure(rung, held, repeats=1, name="")
             if (result := _ran(ended, blank)).state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
             findings = ended.columns[0].logs[-1].findings
             warned.update({each.meaning for each in findings if each.severity is Severity.WARNING})
-        said = [f"{counted(count, 'run')} of {number}: {meaning}" for meaning, count in warned.items()]
-        why = " ".join(said) or f"{counted(number, 'run')}."
-        return _judged(replace(blank, why=why), (), () if rungs else ["Nothing runs on all nodes."])
+            if number >= len(rungs) and time.monotonic() >= end:
+                said = (f"{counted(count, 'run')} of {number}: {meaning}" for meaning, count in warned.items())
+                return _judged(replace(blank, why=" ".join(said) or f"{counted(number, 'run')}."))
+        raise RequestError("nothing runs on all nodes.")
 
     @contextmanager
     def _load(self, rung: Rung, held: DivisibleAllocation, hosts: Sequence[int]) -> Iterator[None]:
@@ -308,72 +431,64 @@ def _require_end(ended: RunResult | SweepRun) -> None:
 # ---------------------------------------------------------------- what a rung says
 
 
-def _judged(result: RungResult, missed: Sequence[str], doubts: Sequence[str] = ()) -> RungResult:
-    """Return a result that failed if it missed something, and is incomplete if there are doubts."""
-    if missed:
-        why = " ".join(missed)
-        return replace(
-            result, state=State.FAILED, why=f"{why} {result.why}".rstrip(), bad={**result.bad, "all nodes": why}
-        )
-    why = " ".join(filter(None, (result.why, *doubts)))
-    return replace(result, state=State.INCOMPLETE if any(doubts) else State.PASSED, why=why)
+def _judged(result: RungResult, missed: Sequence[str] = (), doubts: Sequence[str] = ()) -> RungResult:
+    """Return a result that failed if something is bad, or missed, and is incomplete if there are doubts."""
+    named = [f"Bad: {listed([*result.bad])}."] if result.bad else []
+    why = " ".join(filter(None, (*named, *missed, result.why, *doubts)))
+    bad = {**result.bad, "all nodes": " ".join(missed)} if missed else result.bad
+    state = State.FAILED if bad else State.INCOMPLETE if any(doubts) else State.PASSED
+    return replace(result, state=state, why=why, bad=bad)
 
 
 def _broken(result: RungResult, error: Exception | None, ended: Sequence[Log | TestResult]) -> RungResult:
     """Return a result without figures: failed, unless nothing is proven about the nodes or nothing was started."""
-    wrong = [each for each in ended if each.outcome is not Outcome.OK]
-    why = str(error) if error else _reason(wrong[0]) if wrong else "Nothing was measured."
-    serious = [each.reason or "" for each in wrong if each.outcome not in _DOUBTFUL]
-    told = isinstance(error, MachineError) if error else any(not each.startswith(NO_PROGRAM) for each in serious)
-    return _judged(result, [why] if told else (), [why])
-
-
-def _reason(ended: Log | TestResult) -> str:
-    """Return why something is not ok, with what most likely explains it."""
-    found, _ = causes(ended) if isinstance(ended, Log) else ((), ())
-    cause = f" {found[0].found.meaning} {found[0].found.advice}" if found else ""
-    return f"{ended.outcome}: {ended.reason or 'no reason was printed.'}{cause}".rstrip()
+    wrong = [each for each in ended if each.outcome != Outcome.OK]
+    serious = [{each.code for each in told([log.reason or ""])} for log in wrong if log.outcome not in _DOUBTFUL]
+    failed = isinstance(error, MachineError) if error else any(_NOT_STARTED not in codes for codes in serious)
+    reasons = [f"{log.outcome}: {log.reason or 'no reason was printed.'}" for log in wrong[:1]]
+    found = causes(wrong[0])[0][:1] if wrong and isinstance(wrong[0], Log) else ()
+    reasons += [f"{each.found.meaning} {each.found.advice}" for each in found]
+    why = str(error or " ".join(reasons).rstrip() or "Nothing was measured.")
+    return _judged(result, [why]) if failed else _judged(result, (), [why])
 
 
 def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungResult:
     """Return what a sweep says about its nodes."""
-    stored, document = ended.sweep, ended.sweep.document
-    metric, outcomes = METRICS[document.metric], {each.outcome for each in stored.tests}
-    blank = replace(blank, run=stored.path.name, fabric=document.fabric if outcomes == {Outcome.OK} else "")
+    stored, document, failure = ended.sweep, ended.sweep.document, str(ended.failure or "")
+    metric, proven = METRICS[document.metric], all(each.outcome == Outcome.OK for each in stored.tests)
+    blank = replace(blank, run=stored.path.name)
     if not any(each.result.figure for each in stored.tests):
-        broken = _broken(blank, None, stored.tests)
-        return _judged(blank, (), [str(ended.failure)]) if ended.failure else broken
+        return _judged(blank, (), [failure]) if failure else _broken(blank, None, stored.tests)
     found = diagnosed(document, stored.results)
     typical = (max if metric.lower_is_better else min)(found.typicals.values(), default=math.nan)
     figures = [RungFigure(metric.name, None, typical, found.tests)] if found.typicals else []
-    fit = [each for each in gates if figures and each.metric == metric]
-    fit = [each for each in fit if not (each.sizes or each.relative or each.needs_baseline)]
+    plain = [each for each in gates if not (each.sizes or each.relative or each.needs_baseline)]
+    fit = [each for each in plain if figures and each.metric == metric]
     low = [each for each in fit if (typical - each.bound) * (1 if each.kind == AT_LEAST else -1) < 0]
-    missed = [f"{each.text}: typical is {figures[0]}." for each in low]
     left = unfinished(stored) if not ended.whole else ""
     doubts = (
         f"{listed([each.name for each in found.undecided])} may be bad." if found.undecided else "",
         found.contradiction,
         f"Not tested: {left}." if left else "",
-        str(ended.failure or ""),
-        "" if outcomes == {Outcome.OK} else f"Not every test succeeded and proved that it used {document.fabric}.",
+        failure,
+        "" if proven else f"Not every test succeeded and proved that it used {document.fabric}.",
         *(f"{each.text}: nothing to compare was measured." for each in gates if each not in fit),
     )
     bad = {each.name: each.evidence for each in found.suspects}
-    accused = [each for each in found.suspects if each.kind in {SuspectKind.NODE, SuspectKind.NIC}]
-    nodes, limits = {each.nodes[0]: each.evidence for each in accused}, tuple(each.text for each in fit)
-    result = _judged(replace(blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits), missed, doubts)
-    return replace(result, state=State.FAILED, why=f"Bad: {listed([*bad, *missed])}.") if bad else result
+    nodes = {one.nodes[0]: one.evidence for one in found.suspects if one.kind in {SuspectKind.NODE, SuspectKind.NIC}}
+    fabric, limits = document.fabric if proven else "", tuple(each.text for each in fit)
+    result = replace(blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits, fabric=fabric)
+    return _judged(result, [f"{each.text}: typical is {figures[0]}." for each in low], doubts)
 
 
 def _ran(ended: RunResult, blank: RungResult) -> RungResult:
     """Return what a run on all nodes says about them."""
     blank, logs = replace(blank, run=ended.path.name), [log for each in ended.columns for log in each.logs]
-    error, verdict, comparison = ended.failure, ended.verdict, ended.comparison
-    if error or comparison is None or any(log.outcome is not Outcome.OK for log in logs):
-        return _broken(blank, error, logs)
-    limits, missed, doubts = [each.gate for each in verdict.results] if verdict else [], list[str](), list[str]()
-    alone = len(comparison.columns) == 1
+    verdict, comparison = ended.verdict, ended.comparison
+    if ended.failure or comparison is None or any(log.outcome is not Outcome.OK for log in logs):
+        return _broken(blank, ended.failure, logs)
+    limits, missed = ([each.gate for each in verdict.results], [*verdict.breaches]) if verdict else ([], [])
+    alone, doubts = len(comparison.columns) == 1, list[str]()
     for each in expectations(comparison) if alone and not verdict else ():
         published = each.assessment in {Assessment.NORMAL, Assessment.LOW}
         if each.assessment in {Assessment.ABOVE, Assessment.HIGH}:
@@ -383,10 +498,10 @@ def _ran(ended: RunResult, blank: RungResult) -> RungResult:
             limits.append(f"published for {each.setting.words}" if published else floor)
             if each.assessment is Assessment.LOW or (not published and (each.share or 0) < _FLOOR):
                 missed.append(each.sentence())
-    told = "" if alone else " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
+    said = "" if alone else " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
     rows = [(section.metric.name, headline_row(section)) for section in comparison.sections]
     figures = tuple(
         RungFigure(metric, row.size, first.value, first.n) for metric, row in rows if row and (first := row.figures[0])
     )
-    result = replace(blank, fabric=ended.columns[0].label, figures=figures, limits=tuple(limits), why=told)
-    return _judged(result, verdict.breaches if verdict else missed, doubts)
+    result = replace(blank, fabric=ended.columns[0].label, figures=figures, limits=tuple(limits), why=said)
+    return _judged(result, missed, doubts)

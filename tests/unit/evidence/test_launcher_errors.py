@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fabbench.evidence import known_errors
-from fabbench.evidence.known_errors import _SIGN, NO_PROGRAM, Kind, _table, fatal_message
+from fabbench.evidence.known_errors import _SIGN, Kind, _table, fatal_message, told
 from fabbench.model.log import Outcome
 from tests.support.paths import DATA
 from tests.support.read_logs import read
@@ -113,4 +113,5 @@ def test_a_program_that_is_missing_is_told_from_what_a_node_does(text: str) -> N
     message = fatal_message(text)
     assert message is not None
     assert message.kind is Kind.SHELL
-    assert message.sentence.startswith(NO_PROGRAM)
+    assert [each.code for each in told([message.sentence])] == ["program-missing"]
+    assert [each.code for each in told(["Process name: [[17,1],0] Exit code: 127"])] == ["program-missing"]
