@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
+from fabbench.runs.document import TestResult
 from fabbench.runs.document import write as write_document
-from fabbench.sweep.values import TestResult
 from tests.commands.test_compare import CHANNEL, SOCKET, store_run
 from tests.support.command_line import runner
 from tests.support.corpus import CORPUS

@@ -10,8 +10,8 @@ from typing import Any
 
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.units import format_duration
-from fabbench.runs.acceptance import LEVELS, AcceptOptions, Rung, ladder
 from fabbench.runs.document import SweepDocument
+from fabbench.runs.ladder import LEVELS, AcceptOptions, Rung, ladder
 from fabbench.runs.sweep import planner_of
 from fabbench.sweep.values import SweepOutcome, SweepResult
 

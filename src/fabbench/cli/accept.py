@@ -1,7 +1,7 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,14 +12,14 @@ from fabbench.cli.commands import WORDS
 from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible, start_again
 from fabbench.cli.sweep_command import AnswerOptions
-from fabbench.launchers.pod_options import with_image
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
-from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import EXITS, FORMATS, State, render_certificate, render_changes
 from fabbench.report.sweep_report import cordon_command
-from fabbench.runs.acceptance import LEVELS, Acceptance, AcceptOptions, go_on, open_certificate, write_thresholds
-from fabbench.runs.sweep import SweepRequest
+from fabbench.runs.ladder import LEVELS, AcceptOptions
+
+if TYPE_CHECKING:
+    from fabbench.runs.sweep import SweepRequest
 
 _ALONE = {
     "compared": {"store", "form", "output", "json", "verbose", "quiet"},
@@ -59,6 +59,8 @@ def command(
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
     from fabbench.cli.live import watching, watching_sweep
+    from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
+    from fabbench.runs.ladder import write_thresholds
 
     typed = typed_flags(ctx)
     for name in (each for each in _ALONE if each in typed):
@@ -90,8 +92,12 @@ def command(
     return EXITS[certificate.state]
 
 
-def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> SweepRequest:
+def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest":
     """Return what all rungs have in common. Raise FabbenchError."""
+    from fabbench.launchers.pod_options import with_image
+    from fabbench.plan.request import RunRequest
+    from fabbench.runs.sweep import SweepRequest
+
     if "soak" in typed_flags(ctx) and how.level != LEVELS[-1]:
         raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
     require_writable(how.write_thresholds, "--write-thresholds")

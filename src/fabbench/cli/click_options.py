@@ -12,9 +12,10 @@ from click.core import ParameterSource
 from fabbench.cli.commands import MEANT
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hostlist import read_hostfile
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
+from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -103,6 +104,29 @@ def _after_dashes(context: click.Context, parameter: click.Parameter, words: tup
             f"Unexpected argument {words[0]!r}.", hint="Options of the benchmark's own program go after --."
         )
     return words
+
+
+_SLOTS = lazy(r"\s+(?:slots|max[-_]slots)\s*=\s*\d+")
+
+
+def read_hostfile(text: str) -> tuple[str, ...]:
+    """Return the hosts of a host file, in its order: a name or a list of names per line.
+
+    ``slots=`` and ``max_slots=`` (Open MPI) and ``:N`` (MPICH) after a name count ranks, and are left out.
+    Raise ValueError that names the line that cannot be read.
+    """
+    names: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        hosts = _SLOTS.sub("", line.partition("#")[0]).strip()
+        if hosts.count(":") == 1:
+            hosts = hosts.partition(":")[0]
+        try:
+            names += expand_hostlist(hosts) if hosts else ()
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    if not names:
+        raise ValueError("it names no host")
+    return tuple(names)
 
 
 _HOSTFILE = Option(

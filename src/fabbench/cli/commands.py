@@ -15,7 +15,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.model.compat import override
-from fabbench.model.messages import RARE, action_logger, did_you_mean, nearest
+from fabbench.model.messages import ACTIONS, RARE, did_you_mean, nearest
 from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:
@@ -204,7 +204,11 @@ def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: st
 
 def _logged() -> AbstractContextManager[None]:
     """Write a line for each action on standard error."""
-    return log_lines(action_logger(), partial(click.echo, err=True), "%(asctime)s.%(msecs)03d %(message)s")
+    import logging
+
+    logger = logging.getLogger(ACTIONS)
+    logger.propagate = False
+    return log_lines(logger, partial(click.echo, err=True), "%(asctime)s.%(msecs)03d %(message)s")
 
 
 def _switch(flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str) -> click.Option:

@@ -21,10 +21,10 @@ from fabbench.model.units import format_duration, format_size
 from fabbench.report import nics_table
 from fabbench.report.comparison_tables import section_table
 from fabbench.report.table import align_decimals, grid_pieces, split_to_width
-from fabbench.runs.document import SweepDocument
+from fabbench.runs.document import SweepDocument, TestResult
 from fabbench.runs.execute import Watcher
 from fabbench.runs.sweep import Progress, diagnosed
-from fabbench.sweep.values import Round, TestResult
+from fabbench.sweep.values import Round
 
 if TYPE_CHECKING:
     from fabbench.counters.snapshot import Traffic

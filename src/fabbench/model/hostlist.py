@@ -1,4 +1,4 @@
-"""Lists of hosts as Slurm writes them: ``node[01-03,7],gpu1`` → names; and host files.
+"""Lists of hosts as Slurm writes them: ``node[01-03,7],gpu1`` → names.
 
 The syntax is that of ``scontrol show hostnames`` (https://slurm.schedmd.com/scontrol.html): commas between
 names, and in brackets numbers and ranges. A name may have several brackets, and text after them; and a user
@@ -17,7 +17,6 @@ _BRACKETS = lazy(r"\[([^\[\]]*)\]")
 _RANGE = lazy(r"(\d{1,18})(?:-(\d{1,18}))?")
 _NAME = lazy(r"(?![^:]+:\d+$)(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
 _NUMBERED = lazy(r"(.*?)(\d{0,9})")
-_SLOTS = lazy(r"\s+(?:slots|max[-_]slots)\s*=\s*\d+")
 
 
 def expand_hostlist(text: str) -> tuple[str, ...]:
@@ -73,23 +72,3 @@ def compress_hostlist(names: Iterable[str]) -> str:
         joined = ",".join(map("-".join, ranges))
         texts.append(f"{prefix}[{joined}]" if len(digits) > 1 else f"{prefix}{joined}")
     return ",".join(texts)
-
-
-def read_hostfile(text: str) -> tuple[str, ...]:
-    """Return the hosts of a host file, in its order: a name or a list of names per line.
-
-    ``slots=`` and ``max_slots=`` (Open MPI) and ``:N`` (MPICH) after a name count ranks, and are left out.
-    Raise ValueError that names the line that cannot be read.
-    """
-    names: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        hosts = _SLOTS.sub("", line.partition("#")[0]).strip()
-        if hosts.count(":") == 1:
-            hosts = hosts.partition(":")[0]
-        try:
-            names += expand_hostlist(hosts) if hosts else ()
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
-    if not names:
-        raise ValueError("it names no host")
-    return tuple(names)

@@ -12,14 +12,11 @@ fabbench takes from its own environment (`--env NAME`) needs none of this: its v
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fabbench.model.patterns import lazy
 
-if TYPE_CHECKING:
-    import logging
-
+ACTIONS = "fabbench.actions"  # The logger of `action`, which only ``--verbose`` reads
 RARE = "--set "  # Begins the flag of a rare option, `--set KEY=VALUE`; KEY alone is its key in `fabbench.yaml`
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
@@ -185,23 +182,14 @@ def _inner(name: object, value: Any) -> Any:
     return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
 
 
-@cache
-def action_logger() -> "logging.Logger":
-    """Return the logger for ``--verbose``. `logging` is imported here: few commands need it."""
-    import logging
-
-    logger = logging.getLogger("fabbench.actions")
-    logger.propagate = False
-    return logger
-
-
 def action(where: str, what: str | Sequence[str]) -> None:
     """Log that a program is started, a host is reached, or a request is made: a sentence, or a command's words."""
-    logger = action_logger()
-    if not logger.handlers:
-        return
+    import logging  # few commands need it
     import shlex
 
+    logger = logging.getLogger(ACTIONS)
+    if not logger.handlers:
+        return
     text = word(what) if isinstance(what, str) else shlex.join(map(_first_line, what))
     logger.debug("%s: %s", where, quoted(text, 2000))
 

@@ -13,7 +13,7 @@ from fabbench.model.errors import Exit
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
-from fabbench.model.units import format_duration, format_size, scale
+from fabbench.model.units import format_duration, format_ratio, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, write_result
 from fabbench.report.templates import rendered
@@ -137,8 +137,11 @@ class Certificate:
     @property
     def headline(self) -> str:
         """The answer and its main reason in one line."""
-        reasons = self.bad or self.untested or (f"level {self.level}", f"profile {self.profile}")
-        return f"{self.verdict.capitalize()}, {counted(len(self.nodes), 'node')}: {', '.join(reasons)}."
+        told = {
+            State.FAILED: f"bad: {', '.join(self.bad)}",
+            State.INCOMPLETE: f"not settled: {', '.join(self.untested)}",
+        }.get(self.state, f"level {self.level}, profile {self.profile}")
+        return f"{self.verdict.capitalize()}: {counted(len(self.nodes), 'node')}, {told}."
 
 
 # ---------------------------------------------------------------- how it is written
@@ -192,19 +195,31 @@ def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) ->
     before, after = _compared(old), _compared(new)
     pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
     names = {each.name for each in old.nodes + new.nodes}
-    rows = [(*key, was, now) for key, was, now in pairs if was != now or key[0] not in names]
+    changed = [(key, was, now) for key, was, now in pairs if was != now or key[0] not in names]
+    rows = [(*key, str(was), str(now), _ratio(was, now)) for key, was, now in changed]
     title = f"{old.id} → {new.id}: {old.verdict} → {new.verdict}."
-    table = Table(headline=title, header=("of", "what", "old", "new"), rows=rows)
+    table = Table(headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr")
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
     return write_result(form, lambda: [table], lambda: document, str, **how)
 
 
-def _compared(certificate: Certificate) -> dict[tuple[str, str], str]:
+def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
+    """Return how many times better a figure is now; "-" where that is not known."""
+    if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
+        return "-"
+    return format_ratio((new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1))
+
+
+def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
     """Return all that may change: rung or node, and what of it → its value."""
-    of: dict[str, dict[str, str]] = {}
+    of: dict[str, dict[str, str | RungFigure]] = {}
     for rung in certificate.rungs:
-        of[rung.name] = {"result": rung.state.value, **{each.what: str(each) for each in rung.figures}}
+        of[rung.name] = {"result": rung.state.value, **{each.what: each for each in rung.figures}}
     for node in certificate.nodes:
-        facts = {"type": node.instance_type, "GPUs": f"{node.gpus} {node.gpu_model}", "NICs": ", ".join(node.devices)}
+        facts = {
+            "type": node.instance_type,
+            "GPUs": f"{node.gpus} {node.gpu_model}".strip(),
+            "NICs": ", ".join(node.devices),
+        }
         of[node.name] = {**facts, **node.versions, **node.serials}
-    return {(name, what): value.strip() or "-" for name, found in of.items() for what, value in found.items()}
+    return {(name, what): value or "-" for name, found in of.items() for what, value in found.items()}

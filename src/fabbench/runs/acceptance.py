@@ -6,35 +6,34 @@ Each rung is a run or a sweep of the store. The certificate is written after eve
 import math
 import shlex
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
 from fabbench.analysis.expectations import Assessment, expectations
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.benchmarks import DEFAULT, runnable
-from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks import DEFAULT
 from fabbench.evidence.known_errors import causes, told
 from fabbench.hosts.check import Progress, Status, check_hosts
 from fabbench.launchers import AllocationLostError, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
-from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.model.units import format_duration
 from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
-from fabbench.runs.document import StoreError, read, write
+from fabbench.runs.document import StoreError, TestResult, read, write
 from fabbench.runs.execute import Watcher
+from fabbench.runs.ladder import CHECK, LEVELS, SOAK, AcceptOptions, Rung, ladder, needs, read_thresholds
 from fabbench.runs.run import RunResult, run
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import (
@@ -48,146 +47,13 @@ from fabbench.runs.sweep import (
     sweep,
     unfinished,
 )
-from fabbench.sweep.values import SuspectKind, TestResult
+from fabbench.sweep.values import SuspectKind
 
-LEVELS = ("quick", "full", "soak")
-_CHECK, _SOAK = "check", "soak"  # Rungs without a benchmark of their own
-_MARGIN = 0.1  # How much worse than a good run nodes may be, where its figures become limits
-_PROFILES = {
-    "training": ("all_reduce", "all_gather", "reduce_scatter"),
-    "inference": ("all_reduce", "alltoall", "sendrecv"),
-    "hpc": ("all_reduce", "alltoall"),
-}
 _LEAST_S = 5.0  # Nothing starts with less time than this left
 _DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})  # They say nothing about the nodes
 _NOT_STARTED = "program-missing"  # The code of a failure that says nothing about them either
 _OF_HALVES = 5  # Repeats of half of the nodes
 _FLOOR = 0.5  # The fraction of the ceiling of its NICs that a figure must reach if none is published
-
-
-# ---------------------------------------------------------------- the rungs and their limits, as data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptOptions:
-    """Options of a ladder."""
-
-    level: str = option(
-        Choice(LEVELS),
-        "How much to test. quick: checks, GPUs, pairs, one collective; full: NICs and more, repeated; soak: then load.",
-        default="quick",
-    )
-    profile: str = option(Choice(tuple(_PROFILES)), "Which collectives all nodes run together.", default="training")
-    fabric: str | None = option(FABRIC, "Fabric that every rung between nodes must prove. Default: the best one.")
-    max_time: float | None = option(Seconds(), "Stop after this time. What is left counts as not tested.")
-    soak: float = option(Seconds(), "How long --level soak keeps all nodes loaded.", default="3600")
-    background: bool = option(Flag(), "Also measure half of the nodes while the others are loaded.")
-    thresholds: Path | None = option(File("a file"), "Limits to judge by, as --write-thresholds wrote them.")
-    write_thresholds: Path | None = option(File("a file"), "If nothing is bad, write limits that are 10% worse.")
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One rung of the ladder."""
-
-    name: str
-    what: str = ""  # For people
-    benchmark: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)  # Of the benchmark, as users write them
-    mode: str = ""  # Of the sweep; empty: a run on all nodes
-    after: str = _CHECK  # The rung whose failure stops it
-    alone: bool = False  # Whether nodes are tested by themselves
-    half: bool = False  # Whether half of the nodes are measured; with a baseline, the others run the same meanwhile
-    baseline: str = ""  # The rung to compare with
-    absent: str = ""  # Why it does not apply, as a sentence; empty: it does
-
-    @property
-    def work(self) -> Work:
-        """Return what is measured. Raise RequestError if the benchmark is unknown."""
-        benchmark = runnable(self.benchmark)
-        kind = benchmark.work_type()
-        assert kind is not None  # noqa: S101 - it is runnable
-        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
-        work: Work = kind(**{name: parsed(declared(kind)[name], value) for name, value in given.items()})
-        return benchmark.each_nic(work) if self.alone else work
-
-
-def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
-    """Return the rungs for machines like these, in order. What only some nodes have is tested: the others lack it."""
-    hosts, gpus = inventory.hosts, max((host.gpus for host in inventory.hosts), default=0)
-    no_gpus = "" if gpus > 1 else "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
-    no_nics = "" if any({*host.devices.values()} - {"unknown"} for host in hosts) else "The nodes have no RDMA NICs."
-    few = "" if len(hosts) > 1 else "There is one node."
-    alone = partial(Rung, mode="" if few else "single", alone=True)
-    cases = [case for case in _PROFILES[how.profile] if gpus or case != "sendrecv"]  # which OSU does not have
-    cases = cases[: None if how.level != LEVELS[0] else 1]
-    pairs, first = ("nccl", "gpus") if gpus else ("pingpong", _CHECK)
-
-    def together(name: str, case: str, more: str, **kind: Any) -> Rung:
-        sizes: dict[str, Any] = dict.fromkeys(("min_bytes", "max_bytes"), "1G" if gpus else "1M")
-        osu = {**sizes, "tests": (f"osu_{case.replace('all_', 'all')}",)}
-        measured = ("nccl", {**sizes, "collectives": (case,)}) if gpus else ("osu", osu)
-        return Rung(name, f"{case} of {more}", *measured, after="pairs", absent=few, **kind)
-
-    rungs = [alone("gpus", "GPUs and NVLink of each node", "nccl", absent=no_gpus)]
-    if how.level != LEVELS[0]:
-        rungs.append(alone("nics", "Each NIC of each node", "pingpong", absent=no_nics))
-        rungs.append(Rung("rails", "Each NIC between nodes", "perftest", {}, "rails", "nics", absent=few or no_nics))
-    rungs.append(Rung("pairs", "Pairs of nodes", pairs, mode="diagnose", after=first, absent=few))
-    rungs += [together(f"{ALL}{case}", case, "all nodes") for case in cases]
-    if how.level == LEVELS[-1]:
-        rungs.append(Rung(_SOAK, "All nodes under load", after="pairs", absent=few))
-        rungs += [together(f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}") for case in cases]
-    if how.background:
-        half = partial(together, case=cases[0], half=True)
-        rungs.append(half("quiet", more="half of the nodes, the others quiet"))
-        rungs.append(half("interference", more="half of the nodes, the others loaded", baseline="quiet"))
-    return rungs
-
-
-def every_rung() -> Iterator[Rung]:
-    """Yield the rungs of any machines that measure, some of them several times: for GPUs, and without."""
-    for gpus, profile in product((2, 0), _PROFILES):
-        hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
-        how = AcceptOptions(level=LEVELS[-1], profile=profile, background=True)
-        yield from (each for each in ladder(Inventory(target="", hosts=hosts), how) if each.benchmark)
-
-
-def needs() -> Needs:
-    """Return what the rungs of any machines may need; nothing of it is required."""
-    every = [rung.work.needs for rung in every_rung()]
-    programs = dict.fromkeys(program for each in every for program in each.programs)
-    folders = {program: folder for each in every for program, folder in each.folders.items()}
-    return Needs(programs=(*programs,), install="", optional=True, mpi=True, divided=True, folders=folders)
-
-
-def write_thresholds(file: Path, certificate: Certificate) -> None:
-    """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
-    relative, limits = {each.name for each in every_rung() if each.baseline}, defaultdict[str, list[str]](list)
-    for rung in certificate.rungs:
-        for figure in rung.figures if rung.name not in relative else ():
-            sign, factor = ("<=", 1 + _MARGIN) if METRICS[figure.metric].lower_is_better else (">=", 1 - _MARGIN)
-            text = f"{figure.what}{sign}{replace(figure, value=figure.value * factor)}"
-            limits[rung.name].append(text.replace(" at ", "@").replace(" ", ""))
-    write(file, limits)
-
-
-def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return rung → gates. Raise MachineError if they cannot be read, RequestError for an invalid one."""
-    known = dict.fromkeys(rung.name for rung in every_rung())
-    try:
-        limits = read(file, dict[str, tuple[str, ...]])
-        for name, gates in limits.items():
-            parse_gates(gates)
-            if name not in known:
-                raise RequestError(f"{name} is no rung with figures.")
-    except FabbenchError as error:
-        hint = f"{file} has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE writes one."
-        raise type(error)(str(error), hint=f"{error.hint or ''} {hint}".strip()) from None
-    return limits
-
-
-# ---------------------------------------------------------------- the ladder
 
 
 def certificate_path(store: Path, name: str) -> Path:
@@ -282,7 +148,7 @@ class Acceptance:
             return _judged(replace(blank, bad=failed, nodes=failed), (), doubts)
 
         target = self.asked.run.target
-        checked = self._climbed(_CHECK, "Checks of each node, and of differences between nodes", tested)
+        checked = self._climbed(CHECK, "Checks of each node, and of differences between nodes", tested)
         fine = tuple(each for each in target.hosts[: target.nodes] if each not in checked.nodes)
         if target.hosts and not fine:
             self._write(ended=time.time())
@@ -315,7 +181,7 @@ class Acceptance:
             self.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
             if rung.mode:
                 return self._sweep(rung, held, blank)
-            if rung.name == _SOAK:
+            if rung.name == SOAK:
                 return self._soak(held, blank)
             count = len(chosen) // 2 if rung.half else len(chosen)
             others = range(count, len(chosen) if rung.baseline else count)

@@ -18,9 +18,10 @@ import msgspec
 
 from fabbench.model.errors import Exit, MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Ending
+from fabbench.model.log import Ending, Outcome
 from fabbench.model.plan import Configuration, Variant
 from fabbench.plan import STORE
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"  # A directory without it is not a run
@@ -72,6 +73,36 @@ class SweepDocument:
     nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestResult:
+    """One test that has ended."""
+
+    number: int  # Counts from 0
+    round: int
+    nodes: tuple[str, ...]  # The nodes that took part, in order
+    rail: str = ""  # The NIC that each node used, if one was chosen
+    outcome: str
+    reason: str = ""
+    value: float | None = None  # The metric in base units; None if no value counts
+    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
+    notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
+    seconds: float = 0.0
+
+    @property
+    def result(self) -> SweepResult:
+        """Return the test as planners and the analysis need it."""
+        outcome = outcome_of_test(self.outcome)
+        reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
+        return SweepResult(
+            test=SweepTest(self.nodes, self.rail),
+            outcome=outcome,
+            figure=self.value if outcome is SweepOutcome.OK else None,
+            nics=self.nics if len(self.nics) > 1 and not self.rail else None,
+            round=self.round,
+            reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ from fabbench.runs.document import (
     RunDocument,
     StoredRequest,
     SweepDocument,
+    TestResult,
     VerdictDocument,
     plain,
     read,
@@ -58,7 +59,7 @@ from fabbench.runs.document import (
 )
 from fabbench.runs.document import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
-from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, TestResult
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 EXECUTIONS, COUNTERS = "exec", "counters"
 PLAN = "plan.json"  # The `Execution`, written when it begins

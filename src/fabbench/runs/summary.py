@@ -21,8 +21,8 @@ from fabbench.model.units import format_size, scale
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, runs, write
 
 if TYPE_CHECKING:
+    from fabbench.runs.document import TestResult
     from fabbench.runs.store import StoredRun
-    from fabbench.sweep.values import TestResult
 
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of summaries to make; yields the function to call after each."""

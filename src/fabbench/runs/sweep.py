@@ -32,7 +32,7 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
-from fabbench.runs.document import StoreError, SweepDocument
+from fabbench.runs.document import StoreError, SweepDocument, TestResult
 from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
@@ -40,7 +40,7 @@ from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, TestResult
+from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult
 
 Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]

@@ -1,7 +1,7 @@
 """The tests of a sweep, their results, and its suspects. Frozen values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.model.log import Outcome
@@ -65,36 +65,6 @@ def outcome_of_test(outcome: str) -> SweepOutcome:
     if outcome in MEASURED:
         return SweepOutcome.OK
     return SweepOutcome.HUNG if outcome == Outcome.TIMEOUT else SweepOutcome.FAILED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestResult:
-    """One test that has ended."""
-
-    number: int  # Counts from 0
-    round: int
-    nodes: tuple[str, ...]  # The nodes that took part, in order
-    rail: str = ""  # The NIC that each node used, if one was chosen
-    outcome: str
-    reason: str = ""
-    value: float | None = None  # The metric in base units; None if no value counts
-    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
-    notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
-    seconds: float = 0.0
-
-    @property
-    def result(self) -> SweepResult:
-        """Return the test as planners and the analysis need it."""
-        outcome = outcome_of_test(self.outcome)
-        reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
-        return SweepResult(
-            test=SweepTest(self.nodes, self.rail),
-            outcome=outcome,
-            figure=self.value if outcome is SweepOutcome.OK else None,
-            nics=self.nics if len(self.nics) > 1 and not self.rail else None,
-            round=self.round,
-            reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
-        )
 
 
 class SuspectKind(StrEnum):

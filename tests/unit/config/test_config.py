@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fabbench.benchmarks import benchmark_named, runnable_names
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
+from fabbench.cli.click_options import read_hostfile
 from fabbench.cli.config_file import command_options, default_map
 from fabbench.cli.run_command import RunCommand, default_work
 from fabbench.config import MAX_MISTAKES, Resolved, find_config, load, read, resolve
@@ -26,7 +27,7 @@ from fabbench.launchers import options_of_launchers
 from fabbench.launchers.local import LocalOptions
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.hostlist import expand_hostlist, read_hostfile
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Target
 from fabbench.model.options import LauncherOptions
 from tests.support.command_line import runner

@@ -8,11 +8,11 @@ import pytest
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Configuration, Plan
-from fabbench.runs.document import SweepDocument, write
+from fabbench.runs.document import SweepDocument, TestResult, write
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import summary_of
 from fabbench.runs.sweep import planner_of, unfinished
-from fabbench.sweep.values import SweepOutcome, SweepTest, TestResult
+from fabbench.sweep.values import SweepOutcome, SweepTest
 from fabbench.testing import two_hosts
 from tests.support.requests import request
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabbench.model.log import Log, Outcome, Point
+from fabbench.runs.document import TestResult
 from fabbench.runs.sweep import with_figures
-from fabbench.sweep.values import TestResult
 
 
 def log(*points: Point, outcome: Outcome = Outcome.OK, **more: Any) -> Log:
