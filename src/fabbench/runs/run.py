@@ -5,7 +5,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -149,8 +149,9 @@ def run(
         request = same_nodes(request, resume.hosts)
     measure = partial(_measure, request, _checked(request), notify, watching, resume)
     needs = replace(request.work.needs, fabrics=request.fabrics)
-    measured, release_failure = on_machines(request.target, needs, held, measure)
-    return _compared(request, *measured, release_failure)
+    (baseline, writer, measured), release_failure = on_machines(request.target, needs, held, measure)
+    with closing(writer):
+        return _compared(request, baseline, writer, measured, release_failure)
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:

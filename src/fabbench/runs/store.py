@@ -22,7 +22,7 @@ import shlex
 import shutil
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -130,6 +130,7 @@ class RunWriter:
         self.path = path.absolute()
         if resumed is None:
             write(self.path / REQUEST, self._document)
+        self.close: Callable[[], object] = lambda: None
         self._lock()
         self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
         """Execution → logs, if it is ok and need not run again."""
@@ -167,10 +168,10 @@ class RunWriter:
         self.drop(execution)
 
     def _lock(self) -> None:
-        """Lock the directory until this process ends. Raise RequestError if another one has."""
+        """Lock the directory until `close`, or the end of this process. Raise RequestError if another one has."""
         with suppress(OSError):  # where the file system has no locks
             held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, held)
+            self.close = weakref.finalize(self, os.close, held)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -178,6 +178,7 @@ def _measure(
         interrupted = True
     except FabbenchError as error:
         failure = error
+    writer.close()
     return SweepRun(
         sweep=stored_sweep(StoredRun(writer.path)), interrupted=interrupted, out_of_time=out_of_time, failure=failure
     )
