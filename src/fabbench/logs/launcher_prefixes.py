@@ -204,13 +204,16 @@ class _Json:
 
 
 def _entries(text: str) -> dict[str, Any]:
-    """Return the entries of a JSON object and of those in it, by their own keys; empty: it is not one."""
-    found: list[tuple[str, Any]] = []
+    """Return the entries of a JSON object and of objects in it, by their own keys; empty: it is not one."""
     try:
-        json.loads(text if text[:1] == "{" else "", object_pairs_hook=found.extend)
+        return _flat(json.loads(text)) if text[:1] == "{" else {}
     except (ValueError, RecursionError):
         return {}
-    return dict(found)
+
+
+def _flat(entries: dict[str, Any]) -> dict[str, Any]:
+    inner = [_flat(each) for each in entries.values() if isinstance(each, dict)]
+    return {key: value for each in (*inner, entries) for key, value in each.items()}
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.judge import judge
@@ -35,10 +35,8 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.report.log_report import LABELS
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsRead
-
 Pieces: TypeAlias = Iterator[bytes]
+Bytes: TypeAlias = "LogStream | BinaryIO"
 
 BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
@@ -78,7 +76,7 @@ def within(log: Log, sizes: range | None) -> Log:
 
 
 def parse_stream(  # noqa: PLR0913 - what is known about a log
-    file: "SupportsRead[bytes]",
+    file: Bytes,
     source: str,
     *,
     proof: Proof | None = None,
@@ -138,7 +136,7 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         yield configuration, lines[begin:]
 
 
-def _whole(block: bytes, file: "SupportsRead[bytes]") -> str:
+def _whole(block: bytes, file: Bytes) -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
     whole = block + file.read(_MAX_DOCUMENT)
     if len(whole) > _MAX_DOCUMENT:
@@ -149,7 +147,7 @@ def _whole(block: bytes, file: "SupportsRead[bytes]") -> str:
     return whole.decode("utf-8", "replace")
 
 
-def _blocks(block: bytes, file: "SupportsRead[bytes]") -> Iterator[str]:
+def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:

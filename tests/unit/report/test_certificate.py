@@ -45,6 +45,7 @@ UNJUDGED = replace(ALL, limits=())
         ((CHECK, UNJUDGED), State.INCOMPLETE, {"limits"}),
         ((CHECK, OPEN, BAD, ALL), State.FAILED, {"nics"}),
         ((CHECK, replace(ALL, figures=(), limits=())), State.INCOMPLETE, {"measurements", "limits"}),
+        ((), State.INCOMPLETE, {"measurements"}),
         ((CHECK, ABSENT), State.INCOMPLETE, {"measurements"}),
     ],
 )
@@ -86,8 +87,8 @@ def test_changes_name_figures_nodes_and_versions() -> None:
     nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), Host(name="node3"))
     text = render_changes(FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown")
     cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
-    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s") in cells
-    assert ("pairs", "result", "-", "failed") in cells
-    assert ("node1", "kernel", "6.1", "6.8") in cells
-    assert {("node2", "GPUs", "8", "-"), ("node3", "GPUs", "-", "0")} <= cells
+    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.5 x") in cells
+    assert ("pairs", "result", "-", "failed", "-") in cells
+    assert ("node1", "kernel", "6.1", "6.8", "-") in cells
+    assert {("node2", "GPUs", "8", "-", "-"), ("node3", "GPUs", "-", "0", "-")} <= cells
     assert "accepted → rejected" in text

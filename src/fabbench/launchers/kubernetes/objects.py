@@ -418,7 +418,7 @@ class JobRun:
         try:
             while True:
                 first, found, exists = self._end_of(name)
-                if found is None or found.code != "killed" or time.monotonic() > deadline:
+                if found is None or found.code not in {"killed", "deleted"} or time.monotonic() > deadline:
                     break
                 time.sleep(_POLL_S)
         except MachineError:
@@ -433,12 +433,19 @@ class JobRun:
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
-        now, before = pods.get(first), self._ready.get(first)
+        ends = [self._explained(each, pods, events) for each in dict.fromkeys((first, *self._ready))]
+        # What only was deleted, others may have ended: the Job or the operator removes all pods when one has failed.
+        return next((each for each in ends if each[1] and each[1].code != "deleted"), ends[0])
+
+    def _explained(
+        self, name: str, pods: Mapping[str, Object], events: Sequence[Object]
+    ) -> tuple[str, Explanation | None, bool]:
+        now, before = pods.get(name), self._ready.get(name)
         exists = now is not None and (before is None or now["metadata"]["uid"] == before["metadata"]["uid"])
         pod = now if exists else self._watch.last.get(before["metadata"]["uid"], before) if before else None
         node = pod.get("spec", {}).get("nodeName") if pod else None
         nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
-        return first, explain_pod(pod, events, nodes) if pod else None, exists
+        return name, explain_pod(pod, events, nodes) if pod else None, exists
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
