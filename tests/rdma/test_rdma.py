@@ -119,7 +119,7 @@ def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path
     done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     usual = the_run(tmp_path).id
-    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"):
+    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 200ms", "tc qdisc del dev eth1 root"):
         done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     assert causes(tmp_path, "last", usual) == (["path-delay"], [])

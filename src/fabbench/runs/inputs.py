@@ -103,6 +103,9 @@ def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) ->
     An input is one of `expand`, or a run of the store: an id, ``last``, a name, or ``RUN:CONFIG``. Raise
     FabbenchError if it does not exist, or if logs are to be judged by `proof` and there are only runs.
     """
+    names = list(names)
+    if "" in names:  # which is no name of this directory: an unset variable of a script
+        raise RequestError("An input has no name.", hint="Pass a file, a directory, - or a run of the store.")
     found = [source for name in names for source in _sources(name, store)]
     require_logs(found, proof)
     return found
