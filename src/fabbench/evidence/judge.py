@@ -301,8 +301,9 @@ def _slower(log: Log, others: Mapping[int, float]) -> Iterator[Finding]:
 
 
 def _times(log: Log) -> dict[int, float]:
-    """Return how long a message of each size takes; without those that are not known."""
-    rows = ((point.size, dict(zip(point.metrics, point.values, strict=True))) for point in log.points)
+    """Return how long a message of each size takes; without those that are not known. The slowest of many is noise."""
+    points = (point for point in log.points if "stat" not in point.labels)
+    rows = ((point.size, dict(zip(point.metrics, point.values, strict=True))) for point in points)
     rates = ((size, row, row.get("bandwidth") or math.inf) for size, row in rows)
     times = {size: row.get("time") or row.get("latency") or size / rate for size, row, rate in rates}
     return {size: time for size, time in times.items() if size and time}

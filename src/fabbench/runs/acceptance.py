@@ -24,6 +24,7 @@ from fabbench.evidence.known_errors import causes, told
 from fabbench.hosts.check import Progress, Status, check_hosts
 from fabbench.launchers import AllocationLostError, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
@@ -340,7 +341,9 @@ def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungRes
         "" if proven else f"Not every test succeeded and proved that it used {document.fabric}.",
         *(f"{each.text}: nothing to compare was measured." for each in gates if each not in fit),
     )
-    bad = {each.name: each.evidence for each in found.suspects}
+    groups = "; ".join(f"{each.name} is {compress_hostlist(each.nodes)}" for each in found.groups)
+    members = {SuspectKind.GROUP: f" {groups}."}
+    bad = {each.name: each.evidence + members.get(each.kind, "") for each in found.suspects}
     nodes = {one.nodes[0]: one.evidence for one in found.suspects if one.kind in {SuspectKind.NODE, SuspectKind.NIC}}
     fabric, limits = document.fabric if proven else "", tuple(each.text for each in fit)
     result = replace(blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits, fabric=fabric)

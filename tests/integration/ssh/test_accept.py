@@ -51,14 +51,14 @@ def cut(lab: Lab) -> None:
 
 
 def apart(lab: Lab) -> None:
-    lab.second_switch([4, 5, 6, 7], "40mbit")
+    lab.second_switch([4, 5, 6, 7], "200mbit")
 
 
 CASES: Mapping[str, tuple[Callable[[Lab], None], set[str]]] = {
     "slow": (slow, {"node5"}),
     "lossy": (lossy, {"node6"}),
     "cut": (cut, {"node1 – node3"}),
-    "groups": (apart, {"node0, node1, node2, node3", "node4, node5, node6, node7"}),
+    "groups": (apart, {"group A – group B"}),
 }
 
 

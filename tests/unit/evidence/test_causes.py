@@ -73,6 +73,7 @@ def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
     def log(times: dict[int, float], nodes: str) -> Log:
         values = {size: time if metric == "latency" else size / time for size, time in times.items()}
         points = [Point(size, {}, (metric,), (value,)) for size, value in values.items()]
+        points += [Point(size, {"stat": "max"}, (metric,), (number,)) for number, size in enumerate(times, 1)]
         return Log(
             source="a", benchmark="pingpong", case="x", outcome=Outcome.OK, reason=None, facts={}, points=points,
             hosts=frozenset(nodes),
