@@ -13,7 +13,7 @@ from fabbench.benchmarks.mpi_transport import TransportLines, is_told
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
-from fabbench.evidence.nccl import CHAIN, HANDLERS, HEAD, is_significant
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
 from fabbench.logs.signs import find_sign
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 
 Result: TypeAlias = Point | Log
 
-LONGEST_LINE = 1 << 16
-"""Characters of a line that are read; no tool of this field prints longer lines."""
+LONGEST_LINE = 1 << 16  # Characters of a line that are read; no tool of this field prints longer lines
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
-_EMPTY = frozenset({"", "#"})
-"""Lines that never begin a benchmark's output."""
+_EMPTY = frozenset({"", "#"})  # Lines that never begin a benchmark's output
 
 
 class LogParser:
@@ -86,14 +84,16 @@ class LogParser:
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
-        # Nearly all lines are rows and debug lines. Whole ones whose prefix has been cut before are handled here, with
-        # a few lookups; all other lines take the slow path, which decides.
+        # Nearly all lines are rows and debug lines, of which channel lines with a known ending add nothing. Whole ones
+        # whose prefix has been cut before are handled here, with a few lookups; all others take the slow path.
         out: list[Result] = []
         origins, cut, live = self._hosts.origins, self._prefixes.cut, self._live
-        streams, length, number = {"": NO_STREAM}, 0, self._number
+        streams, length, number, endings = {"": NO_STREAM}, 0, self._number, self._group(NO_STREAM).evidence.endings
         shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
         for raw in lines:
             number += 1
+            if raw[raw.rfind(" via ") :] in endings and CHANNEL in raw and raw.partition(INFO)[0] in origins:
+                continue
             text, known = raw[length:LONGEST_LINE], streams.get(raw[:length])
             text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
             origin, info, message = text.partition(INFO)
@@ -115,7 +115,7 @@ class LogParser:
             self._number = number
             several = "<std" in text or "\n" in text
             out += self._blocks(text, stream) if several else self._read(text, stream)
-            shortcut, reading = None, None if several else stream
+            shortcut, reading, endings = None, None if several else stream, self._group(NO_STREAM).evidence.endings
         self._number = number
         return out
 
