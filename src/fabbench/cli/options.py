@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -20,10 +20,12 @@ from click.core import ParameterSource
 from fabbench.cli.click_options import CommandT, OptionType, click_options, with_parameters
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import Proof
 from fabbench.model.options import FABRIC, Choice, Environment, File, Flag, Seconds, Text, Type, Whole, declared, option
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_sizes
+
+if TYPE_CHECKING:
+    from fabbench.model.log import Proof
 
 COMPARED = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "junit", "terminal")
 """Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
@@ -312,8 +314,10 @@ def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     return with_parameters(click_options(made))
 
 
-def known_proof(**known: Any) -> Proof | None:
+def known_proof(**known: Any) -> "Proof | None":
     """Return what logs are judged against; None: nothing. Raise RequestError for an unknown type."""
+    from fabbench.model.log import Proof  # which --help does not need
+
     given = {name: value for name, value in known.items() if value is not None}
     if "instance_type" in given:
         from fabbench.catalog.expectations import require_system
