@@ -68,7 +68,7 @@ class Commands(SuggestingGroup):
         module, about = _LOADED[cmd_name]
         every = vars(importlib.import_module(f"{__name__}.{module}")).values()
         command = next(each for each in every if isinstance(each, click.Command) and each.name == cmd_name)
-        command.short_help, command.help = COMMANDS[cmd_name], about or command.help
+        command.short_help, command.help = COMMANDS[cmd_name], about
         return command
 
     @override

@@ -33,7 +33,6 @@ _JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence",
     name="accept",
     cls=TargetCommand,
     selects=lambda each: each.only != "render",
-    short_help="Test new nodes rung by rung, and answer: accepted or not.",
     params=[*click_options([*declared(AcceptOptions).values(), *_JUDGED]), *result_options(FORMATS, "Output format.")],
 )
 @click.option("--resume", "resumed", metavar="ID", help="Go on with a ladder that has not ended, or not tested it all.")
@@ -43,21 +42,7 @@ _JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence",
 def command(
     ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
 ) -> Exit:
-    """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
-
-    Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A node that
-    a rung finds bad is left out of later rungs; a rung that fails stops only what depends on it. Between nodes
-    the fabric must be proven. Figures are judged by published ones, or by --thresholds.
-
-    The exit status is 0 if all nodes are accepted, 1 if something is bad, and 4 if something was not tested or
-    is not certain. The certificate is stored: --resume ID, --resume last, --compare OLD NEW.
-
-    Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
-
-    Example: fabbench accept --level full --profile inference --thresholds limits.json
-
-    Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
-    """
+    """Climb the ladder, go on with one, or compare two certificates; return 0, 1 or 4."""
     from fabbench.cli.live import watching, watching_sweep
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
