@@ -50,10 +50,11 @@ def explain_pod(pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node
 def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Explanation | None:
     """Explain why a Job or MPIJob has failed, or has no pods yet."""
     name, status = (owner.get("metadata") or {}).get("name", ""), owner.get("status") or {}
+    failed = true_condition(owner, "Failed")
     for event in _own(events, owner, reverse=True):
-        if event.get("type") == "Warning" or event.get("reason") == "FailedCreate":
+        if event.get("reason") == "FailedCreate" or (event.get("type") == "Warning" and not failed):
             return explain(f"The {kind} {name}", _said(event), "create", "Check its events.", final=False)
-    if failed := true_condition(owner, "Failed"):
+    if failed:
         return explain(f"The {kind} {name} has failed", _said(failed), "ended", "Check its pods.")
     if kind == "MPIJob" and not status.get("conditions"):
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"

@@ -192,5 +192,8 @@ def test_a_failed_job_is_reported() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
     assert sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).code == "ended"
     failed = {**failed, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
-    assert "backoff limit" in sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).text
+    # The cluster also warns of it.
+    warned = {**event(failed["reason"], failed["message"]), "type": "Warning"}
+    found = sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job", [warned]))
+    assert ("backoff limit" in found.text, found.code, found.final) == (True, "ended", True)
     assert explain_owner(JOB, "Job") is None
