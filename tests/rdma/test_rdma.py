@@ -114,12 +114,12 @@ def causes(store: Path, *words: str) -> tuple[list[str], ...]:
 
 def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path) -> None:
     """`-u 18`: queue pairs wait a second before they send again, so that the delay is all that changes."""
-    sizes = ("--size", "2", "--size", "64K", "--iterations", "20", "--timeout", "100", "--", "-u", "18")
+    sizes = ("--size", "2", "--size", "1M", "--iterations", "20", "--timeout", "100", "--", "-u", "18")
     words = ("perftest", "--fabric", "roce", "--test", "ib_send_lat", *sizes)
     done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     usual = the_run(tmp_path).id
-    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 100ms", "tc qdisc del dev eth1 root"):
+    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"):
         done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     delayed, before = causes(tmp_path, "last", usual)
