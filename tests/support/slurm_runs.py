@@ -95,9 +95,6 @@ def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
     first = lab[0]
     # What an earlier test has ended may be on its way out.
     assert processes.eventually(lambda: not any(line.endswith(" COMPLETING") for line in queued(first)))
-    pause = ["sleep", "15"]  # of hold.sh, which may leave it behind when its job is killed: it ends by itself
-    alive = [host for host in lab.hosts if processes.alive(host.pid)]
-    processes.eventually(lambda: not any(pause in host.processes().values() for host in alive), 20)
     queue, before, kept = queued(first), lab.traces(), files(first)
     yield
     assert processes.eventually(lambda: queued(first) == queue, within_s), queued(first)

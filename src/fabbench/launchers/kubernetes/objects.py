@@ -433,9 +433,13 @@ class JobRun:
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
-        ends = [self._explained(each, pods, events) for each in dict.fromkeys((first, *self._ready))]
-        # What only was deleted, others may have ended: the Job or the operator removes all pods when one has failed.
-        return next((each for each in ends if each[1] and each[1].code != "deleted"), ends[0])
+        end = self._explained(first, pods, events)
+        if end[1] is None or end[1].code != "deleted":
+            return end
+        # Another may have ended it: the Job or the operator removes all pods when one has failed.
+        running = {name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running"}
+        others = (self._explained(each, pods, events) for each in self._ready if each not in {first, *running})
+        return next((each for each in others if each[1] and each[1].code != "deleted"), end)
 
     def _explained(
         self, name: str, pods: Mapping[str, Object], events: Sequence[Object]
