@@ -12,7 +12,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from fabbench.catalog.images import images, lacks
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
@@ -160,6 +159,8 @@ class Benchmark(ABC):
 
     def require_image(self, image: str) -> None:
         """Raise RequestError if a pod image is known to lack the benchmark's programs."""
+        from fabbench.catalog.images import images, lacks
+
         if lacks(image, self.name):
             known = [each.image for each in images() if self.name in each.benchmarks.split()]
             public = " or ".join(each for each in known if not each.startswith("docker/"))

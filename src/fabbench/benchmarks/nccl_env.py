@@ -7,13 +7,16 @@ of falling back to another.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
-from fabbench.model.hosts import Host
-from fabbench.model.plan import Command, Proof, Step
+from fabbench.model.log import Proof
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Host
+    from fabbench.model.plan import Command, Step
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -70,7 +73,7 @@ _ALSO_UNSET = {
 
 
 def environment(
-    fabric: str, hosts: Sequence[Host], *, debug: str = "INFO", devices: Sequence[str] = ()
+    fabric: str, hosts: Sequence["Host"], *, debug: str = "INFO", devices: Sequence[str] = ()
 ) -> NcclEnvironment:
     """Return what NCCL programs need for `fabric` on `hosts`.
 
@@ -103,7 +106,7 @@ def environment(
     return NcclEnvironment(env=env, unset=tuple(name for name in unset if name not in env))
 
 
-def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
+def gid_setting(variable: str, fabric: str, hosts: Sequence["Host"]) -> Mapping[str, str]:
     """Return a variable with the RoCE GID index, if all devices of all hosts have the same one."""
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
     if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
@@ -111,7 +114,7 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
     return {}
 
 
-def why_unsupported(fabric: str, host: Host) -> str:
+def why_unsupported(fabric: str, host: "Host") -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
     if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
         count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
@@ -131,7 +134,7 @@ def why_unsupported(fabric: str, host: Host) -> str:
     return "" if available or (device and host.linked(fabric)) else missing
 
 
-def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
+def network_proof(fabric: str, hosts: Sequence["Host"], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
     """Return what a log must show: the network, and the NICs if they or their number are given or known.
 
     `nics`: how many NCCL has to list in every rank; None: those of the host that has the fewest.
@@ -141,7 +144,7 @@ def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices:
     return Proof(fabric=fabric, nics=len(devices) or nics, devices=devices)
 
 
-def gpus_per_host(hosts: Sequence[Host]) -> int:
+def gpus_per_host(hosts: Sequence["Host"]) -> int:
     """Return the number of GPUs, and so of ranks, of each host.
 
     Raise MachineError if there is none, or one in total; RequestError if hosts differ.
@@ -162,13 +165,15 @@ def gpus_per_host(hosts: Sequence[Host]) -> int:
 
 
 def rank_commands(
-    argv: Sequence[str], fabric: str, hosts: Sequence[Host], given: NcclEnvironment, each: int
-) -> tuple[Command, ...]:
+    argv: Sequence[str], fabric: str, hosts: Sequence["Host"], given: NcclEnvironment, each: int
+) -> "tuple[Command, ...]":
     """Return the commands that start `each` ranks on every host, from where the program is on each.
 
     Consecutive hosts with the same command share it. Parts of one machine that stand for hosts get
     different NCCL_HOSTIDs, except where they should exchange data as one host.
     """
+    from fabbench.model.plan import Command
+
     started = []
     for host in hosts:
         host_id = {"NCCL_HOSTID": host.name} if host.virtual and fabric not in INTRA_HOST else {}
@@ -180,9 +185,11 @@ def rank_commands(
 
 
 def rank_steps(
-    execution: str, kinds: Sequence[str], commands: Mapping[str, tuple[Command, ...]], limits: tuple[float, float]
-) -> tuple[Step, ...]:
+    execution: str, kinds: Sequence[str], commands: Mapping[str, "tuple[Command, ...]"], limits: tuple[float, float]
+) -> "tuple[Step, ...]":
     """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence."""
+    from fabbench.model.plan import Step
+
     return tuple(
         Step(
             id=f"{execution}/{name}",

@@ -4,7 +4,6 @@ Until August 2025 it printed six significant digits without trailing zeros, and 
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature, engine
@@ -65,6 +64,8 @@ def _fits(row: engine.Row, threads: int) -> bool:
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
+    from statistics import median  # slow to load
+
     pairs = ((row.main("latency"), row.main("bandwidth"), row.size) for row in execution.rows)
     in_flight = [latency.value * rate.value / size for latency, rate, size in pairs if latency and rate and size]
     threads = int(execution.record.facts.get("threads", round(median(in_flight or [1]))))  # as most rows show

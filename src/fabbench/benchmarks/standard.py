@@ -5,13 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabbench.benchmarks import Benchmark, Reader
 from fabbench.model.compat import override
-from fabbench.model.hosts import Host, Needs
+from fabbench.model.log import Proof
 from fabbench.model.options import DEVICE, SIZE, Choice, Seconds, Text, Whole, option, unique
-from fabbench.model.plan import Proof, Step
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Host, Needs
+    from fabbench.model.plan import Step
 
 
 class ReadBenchmark(Benchmark):
@@ -49,7 +52,7 @@ class Work(ABC):
 
     @property
     @abstractmethod
-    def needs(self) -> Needs:
+    def needs(self) -> "Needs":
         """What hosts must have."""
 
     @property
@@ -58,18 +61,18 @@ class Work(ABC):
         return False
 
     @abstractmethod
-    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+    def planned_sizes(self, hosts: Sequence["Host"]) -> tuple[int, ...]:
         """Return the sizes, in bytes, that each log of a complete execution has."""
 
     @abstractmethod
-    def why_unsupported(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: "Host") -> str:
         """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
 
     @abstractmethod
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+    def steps(self, execution: str, fabric: str, hosts: Sequence["Host"]) -> "tuple[Step, ...]":
         """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
 
-    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+    def proof(self, fabric: str, hosts: Sequence["Host"]) -> Proof:
         """Return what a log must show: what carried the data. Markers name the device of a step."""
         del hosts
         return Proof(fabric=fabric)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.counters.execution_counters import ExecutionCounters, with_counter_findings
 from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
@@ -18,6 +17,7 @@ from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
+    from fabbench.counters.execution_counters import ExecutionCounters
 
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
@@ -258,9 +258,13 @@ def _complete(record: Record, ending: Ending | None) -> str:
     return "no" if any(_gaps(record, ending)) or _timeout(record, ending) else "yes"
 
 
-def with_counters(logs: Sequence[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
+def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> tuple[Log, ...]:
     """Add to the logs of one execution what its NICs show; and their link, where the type of node is not known."""
-    link = _link(counters) if counters is not None else ""
+    if counters is None:
+        return tuple(logs)
+    from fabbench.counters.execution_counters import with_counter_findings
+
+    link = _link(counters)
     linked = [_linked(log, link) if link and not log.instance_type else log for log in logs]
     return with_counter_findings(linked, counters)
 
@@ -272,7 +276,7 @@ def _linked(log: Log, link: str) -> Log:
     return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
 
 
-def _link(counters: ExecutionCounters) -> str:
+def _link(counters: "ExecutionCounters") -> str:
     """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty: unknown, or they differ."""
     from fabbench.catalog.expectations import systems
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fabbench.benchmarks import Signature
@@ -50,6 +51,7 @@ _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")  # Text after a number that is not the size of a row
 _LINES_AGAIN = '"stdout_lines": ['
+_with = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
@@ -62,10 +64,9 @@ class Prefixes:
 
     def __init__(self, sample: Sequence[str] = ()) -> None:
         self.forms: list[_Text | _Json] = []
-        self._groups: dict[str, str] = {}
-        """Names in learned prefixes found before a banner → the stream group of their lines."""
-        self._repeated = any(_LINES_AGAIN in line for line in sample)
-        """Whether ansible prints a program's output twice: as one string, and line by line."""
+        self._groups: dict[str, str] = {}  # names in learned prefixes before a banner → the stream group of their lines
+        # Whether ansible prints a program's output twice: as one string, and line by line.
+        self._repeated = _LINES_AGAIN in "\n".join(sample)
         # Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
         # A debug line shows no sign that others do not, unless it is a string of many lines.
         lines = [line for line in sample if " NCCL " not in line or '"' in line]
@@ -105,7 +106,7 @@ class Prefixes:
             if known is not None:
                 text = text[known.end() :]
                 if known.lastgroup is not None:
-                    stream = stream._replace(**{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
+                    stream = _with(stream, **{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
             cut = None
             for form in forms:
                 if (cut := form.cut(text)) is not None:

@@ -44,6 +44,7 @@ LONGEST_LINE = 1 << 16  # Characters of a line that are read; no tool of this fi
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
+_CHANNEL = INFO + CHANNEL
 _EMPTY = frozenset({"", "#"})  # Lines that never begin a benchmark's output
 
 
@@ -71,12 +72,10 @@ class LogParser:
         self._hosts = HostNames()
         self._number = line
         self._groups: dict[str, StreamGroup] = {}
-        self._counted: ExecutionMarkers | None = None
-        """None: the log has no NIC counters."""
-        self._joint: dict[str, Reader] = {}
-        """Readers that all groups share."""
+        self._counted: ExecutionMarkers | None = None  # None: the log has no NIC counters
+        self._joint: dict[str, Reader] = {}  # Readers that all groups share
+        # What an MPI application without a benchmark tells; None: the text has a log.
         self._transport: TransportLines | None = TransportLines()
-        """What an MPI application without a benchmark tells; None: the text has a log."""
 
     def feed(self, raw: str) -> list[Result]:
         """Read one line (without its newline)."""
@@ -92,7 +91,7 @@ class LogParser:
         shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
         for raw in lines:
             number += 1
-            if raw[raw.rfind(" via ") :] in endings and CHANNEL in raw and raw.partition(INFO)[0] in origins:
+            if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
             text, known = raw[length:LONGEST_LINE], streams.get(raw[:length])
             text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
@@ -107,9 +106,10 @@ class LogParser:
                 if message[:HEAD] in HANDLERS or CHAIN in message:
                     self._group(stream).evidence.feed(message, origin)
                 continue
+            forms = self._prefixes.forms
             if known is not None:  # what follows may be another prefix
-                text, stream = cut(raw[:LONGEST_LINE])
-            if not self._prefixes.forms and raw.endswith(text):
+                text, stream = cut(raw[:LONGEST_LINE]) if forms else cut(text, stream)
+            if not forms and raw.endswith(text):
                 length = len(raw) - len(text)
                 streams[raw[:length]] = stream
             self._number = number

@@ -56,10 +56,8 @@ class Unread(NamedTuple):
 
     source: str
     reason: str
-    remark: bool = False
-    """Whether nothing seems to be lost: the file names a program, and no more."""
-    damaged: bool = False
-    """Whether the file itself cannot be read."""
+    remark: bool = False  # Whether nothing seems to be lost: the file names a program, and no more
+    damaged: bool = False  # Whether the file itself cannot be read
 
 
 class UnreadWarning(UserWarning):

@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fabbench.analysis.curve import Prediction, curve_line, predict, predict_nodes, series_of, with_curve
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
@@ -16,6 +15,9 @@ from fabbench.model.units import Scale, format_size, parse_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of_log, of_key
 from fabbench.report.table import Table, TableColumn, csv_text, picked, table_of, terminal_pieces, to_markdown
 from fabbench.report.templates import rendered
+
+if TYPE_CHECKING:
+    from fabbench.analysis.curve import Prediction
 
 FORMATS = ("table", "json", "csv", "markdown")
 
@@ -67,9 +69,13 @@ def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
     yield _json(head)[:-1] + ',"samples":['
-    case = _json(log.case).replace("%", "%%")
-    sample = f'{{"case":{case},"size":%d,"labels":%s,"metric":"%s","value":%r,"unit":"%s"}}'
-    for number, piece in enumerate(_sample_pieces(log, sample, lambda labels: _json(dict(labels)), _NEXT)):
+    begin = f'{{"case":{_json(log.case)},"size":'
+
+    def around(labels: Labels, metric: str) -> tuple[str, str]:
+        before = f',"labels":{_json(dict(labels))},"metric":"{metric}","value":'
+        return before, f',"unit":"{METRICS[metric].unit}"}}'
+
+    for number, piece in enumerate(_sample_pieces(log, begin, around, _NEXT)):
         yield (_NEXT if number else "\n") + piece
     yield "]}"
 
@@ -88,23 +94,30 @@ def _head(log: Log) -> dict[str, Any]:
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
-    def row(*cells: object) -> str:
-        return csv_text([cells]).removesuffix("\n")
+    def around(labels: Labels, metric: str) -> tuple[str, str]:
+        return f",{_cells(*map(labels.get, LABELS))},{metric},", f",{METRICS[metric].unit}\n"
 
-    head = row(log.source, log.benchmark, log.case, log.outcome.value).replace("%", "%%")
-    return _sample_pieces(log, f"{head},%d,%s,%s,%r,%s\n", lambda labels: row(*map(labels.get, LABELS)))
+    return _sample_pieces(log, _cells(log.source, log.benchmark, log.case, log.outcome.value) + ",", around)
 
 
-def _sample_pieces(log: Log, sample: str, text_of: Callable[[Labels], str], separator: str = "") -> Iterator[str]:
-    """Write samples in pieces. `sample` is a format of size, labels (as `text_of` writes them), metric, value, unit."""
-    known = dict[int, str]()
+@lru_cache(maxsize=256)  # a few sets of labels are those of all logs
+def _cells(*cells: str | None) -> str:
+    return csv_text([cells]).removesuffix("\n")
+
+
+def _sample_pieces(
+    log: Log, begin: str, around: Callable[[Labels, str], tuple[str, str]], separator: str = ""
+) -> Iterator[str]:
+    """Write samples in pieces: `begin`, the size, and the value with what is `around` it by its labels and metric."""
+    known = dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]]()
     for start in range(0, len(log.points), _POINTS_A_PIECE):
         texts = []
         for size, labels, metrics, values in log.points[start : start + _POINTS_A_PIECE]:
-            if (shown := known.get(id(labels))) is None:
-                shown = known[id(labels)] = text_of(labels)
-            for metric, value in zip(metrics, values, strict=True):
-                texts.append(sample % (size, shown, metric, value, METRICS[metric].unit))
+            key, head = (id(labels), metrics), f"{begin}{size}"
+            if (same := known.get(key)) is None:
+                same = known[key] = [around(labels, metric) for metric in metrics]
+            for (left, right), value in zip(same, values, strict=True):
+                texts.append(f"{head}{left}{value!r}{right}")
         if texts:
             yield separator.join(texts)
 
@@ -199,6 +212,8 @@ def log_notes(log: Log) -> Iterator[str]:
 
 def diagnosis_record(log: Log) -> dict[str, object]:
     """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
+    from fabbench.analysis.curve import curve_line, with_curve
+
     log = with_curve(log)
     return {
         **_head(log),
@@ -211,6 +226,8 @@ def diagnosis_record(log: Log) -> dict[str, object]:
 
 def diagnosis(log: Log) -> list[str]:
     """Return the lines of a diagnosis."""
+    from fabbench.analysis.curve import curve_line, with_curve
+
     log = with_curve(log)
     likely, others = causes(log)
     text = rendered(
@@ -240,6 +257,8 @@ def read_wanted(text: str) -> tuple[int, int]:
 
 def predictions(logs: Sequence[Log], targets: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
     """Yield each prediction as plain data, with its sentence as `text`."""
+    from fabbench.analysis.curve import predict, predict_nodes, series_of
+
     groups: dict[tuple[object, ...], list[Log]] = {}
     for log in logs:
         groups.setdefault((log.case or log.benchmark, log.benchmark, log.facts.get("transport")), []).append(log)
@@ -251,7 +270,7 @@ def predictions(logs: Sequence[Log], targets: Sequence[tuple[int, int]]) -> Iter
                 yield _record(f"{log.source}: {log.case or log.benchmark}", size, None, predict(series, size))
 
 
-def _record(where: str, size: int, nodes: int | None, found: Prediction) -> Mapping[str, object]:
+def _record(where: str, size: int, nodes: int | None, found: "Prediction") -> Mapping[str, object]:
     at, rates = format_size(size), scale("B/s", found.rate)
     figures = f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to {rates.quantity(found.high)})"
     said = f"predicted at {at}: {figures}." if not found.refused else f"no prediction at {at}: {found.refused}."

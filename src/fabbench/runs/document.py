@@ -1,4 +1,4 @@
-"""The runs of a store, and its JSON documents: dataclasses, written atomically and read strictly.
+"""The JSON documents of a store: dataclasses, written atomically and read strictly.
 
 A document may come from another release, be cut by a full disk, or have been edited. Unknown keys are ignored; a
 value of the wrong type is damage, reported with its path (``$.executions[0].outcome``).
@@ -7,7 +7,6 @@ value of the wrong type is damage, reported with its path (``$.executions[0].out
 import errno
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,15 +19,11 @@ from fabbench.model.errors import Exit, MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Ending, Outcome
 from fabbench.model.plan import Configuration, Variant
-from fabbench.plan import STORE
+from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
-ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
-REQUEST = "request.json"  # A directory without it is not a run
 VERDICT = "verdict.json"  # The result of the gates; written last
 SUMMARY = "summary.json"  # See `fabbench.runs.summary`
-SWEEP_LOGS, TESTS = "logs", "tests"  # The folders of a sweep that hold the output of its tests, and their results
-RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 Format: TypeAlias = Literal[1]  # Number of the layout of a run directory, and of each document that has a `format`
 _MAX_SIZE = 1 << 28
@@ -200,18 +195,3 @@ def readable(path: Path, kind: type[T]) -> T | None:
 
 
 # ---------------------------------------------------------------- runs
-
-
-def runs(store: Path) -> Iterator[Path]:
-    """Return the directories of all runs of a store, newest first; of one second, by when a request was written."""
-    found = list[tuple[str, int, Path]]()
-    for path in store.iterdir() if os.access(store, os.R_OK) and store.is_dir() else ():
-        with suppress(OSError):  # without a request, or removed meanwhile
-            if RUN_NAME.fullmatch(path.name):
-                found.append((path.name[:16], (path / REQUEST).stat().st_mtime_ns, path))
-    return (path for *_, path in sorted(found, reverse=True))
-
-
-def store_here(store: Path | None) -> Path:
-    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
-    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)

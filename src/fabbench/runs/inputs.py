@@ -25,7 +25,7 @@ from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.plan import STORE
 from fabbench.report.log_report import log_writer
-from fabbench.runs.document import REQUEST, SWEEP_LOGS, runs, store_here
+from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
 from fabbench.runs.parse_file import LogStream, open_log, parse_stream, table_logs, within
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def expand(names: Iterable[str]) -> Iterator[Source]:
             folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
             for file in sorted(entry for entry in files if not entry.startswith(".")):
                 full = Path(folder, file)
-                special = os.path.exists(full) and not os.path.isfile(full)  # noqa: PTH110, PTH113 - raise no error
+                special = not os.path.isfile(full) and os.path.exists(full)  # noqa: PTH110, PTH113 - raise no error
                 if special or file.endswith(_ARCHIVES):
                     what = "not a regular file: it" if special else "an archive: unpack it; it"
                     warnings.warn(f"{full} is {what} was skipped.", UnreadWarning, stacklevel=2)

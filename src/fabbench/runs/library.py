@@ -15,7 +15,7 @@ from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import Option, declared, read_option
 from fabbench.plan.request import RunRequest
-from fabbench.runs.document import store_here
+from fabbench.runs.directories import store_here
 from fabbench.runs.load_columns import load
 
 if TYPE_CHECKING:

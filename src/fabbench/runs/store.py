@@ -39,11 +39,10 @@ from fabbench.model.messages import environment, redacted
 from fabbench.model.options import written
 from fabbench.model.plan import Execution, Plan, Proof
 from fabbench.plan.request import RunRequest
+from fabbench.runs.directories import REQUEST, SWEEP_LOGS, TESTS
+from fabbench.runs.directories import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.document import (
-    REQUEST,
     SUMMARY,
-    SWEEP_LOGS,
-    TESTS,
     VERDICT,
     ExecutionDocument,
     RunDocument,
@@ -57,7 +56,6 @@ from fabbench.runs.document import (
     write,
     writing,
 )
-from fabbench.runs.document import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 

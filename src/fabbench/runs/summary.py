@@ -18,7 +18,8 @@ import msgspec
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.units import format_size, scale
-from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, runs, write
+from fabbench.runs.directories import runs
+from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
 
 if TYPE_CHECKING:
     from fabbench.runs.document import TestResult
