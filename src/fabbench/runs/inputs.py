@@ -356,20 +356,20 @@ def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
     """Start processes, and end them even if the block is left early."""
     from concurrent.futures import ProcessPoolExecutor
 
+    from fabbench.execution.process import end_with_parent
+
     benchmarks()  # loaded before this process is forked
-    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(), end_with_parent)) as pool:
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)  # waits: else the interpreter exits while its thread is ending
 
 
-def _begin_process(main: int) -> None:
+def _begin_process(main: int, end_with_parent: Callable[[int], None]) -> None:
     """End with the main process, leave Ctrl-C to it, and do not repeat its warnings."""
     import multiprocessing
     import signal
-
-    from fabbench.execution.process import end_with_parent
 
     # Without fork, the parent may be a fork server, which ends with the main process.
     end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
