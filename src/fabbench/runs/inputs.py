@@ -39,7 +39,7 @@ _MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?
 PART = 2 << 20  # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end together
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
-    rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
+    rb"(?=# [nr]ccl-tests version \d|# Collective test starting: |# nThread \d)"
 )
 _MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, all of which are in memory
 LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process

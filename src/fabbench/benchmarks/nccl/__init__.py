@@ -23,9 +23,9 @@ class Nccl(RunBenchmark):
     program_names = r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
     signatures = (
         Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
-        Signature("nccl-tests version", r"# nccl-tests version \d"),
+        Signature("ccl-tests version", r"# [nr]ccl-tests version \d"),
         Signature("Collective test starting", r"# Collective test starting: "),
-        Signature("algbw", r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,80}\btime[ \t]+algbw"),
+        Signature("algbw", r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,90}time\b.{0,12}[ \t]algbw"),
         Signature("(elements)", r"#[ \t]+\(B\)[ \t]+\(elements\)"),
         Signature("Out of bounds values", r"# ?Out of bounds values +: +\d+ (?:OK|FAILED)", begins=False),
         Signature("Avg bus bandwidth", r"# ?Avg bus bandwidth +: +\d", begins=False),

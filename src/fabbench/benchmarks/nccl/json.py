@@ -38,10 +38,11 @@ def read_document(text: str) -> Record | None:
         head = decoder.decode(text[: results.end()] + "]}")
     except (ValueError, RecursionError):
         return None
-    if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
+    library = "rccl" if "rccl_version" in head else "nccl"
+    if f"{library}_version" not in head or not isinstance(head.get("config"), dict):
         return None
     execution = NcclExecution(None)
-    _say(execution, _head(head))
+    _say(execution, _head(head, library))
     table = execution.table = Table(_EXACT, execution.context)
     table.checked = False
     rest = _read_rows(table, text, results.end(), decoder)
@@ -55,7 +56,7 @@ def read_document(text: str) -> Record | None:
         if error and isinstance(error, str):
             execution.fail(f"nccl-tests reported an error: {quoted(error)}")
     record = execution.finish()
-    del record.facts["nccl_tests"]  # the file does not tell it
+    del record.facts[f"{library}_tests"]  # the file does not tell it
     return record
 
 
@@ -65,11 +66,11 @@ def _say(execution: NcclExecution, lines: Iterator[str]) -> None:
             execution.state(statement)
 
 
-def _head(head: dict[str, Any]) -> Iterator[str]:
+def _head(head: dict[str, Any], library: str) -> Iterator[str]:
     config, args = head["config"], head.get("args")
     if isinstance(args, list) and args:
         yield f"# Collective test starting: {args[0]}"
-    yield f"# nccl-tests version ? nccl-headers=0 nccl-library={head['nccl_version']}"
+    yield f"# {library}-tests version ? {library}-headers=0 {library}-library={head[f'{library}_version']}"
     sizes = f"minBytes {config.get('minimum_bytes')} maxBytes {config.get('maximum_bytes')}"
     kind = "factor" if "step_factor" in config else "bytes"
     counts = f"warmup iters: {config.get('warmup_iters')} iters: {config.get('iterations')}"
@@ -123,7 +124,7 @@ def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:
             cells += (side[time], side["alg_bw"], side["bus_bw"], side["nwrong"])
             cells += (row[f"{name}_per_iter"][key] for key in statistics)
         placement, names = next(iter(sides)).replace("_", "-"), tuple(_STATISTICS[key] for key in statistics)
-        layout = replace(_EXACT, sides=len(sides), placement=placement, time=time, statistics=names)
+        layout = replace(_EXACT, sides=len(sides), placement=placement, time=time, columns=(*_EXACT.columns, *names))
         reader = readers.setdefault(layout, RowReader(layout))
         return reader.read(["nan" if cell is None else cell.lower() for cell in cells if cell != ""])
     except (AttributeError, KeyError, TypeError, StopIteration):

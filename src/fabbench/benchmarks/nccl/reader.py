@@ -46,14 +46,14 @@ class Statement(NamedTuple):
 # same lines, and a build of rccl-tests outside of git has "Unknown" or ":+" for its version.
 _LINES = r"""
 device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]
-version 0 # nccl-tests version (\S+)(?: \(\w+\))?(?: nccl-headers=\d+ nccl-library=<n>)?
+version 0 # ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library=<n>)?
 program 0 # Collective test starting: (\S+)
 config 0 #? ?nThread \d+ nGpus \d+ minBytes <n> maxBytes <n> step: <n>\((factor|bytes)\) warmup iters: <n> iters: <n>
 foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d
 rccl_tests 1 rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)
 in_place 2 # +in-place$
 bounds 3 (?:# ?)?Out of bounds values +: +<n> (OK|FAILED)
-average 3 (?:# ?)?Avg bus bandwidth +: +(\S+) *(OK|FAILED)?
+average 3 (?:# ?)?Avg bus bandwidth +: +(\d+(?:\.\d+)?(?:e[+-]\d+)?|-?nan|inf) *(OK|FAILED)?
 reducing 4 # Reducing maxBytes to <n> due to memory limitation
 concluded 4 # Collective test concluded: (\S+)
 timeout 4 (?:\S+: )?Test timeout \(<n>s\)
@@ -223,11 +223,10 @@ class NcclExecution:
         words = {kind: statement.words for kind, statement in self._said.items()}
         facts, hosts = dict[str, str | int](), [host for host, _ in self._devices.values()]
         if "version" in words:
-            release, nccl = words["version"]
-            facts["nccl_tests"] = release
-            if nccl:  # 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9
-                major, rest = divmod(int(nccl), 10_000 if int(nccl) >= 10_000 else 1000)
-                facts["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
+            library, facts[f"{words['version'][0]}_tests"], code = words["version"]
+            if code:  # 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9
+                major, rest = divmod(int(code), 10_000 if int(code) >= 10_000 else 1000)
+                facts[library] = f"{major}.{rest // 100}.{rest % 100}"
         if words.get("rccl_tests", ("",))[0]:
             facts["rccl_tests"] = words["rccl_tests"][0]
         if "config" in words:
@@ -243,6 +242,8 @@ class NcclExecution:
 def _conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks: int | None) -> None:
     """Add what all rows together show. `said`: the statements; `ranks`: those of the table, if all are listed."""
     formula = table.formula
+    if algorithms := table.rows.algorithms:
+        record.facts |= {"algorithms": "+".join(sorted(algorithms)), "channels": max(algorithms.values())}
     if table.checked is not None:
         record.facts["checked"] = "yes" if table.checked else "no"
     if record.case is None and record.points and formula is not None:
@@ -305,10 +306,7 @@ def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]
 
 def _average(known: Sequence[float], average: Statement, *, exact: bool) -> Iterator[Finding]:
     """Compare the printed average with the mean of both busbw columns, as far as their rounding allows."""
-    try:
-        stated = float(average.words[0])
-    except ValueError:
-        return
+    stated = float(average.words[0])
     if not known or not math.isfinite(stated):
         return
     mean = math.fsum(known) / len(known)

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import UNREADABLE, Shortcut, consistency
@@ -87,12 +86,16 @@ def _error(cell: str) -> float:
 
 
 _WHOLE, _DATES, _CLOCKS = _Kind(r"0|[1-9]\d{0,17}", int), _Kind(r"\d{4}-\d\d-\d\d", str), _Kind(r"\d\d:\d\d:\d\d", str)
+_NAME, _CHANNELS = _Kind(r"[A-Z][A-Za-z\d]*|N/A", str.upper), _Kind(r"\d{1,3}|N/A", str)
 # Two decimals, except for numbers that do not fit with them.
 _RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", 9)
 _TIMES = _figures(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", -6)
 _MILLISECONDS, _STATISTICS = _figures(_NUMBER, -3), _figures(_NUMBER, -6)
 _EXACT_TIMES, _EXACT_RATES = _figures(_NUMBER, -6, 6), _figures(_NUMBER, 9, 6)
 _CHECK_NAMES = {"#wrong": "wrong", "error": "error", "res": "error"}
+_SIDE = ("time", "algbw", "busbw", "check")
+_STATS = {"i_min": "min", "i_max": "max", "i_p99": "p99", "hipevt": "hip_event"}
+_COLUMNS = {**{name: name for name in _SIDE}, "cputime": "time", **dict.fromkeys(_CHECK_NAMES, "check"), **_STATS}
 _CHECKS: Mapping[str, _Kind] = {
     "wrong": _Kind(rf"{_COUNT}|N/A", _count),
     "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
@@ -105,36 +108,40 @@ _CHECKS: Mapping[str, _Kind] = {
 class Layout:
     """The columns of a table, as its header names them."""
 
-    sides: int = 2  # groups of time, algbw, busbw, check and statistics: out-of-place and in-place, or one
+    sides: int = 2  # groups of columns: out-of-place and in-place, or one
+    columns: tuple[str, ...] = _SIDE  # those of a side; others than these four are statistics, and not read if empty
     placement: str = ""  # that of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
     check: str = "unknown"
     """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen; `exact`: a count, and
     all figures have six decimals (JSON)."""
     time: str = "time"
     milliseconds: bool = False
-    statistics: tuple[str, ...] = ()  # those of -I; empty: a column that is not read
     timestamp: bool = False
+    algorithm: bool = False  # whether rows end with algorithm, protocol and channels (rccl-tests' ``-A 1``)
     left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
 
 def read_header(text: str) -> Layout | None:
     """Read the header line with the column names; None for any other line."""
     words = text.lstrip("# \t").split()
-    timed = [word for word in words if word in {"time", "cputime"}]
+    timed = [at for at, word in enumerate(words) if word in {"time", "cputime"}]
     check = next((_CHECK_NAMES[word] for word in words if word in _CHECK_NAMES), None)
     if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words} or check is None:
         return None
-    left = tuple("redop" if word == "op" else word for word in words[words.index("type") + 1 : words.index(timed[0])])
-    if not {*left} <= {"redop", "root"}:
+    left = tuple("redop" if word == "op" else word for word in words[words.index("type") + 1 : timed[0]])
+    last = next((at for at, word in enumerate(words) if word in {"timestamp", "algo"}), None)
+    columns = tuple(_COLUMNS.get(word, "") for word in words[timed[0] : [*timed, last][1]])
+    if not {*left} <= {"redop", "root"} or not {*_SIDE} <= {*columns}:
         return None
     return Layout(
         sides=min(len(timed), 2),
         check=check,
-        time="cpu_time" if timed[0] == "cputime" else "time",
+        columns=columns,
+        time="cpu_time" if words[timed[0]] == "cputime" else "time",
         # v1 prints neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
         milliseconds=words[0] == "bytes",
-        statistics=("min", "max", "p99", "") if "i_min" in words else (),
         timestamp="timestamp" in words,
+        algorithm="algo" in words,
         left=left,
     )
 
@@ -172,24 +179,19 @@ class Row(NamedTuple):
         return True
 
 
-@lru_cache(maxsize=10_000)
-def _labels(placement: str, dtype: str, redop: str, root: str) -> Labels:
-    """Return the labels for one kind of row: one object, shared by all its points."""
-    names = {"placement": placement, "dtype": dtype, "redop": redop, "root": root}
-    return {name: value for name, value in names.items() if value}
-
-
 class RowReader:
     """Reads the rows of one table."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, exact = layout, layout.check == "exact"
-        self._group = 4 + len(layout.statistics)
+        self.algorithms: dict[str, int] = {}  # with the channels of the last row of each
         self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
         time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
         rate = _EXACT_RATES if exact else _RATES
-        side: list[_Kind] = [time, rate, rate, _CHECKS[layout.check], *[_STATISTICS] * len(layout.statistics)]
-        self._kinds: tuple[_Kind, ...] = (*side * layout.sides, *((_DATES, _CLOCKS) if layout.timestamp else ()))
+        known = {"time": time, "algbw": rate, "busbw": rate, "check": _CHECKS[layout.check]}
+        side = [known.get(name, _STATISTICS) for name in layout.columns]
+        ends = ((_DATES, _CLOCKS) if layout.timestamp else ()) + ((_NAME, _NAME, _CHANNELS) if layout.algorithm else ())
+        self._kinds: tuple[_Kind, ...] = (*side * layout.sides, *ends)
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
         # Those of the cells of a complete row.
         self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
@@ -228,20 +230,23 @@ class RowReader:
     def _row(self, size: int, unit: int, labels: Sequence[Labels], values: list[Any]) -> Row:
         layout, points, sides, checks = self._layout, list[Point](), list[Side](), list[float]()
         for at, placed in enumerate(labels):
-            time, algbw, busbw, check, *statistics = values[at * self._group : (at + 1) * self._group]
+            statistics = dict(zip(layout.columns, values[at * len(layout.columns) :], strict=False))
+            time, algbw, busbw, check = (statistics.pop(name) for name in _SIDE)
             figures = ((layout.time, time), ("algbw", algbw), ("busbw", busbw))
             known = {name: figure.value for name, figure in figures if figure.high < math.inf}
             if check >= 0 and layout.check != "error":
                 known["wrong"] = check
             points.append(Point(size, placed, tuple(known), tuple(known.values())))
-            for stat, each in zip(layout.statistics, statistics, strict=True):
+            for stat, each in statistics.items():
                 if stat and each.high < math.inf:
                     points.append(Point(size, {**placed, "stat": stat}, ("time",), (each.value,)))
             # With -C the printed time is not that of the rates.
             sides.append((time if layout.time == "time" else ANYTHING, algbw, busbw))
             checks.append(check)
         # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
-        open_end = not layout.timestamp and (bool(layout.statistics) or checks[-1] > 0)
+        open_end = layout.algorithm or (not layout.timestamp and (layout.columns[-1] != "check" or checks[-1] > 0))
+        if layout.algorithm and values[-1].isdigit():
+            self.algorithms["/".join(values[-3:-1])] = int(values[-1])
         wrong, checked = sum(check > 0 for check in checks), any(check != _UNCHECKED for check in checks)
         return Row(size, unit, tuple(points), tuple(sides), checked, wrong, open_end)
 
@@ -255,8 +260,9 @@ class RowReader:
         if rest or not known:
             raise KeyError(between)
         first = "out-of-place" if self._layout.sides == 2 else self._layout.placement
-        key = (dtype, redop, root)
-        kept = self._kept[between] = (DTYPE_BYTES[dtype], _labels(first, *key), _labels("in-place", *key))
+        named = ({"placement": each, "dtype": dtype, "redop": redop, "root": root} for each in (first, "in-place"))
+        out_of_place, in_place = ({name: label for name, label in each.items() if label} for each in named)
+        kept = self._kept[between] = (DTYPE_BYTES[dtype], out_of_place, in_place)
         return kept
 
     def starts(self, tokens: list[str]) -> bool:
@@ -328,7 +334,7 @@ class Table:
         self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self.layout = layout
         self._context = context
-        self._rows = RowReader(layout)
+        self.rows = RowReader(layout)
         self.formula: Formula | None = None  # None: not settled, or the rows fit no known one
         self._unsettled: list[tuple[int, str, Row, int]] | None = []  # with the number of points before each
         self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
@@ -384,7 +390,7 @@ class Table:
         """Return a fast path for whole rows; None while the last line may go on."""
         if self.held is not None:
             return None
-        reader, accept = self._rows.read, self.accept
+        reader, accept = self.rows.read, self.accept
 
         def read(text: str, number: int) -> Sequence[Point] | None:
             row = reader(text.split())
@@ -395,7 +401,7 @@ class Table:
     def feed(self, number: int, text: str) -> tuple[Sequence[Point], bool]:
         """Read one line: return the points of rows it completes, and whether it was part of the table."""
         tokens, held = text.split(), self.held
-        row = self._rows.read(tokens)
+        row = self.rows.read(tokens)
         if held is not None and held.text.endswith(UNREADABLE) and row is not None and not row.is_plausible():
             row = None  # the rest of a row may look like one
         if held is not None and (joined := self._join(held, text, row)) is not None:
@@ -407,7 +413,7 @@ class Table:
             points = [*points, *self._hold(number, text, row)]
         elif begins:
             self.held = Held(number, text)
-        elif not self.closed and len(tokens) > 2 and consistency.is_remains(tokens, self._rows.patterns):
+        elif not self.closed and len(tokens) > 2 and consistency.is_remains(tokens, self.rows.patterns):
             self.damage(number, text)
         else:
             return points, False
@@ -434,7 +440,7 @@ class Table:
         candidates = [held.text + text]
         if held.row is None and not self._starts(candidates[0]):
             candidates.append(f"{held.text} {text}")
-        rows = [(candidate, self._rows.read(candidate.split())) for candidate in candidates]
+        rows = [(candidate, self.rows.read(candidate.split())) for candidate in candidates]
         whole = [(candidate, row) for candidate, row in rows if row is not None and row.is_plausible()]
         # What goes on behind a whole row is the rest of its last number.
         if held.row is not None and (text[:1].isspace() or len(text.split()) != 1):
@@ -449,4 +455,4 @@ class Table:
 
     def _starts(self, text: str) -> bool:
         """Return whether a line may be the beginning of a torn row; the end of its last cell may be that of a name."""
-        return self._rows.starts(text.split()) or (text.endswith(UNREADABLE) and text.lstrip()[0].isdigit())
+        return self.rows.starts(text.split()) or (text.endswith(UNREADABLE) and text.lstrip()[0].isdigit())
