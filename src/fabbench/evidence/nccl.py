@@ -122,8 +122,9 @@ _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
-_ALGORITHM = " Bytes -> Algo "
-_COLLECTIVES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce: ", "SendRecv", "AlltoAll", "Alltoall")
+_CHOICE = lazy(r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+))")
+_ALGORITHMS = {"0": "TREE", "1": "RING", "2": "COLLNET_DIRECT", "3": "COLLNET_CHAIN", "4": "NVLS", "5": "NVLS_TREE"}
+_PROTOCOLS = {"0": "LL", "1": "LL128", "2": "SIMPLE"}  # NCCL before 2.24 prints numbers
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
     "plugin": lazy(r"NET/OFI (?:Using|Initializing) (aws-ofi-nccl \S+)"),
@@ -212,6 +213,8 @@ class Evidence:
         handler = HANDLERS.get(message[:HEAD])
         if handler is not None:
             handler(self, message, origin)
+        elif match := _CHOICE.search(message):
+            self._choice(message, match[1] or "SYMMETRIC", match[2] or match[3])
         if CHAIN in message and not self.failed and _CHAIN.match(message):
             self.failed = self._warned or message
         if warning:
@@ -335,10 +338,10 @@ class Evidence:
         if match := _NVLS.search(message):
             self.nvls.add(match[1] != "0")
 
-    def _collective(self, message: str, _origin: str) -> None:
-        algorithm, *proto = message.partition(_ALGORITHM)[2].split(maxsplit=3)[:3] or [""]
-        if proto[:1] == ["proto"] and f"{algorithm}{proto[-1]}".isidentifier() and len(self.algorithms) < _MAX_ENTRIES:
-            self.algorithms[f"{algorithm}/{proto[-1]}".upper()] = None
+    def _choice(self, message: str, algorithm: str, protocol: str) -> None:
+        if len(self.algorithms) < _MAX_ENTRIES:
+            name = f"{_ALGORITHMS.get(algorithm, algorithm)}/{_PROTOCOLS.get(protocol, protocol)}"
+            self.algorithms[name.upper()] = None
             self.lines.setdefault("algorithms", message)
 
     def _variable(self, message: str, origin: str) -> None:
@@ -389,7 +392,6 @@ _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._connected: ("Connecte",),  # noqa: SLF001
     Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001
     Evidence._coll: tuple(f"{number} coll channels"[:HEAD] for number in range(1, 129)),  # noqa: SLF001
-    Evidence._collective: tuple(name[:HEAD] for name in _COLLECTIVES),  # noqa: SLF001
 }
 HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

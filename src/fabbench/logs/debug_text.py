@@ -63,7 +63,7 @@ class HostNames:
         # Searched from its end: a forward search for the host name would start at every character of a line.
         tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
         token, glued = _HOST_END.split(tail)[-1], ""
-        if not token:
+        if not token and match.start():  # it may be left out, with the host known to nobody
             return None
         begin = match.start() - len(token)
         before, stamped = _TIMESTAMP.subn("", text[:begin])
