@@ -118,7 +118,7 @@ _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+)
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
 _NETWORK = lazy(r"(?:Using network|Using internal Network|Assigned NET plugin) +(AWS Libfabric|[A-Za-z][\w.+-]*)")
 """Ray and log systems add text to the line."""
-_IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
+_IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")  # whole ones: a terminal may cut the line
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")

@@ -97,7 +97,8 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
         lines.
         """
-        text, stream = strip_colors(raw) if "\x1b" in raw else raw, outer
+        text, stream = raw.removesuffix(" | |"), outer  # the copy of a page of gist.github.com has empty cells
+        text = strip_colors(text) if "\x1b" in text else text
         forms = self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream

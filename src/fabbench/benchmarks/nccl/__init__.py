@@ -39,7 +39,7 @@ class Nccl(RunBenchmark):
     first_words = (
         *("algbw", "nThread", "kernel num", "ccl-tests", "Collective", "Rank", "Reducing"),
         *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
-        *("requires", "not supported", "in-place", "_perf"),
+        *("requires", "not supported", "Incompatible", "requested GPUs", "or later", "in-place", "_perf"),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),
     )  # the words that `reader.read_statement` looks for, names of programs, and the data types of rows
     one_scale = True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import Formula, Ratios, note, warning
 from fabbench.benchmarks.nccl import BENCHMARK
-from fabbench.benchmarks.nccl.table import COLLECTIVES, Layout, Table, read_header, shapes
+from fabbench.benchmarks.nccl.table import ANY, COLLECTIVES, Layout, Table, read_header
 from fabbench.model.compat import override
 from fabbench.model.log import Finding, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
@@ -60,8 +60,9 @@ timeout 4 (?:\S+: )?Test timeout \(<n>s\)
 chain 4 \.\. \S+ pid \d+: Test failure \S+:\d+
 usage 4 USAGE: (\S*_perf\S*)
 failure 4 (?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: |nRanks \d+ is not a power of 2, skipping
-failure 4 (?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) |invalid size specified
-failure 4 Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|requires)
+failure 4 (?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) |invalid sizes? (?:specified|for)
+failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|requires))(?!.*(?:Ignor|Default)ing)
+failure 4 Incompatible NCCL versions|[Dd]evice implementation |\[ERROR\] The number of requested GPUs|NCCL \S+ or later
 """
 _STATEMENTS = [
     (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})")))
@@ -255,7 +256,8 @@ def _conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks
         record.findings.append(warning("row-arithmetic", meaning, advice))
     missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
     record.incomplete = next(missing, "")
-    known_formulas = {shape.of(ranks) for shape in shapes(record.case)} if ranks is not None else {formula}
+    shapes = COLLECTIVES.get(record.case or "", ANY).shapes
+    known_formulas = {shape.of(ranks) for shape in shapes} if ranks is not None else {formula}
     if formula is not None and formula.bus is not None and formula not in known_formulas:
         record.incomplete = (
             f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
@@ -345,6 +347,7 @@ class NcclReader(Reader):
         self._current: NcclExecution | None = None
         self._hint: str | None = None
         self._foreign = False  # whether the lines are of another program that prints the same ones
+        self._wrapped = ""  # the last line, if it may go on in the next: a terminal ended it
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -365,7 +368,8 @@ class NcclReader(Reader):
         return [*before, *points, *(readings or ())] if before or points else readings
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
-        statement = read_statement(line.text)
+        statement = read_statement(line.text) or read_statement(self._wrapped + line.text)
+        self._wrapped = line.text if statement is None and line.text[:1] == "#" and len(line.text) > 70 else ""
         if statement is None:
             command = _PROGRAM.search(line.text) if "_perf" in line.text else None
             self._hint = command[1] if command is not None else self._hint

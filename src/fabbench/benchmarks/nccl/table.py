@@ -302,14 +302,9 @@ COLLECTIVES: Mapping[str, Collective] = {
     "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
     "hypercube": Collective((_OLD,)),
 }  # the programs, with the source lines that define their formulas: docs/formats.md
-_ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
+ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
 _ROWS_TO_SETTLE = 64
 _LONGEST = 4096  # characters of a row in pieces
-
-
-def shapes(case: str | None) -> tuple[BandwidthFormula, ...]:
-    """Return the formulas of a collective; of any if it is None."""
-    return COLLECTIVES.get(case or "", _ANY).shapes
 
 
 class Held(NamedTuple):
@@ -360,15 +355,16 @@ class Table:
         if not rows:
             return
         case, ranks = self._context()
+        shapes = COLLECTIVES.get(case or "", ANY).shapes
         self._multiple = None if case == "alltoallv" else rows[0][2].multiple
-        for self.formula in (shape.of(ranks) for shape in shapes(case) if ranks is not None and self._multiple != 0):
+        for self.formula in (shape.of(ranks) for shape in shapes if ranks is not None and self._multiple != 0):
             if all(self._fits(row) for _, _, row, _ in rows):
                 return  # as nearly always
         counts = Counter(row.multiple for _, _, row, _ in rows if row.multiple > 0)
         if case != "alltoallv":
             self._multiple = max(counts, key=lambda each: counts[each], default=0)
         self.formula = consistency.choose_formula(
-            [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes(case), ranks
+            [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes, ranks
         )
         for number, text, row, at in reversed(rows):
             if not self._fits(row):
