@@ -133,7 +133,7 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
     "instance_type": lazy(r"NET/OFI Running on ([a-z][\w-]*\.[\w-]+) platform"),
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
-_ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
+_VERSION = lazy(r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?")  # builds print a placeholder
 _CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
@@ -233,19 +233,14 @@ class Evidence:
             self.known_errors.setdefault(error.code, error.finding(text))
 
     def version(self, text: str, _origin: str = "") -> None:
-        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c` and similar.
+        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4` and similar.
 
         They come as debug messages or as separate lines.
         """
-        if (match := _ROCM.match(text)) is not None:
+        if (match := _VERSION.match(text)) is not None:
             self._state(match[1].lower(), match[2], text)
-            return
-        words = text.split()
-        if len(words) >= 3 and words[:2] == ["NCCL", "version"]:
-            nccl, _, cuda = words[2].partition("+cuda")
-            self._state("nccl", nccl, text)
-            if cuda[:1].isdigit():  # builds print a placeholder
-                self._state("cuda", cuda, text)
+            if match[3]:
+                self._state(match[3], match[4], text)
 
     def _state(self, name: str, value: str, line: str) -> None:
         if name not in self.facts:
