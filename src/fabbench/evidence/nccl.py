@@ -111,12 +111,14 @@ def _ranks(ranks: dict[int, None]) -> str:
 
 
 _VIA = lazy(
-    r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<flags>(?:/[A-Za-z()]+)*)"
+    r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)"
     r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
 _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
-_NETWORK = lazy(r"(?:Using network|Using internal Network|Assigned NET plugin) +(AWS Libfabric|[A-Za-z][\w.+-]*)")
+_NETWORK = lazy(
+    r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +(AWS Libfabric|NCCL RDMA Plugin|[A-Za-z][\w.+-]*)"
+)
 """Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")  # whole ones: a terminal may cut the line
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
@@ -266,7 +268,7 @@ class Evidence:
             return
         net = match["net"] or match["collnet"]
         key = f"net:{net}" if net else "p2p" if match["p2p"] else "shm"
-        direct = "/GDRDMA" in (match["flags"] or "")
+        direct = "/GDRDMA" in ending
         self.transports.setdefault(key, set()).add(direct)
         self.channels.setdefault(key, message)
         if match["mnnvl"]:
@@ -377,7 +379,7 @@ _VARIABLES = ("HOSTID", "NET", "IB_DISABLE", "P2P", "SHM", "ALGO", "PROTO", "MAX
 """Variables of interest, which NCCL reports as ``NAME set by environment to VALUE``."""
 
 _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
-    Evidence._channel: (CHANNEL, *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
+    Evidence._channel: (CHANNEL, "CollNet ", *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
     Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
     Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
