@@ -116,9 +116,7 @@ _VIA = lazy(
 )
 _PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
-_NETWORK = lazy(
-    r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)"
-)
+_NETWORK = lazy(r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)")
 """Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")  # whole ones: a terminal may cut the line
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
