@@ -18,7 +18,7 @@ _BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?:\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _
 """Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
 _LONGEST_HOST = 255
-_TIMESTAMP = lazy(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
+_TIMESTAMP = lazy(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\]|\.\d+\]?) ?$")
 # Cells of a row, the last of which may be cut off.
 _CELLS = lazy(r"[\w.:+/ \t-]*", re.ASCII)
 _CELL = lazy(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
