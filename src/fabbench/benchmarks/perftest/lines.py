@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, Column] = {
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(r"^#(?=\s)|\*\*|`")  # of documents: a comment sign, bold, and code
+MARKS = lazy(r"^#(?=\s)|\*\*|`|\\(?=[_#*])")  # of documents: a comment sign, bold, code, and escapes
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
@@ -213,7 +213,8 @@ DISTINCT_SETUP = lazy(
 )
 SETUP = lazy(
     r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
-    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+?)"
+    r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
 FACTS: Mapping[str, str] = {
     "Device": "device",
