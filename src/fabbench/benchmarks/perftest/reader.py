@@ -119,8 +119,7 @@ class Terminal(TableReader):
     """Reads what the processes of one stream print, one after another."""
 
     def __init__(self, stream: Stream, step: Marker | None) -> None:
-        table = Table(benchmark="perftest", statement=self._say, fits=self._fits, points=lines.points)
-        super().__init__(table)
+        super().__init__(Table(benchmark="perftest", statement=self._say, fits=self._fits, points=lines.points))
         self.process: Process | None = None
         self._stream, self._step = stream, step
         self._indented = False  # whether the header of the table is
@@ -357,18 +356,20 @@ class PerftestReader(Reader):
         return ended
 
     def _group(self, process: Process) -> Sequence[Record]:
-        """Assign a process to a run (the k-th ones of all streams; without tags, a pair); return what has ended."""
+        """Assign a process to its peer's run, and the k-th ones of all ranks to one; return what has ended."""
         stream, before = process.stream, self._run_of.get(process.stream)
         if process.grouped:
             return ()
         process.grouped = True
-        if before is None:
-            run = max(self._runs, default=0)
+        if stream.rank or stream.side or self._step is not None:
+            run = max(self._runs, default=0) if before is None else before + (self._step is None)
         else:
-            others = [each for each in self._runs[before] if each.stream == stream]
-            is_pair = not (stream.rank or stream.side) and len(others) == 1 and others[0].is_peer(process)
-            run = before if is_pair or self._step is not None else before + 1
+            first = -1 if before is None or stream.group else before
+            alone = {at: those[0] for at, those in self._runs.items() if at >= first and len(those) == 1}
+            peers = (at for at, each in alone.items() if each.is_peer(process))
+            run = next(peers, max(self._runs, default=-1) + 1)
         self._runs.setdefault(run, []).append(process)
         self._run_of[stream] = run
         last, running = max(self._runs), set(self._run_of.values())
+        running |= {at for at, those in self._runs.items() if len(those) == 1 and those[0].stream.group}
         return [_record(self._runs.pop(each)) for each in sorted({*self._runs} - {*running, last})]
