@@ -37,7 +37,7 @@ class Perftest(RunBenchmark):
         *("Link type", "run_infinitely", "you must", "Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting"),
         *("Completion", "Failed", "detect", "nable to", "IB device", "bl blka", "not support", "Parser function"),
         *("RDMA_CM_EVENT", "data_validation", "Duration mode", "Perftest", "ost list", "Raw Eth", "Couldn't"),
-        *("Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
+        *("Error: ", "onnection", "--------------------", "erver", "lient", "Version: ", "CUDA Ctx", "ROCm Dev"),
     )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     sweep_defaults = MappingProxyType({"timeout_s": "30"})

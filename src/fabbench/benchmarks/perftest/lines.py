@@ -113,12 +113,8 @@ def points(row: Row) -> list[Point]:
 
 NO_SIZE = note("size-unstated", "The size is not stated: it is given as 0.", "Keep perftest's own table in the log.")
 CPU_FREQUENCY = note("cpu-frequency", "CPU frequencies differ: times may be off.", "Set their governor to performance.")
-AMBIGUOUS_WAY = note(
-    "way-ambiguous", "Times may be of half a round trip, or of all of it.", "Keep the title in the log."
-)
-AMBIGUOUS_UNIT = warning(
-    "unit-ambiguous", "perftest's JSON states no unit for its bandwidth.", "Keep the printed table."
-)
+AMBIGUOUS_WAY = note("way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log.")
+AMBIGUOUS_UNIT = warning("unit-ambiguous", "perftest's JSON states no unit of bandwidth.", "Keep the printed table.")
 CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
 BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
 
@@ -227,7 +223,10 @@ FACTS: Mapping[str, str] = {
     "JSON size": "size",
 }  # name in the set-up text → fact
 
-VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
+STATED = lazy(
+    r"\s*(?:Version: (?P<perftest>\d+\.\d\S*)"
+    r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory +: ON|device : \d+))\s*"
+)  # lines that state the fact of a group's name
 MEANINGS: Mapping[str, str] = {
     "4": "local protection error: the memory registration does not cover the buffer",
     "5": "flushed: the queue pair was already in error, or the other side has exited",

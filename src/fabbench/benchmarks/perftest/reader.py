@@ -22,8 +22,7 @@ _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "
 _UPPER_HALF = frozenset({"Device", "Number of qps", "Connection type"})  # of the set-up: no rule is above the lower one
 _LONGEST = 20_000  # characters of JSON
 _LARGEST = 1 << 23  # the last size of -a, where no message is a datagram
-_KNOWN = frozenset({"header", "sum", "failure", "error"})
-"""Kinds of lines above which everything stands that shows the side of a process."""
+_KNOWN = frozenset({"header", "sum", "failure", "error"})  # above these stands all that shows a process's side
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
 _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
 
@@ -164,8 +163,9 @@ class Terminal(TableReader):
         if text.strip() and kind not in {"cpu", "warning"}:
             self._ruled = text.lstrip().startswith("-" * 20) and not (process and process.headed and process.rows)
         if not kind:
-            version = lines.VERSION.fullmatch(text)
-            return Statement(above=True, facts={"perftest": version[1]}) if version is not None else None
+            match = lines.STATED.fullmatch(text)
+            facts = {name: fact.lower() for name, fact in match.groupdict().items() if fact} if match else {}
+            return Statement(above=not process or bool(process.rows), facts=facts) if facts else None
         begins = process is None or process.ends_before(kind, command[1] if command is not None else "")
         if process is None or begins:
             preamble = process is not None or kind in {"command", "json"}
@@ -183,7 +183,9 @@ class Terminal(TableReader):
             program, side, flags = command
             process.sides, process.both = [side], not flags.isdisjoint({"b", "bidirectional"})
             process.cycles = not flags.isdisjoint({"C", "report-cycles"})
-            said = Statement(case=program, end=_LARGEST if flags & {"a", "all"} and "atomic" not in program else None)
+            end = _LARGEST if flags & {"a", "all"} and "atomic" not in program else None
+            gpu = next((flag[4:8] for flag in flags if flag[:8] in {"use_cuda", "use_rocm", "use_musa"}), "")
+            said = Statement(case=program, facts={"gpu": gpu} if gpu else {}, end=end)
         else:
             said = self._other(process, kind, match) if match is not None else self._setup(process, setup)
         return said._replace(begins=begins, execution=process)
