@@ -33,7 +33,7 @@ _COLUMNS: Mapping[str, Column] = {
     "#?iterations": _ITERATIONS,
     **{
         rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
-        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/sec", UNITS["Gb/sec"]))
+        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/s(?:ec)?", UNITS["Gb/sec"]))
         for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "name=port {}"))
     },
     r"msgrate\[mpps\]": _RATE,
@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, Column] = {
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(r"^#(?=\s)|\*\*|`|\\(?=[_#*])")  # of documents: a comment sign, bold, code, and escapes
+MARKS = lazy(r"^#(?=\s)|\*\*|`|\\(?=[_#*])|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, escape, and arrow
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
@@ -236,7 +236,7 @@ MEANINGS: Mapping[str, str] = {
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
 }  # ibv_wc_status → meaning
 
-_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
+_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat|burst_lat|fs_rate))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 # Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
 _SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")

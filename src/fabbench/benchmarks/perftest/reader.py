@@ -108,7 +108,7 @@ class Process(Execution):
             del self.rows[lost:], self.points[lost:]
         if self.copies > 1 and len({row.cells for row in self.rows}) < len(self.rows):
             self.record.findings.append(lines.BOTH_SIDES)
-        if self.rows and not self.titled and self.preamble and self.setup:
+        if self.rows and not self.titled and self.preamble and self.setup and "burst" not in self.case:
             self.record.incomplete = "The title above perftest's set-up is missing."
         if len(self.rows) > 1 == self.copies == len(self.sizes):
             self.record.finished = self.record.finished or None  # of an endless run, no end is expected
@@ -286,7 +286,7 @@ def _record(processes: Sequence[Process]) -> Record:
     }
     if facts.get("transport") == "UD" and _EFA_DEVICES.fullmatch(str(facts.get("device"))):
         facts["transport"] = EFA_DATAGRAMS
-    if facts.get("transport") == "RawEth" and record.case:
+    if facts.get("transport") == "RawEth" and record.case in {"ib_send_bw", "ib_send_lat"}:
         record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
     record.damaged.sort()
     # A process whose end is missing has finished if the other end of its connection has, with the same sizes.
