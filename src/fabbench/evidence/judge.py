@@ -40,7 +40,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         outcome=outcome,
         reason=reason,
         facts=facts,
-        findings=(*record.findings, *_remarks(record, proof)),
+        findings=(*(each for each in record.findings if each.code != "counters"), *_remarks(record, proof)),
         damaged=tuple(record.damaged),
         points=record.points,
         evidence=record.evidence,
@@ -80,19 +80,21 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         what = "show the network" if known else "do not show the network"
         whose, result = ("MPI's or UCX's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
         debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
-        report = "NIC counters" if _is_of_counters(record) else record.facts.get("report")
+        report = _counters(record) or record.facts.get("report")
         yield Outcome.OBSERVED, f"This is a report of {report}." if report else debug
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    others = record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts or _is_of_counters(record)
+    others = record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts or bool(_counters(record))
     return ending is None and others
 
 
-def _is_of_counters(record: Record) -> bool:
-    """Return whether a log is nothing but counters of NICs that were pasted."""
-    return record.benchmark is None and [each.code for each in record.findings] == ["counted-errors"]
+def _counters(record: Record) -> str:
+    """Return what a log is that is nothing but counters of NICs that were pasted; empty for any other."""
+    codes = {each.code for each in record.findings} if record.benchmark is None else set()
+    said = "NIC counters" if "counted-errors" in codes else "NIC counters, and none known to count errors is above 0"
+    return "" if not codes or codes - {"counters", "counted-errors"} else said
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:

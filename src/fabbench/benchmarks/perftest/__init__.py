@@ -33,13 +33,11 @@ class Perftest(RunBenchmark):
         Signature("Mean BW", r"Mean BW peak: [\d.]+ Gb/s"),
     )
     first_words = (
-        *("#bytes", "Test", "ib_", "raw_ethernet_", "QPN", "test_info", "BW", "Device ", "qps"),
-        *("ion type", "rt type", "Link type"),
-        *("Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting", "Completion", "Failed", "detect"),
-        *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
-        *("RDMA_CM_EVENT", "data_validation", "Duration mode", "Perftest", "ost list", "Raw Eth"),
-        *("run_infinitely", "you must", "does not support"),
-        *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
+        *("#bytes", "Test", "ib_", "ethernet_", "QPN", "test_info", "BW", "Device ", "qps", "ion type", "rt type"),
+        *("Link type", "run_infinitely", "you must", "Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting"),
+        *("Completion", "Failed", "detect", "nable to", "IB device", "bl blka", "not support", "Parser function"),
+        *("RDMA_CM_EVENT", "data_validation", "Duration mode", "Perftest", "ost list", "Raw Eth", "Couldn't"),
+        *("Error: ", "onnection", "--------------------", "erver", "lient", "Version: ", "CUDA Ctx", "ROCm Dev"),
     )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     sweep_defaults = MappingProxyType({"timeout_s": "30"})

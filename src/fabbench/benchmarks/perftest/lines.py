@@ -33,7 +33,7 @@ _COLUMNS: Mapping[str, Column] = {
     "#?iterations": _ITERATIONS,
     **{
         rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
-        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/sec", UNITS["Gb/sec"]))
+        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/s(?:ec)?", UNITS["Gb/sec"]))
         for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "name=port {}"))
     },
     r"msgrate\[mpps\]": _RATE,
@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, Column] = {
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(r"^#(?=\s)|\*\*|`")  # of documents: a comment sign, bold, and code
+MARKS = lazy(r"^#(?=\s)|\*\*|`|\\(?=[_#*])|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, escape, and arrow
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
@@ -113,12 +113,8 @@ def points(row: Row) -> list[Point]:
 
 NO_SIZE = note("size-unstated", "The size is not stated: it is given as 0.", "Keep perftest's own table in the log.")
 CPU_FREQUENCY = note("cpu-frequency", "CPU frequencies differ: times may be off.", "Set their governor to performance.")
-AMBIGUOUS_WAY = note(
-    "way-ambiguous", "Times may be of half a round trip, or of all of it.", "Keep the title in the log."
-)
-AMBIGUOUS_UNIT = warning(
-    "unit-ambiguous", "perftest's JSON states no unit for its bandwidth.", "Keep the printed table."
-)
+AMBIGUOUS_WAY = note("way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log.")
+AMBIGUOUS_UNIT = warning("unit-ambiguous", "perftest's JSON states no unit of bandwidth.", "Keep the printed table.")
 CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
 BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
 
@@ -213,7 +209,8 @@ DISTINCT_SETUP = lazy(
 )
 SETUP = lazy(
     r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
-    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+)"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+?)"
+    r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
 FACTS: Mapping[str, str] = {
     "Device": "device",
@@ -226,7 +223,10 @@ FACTS: Mapping[str, str] = {
     "JSON size": "size",
 }  # name in the set-up text → fact
 
-VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
+STATED = lazy(
+    r"\s*(?:Version: (?P<perftest>\d+\.\d\S*)"
+    r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory +: ON|device : \d+))\s*"
+)  # lines that state the fact of a group's name
 MEANINGS: Mapping[str, str] = {
     "4": "local protection error: the memory registration does not cover the buffer",
     "5": "flushed: the queue pair was already in error, or the other side has exited",
@@ -236,7 +236,7 @@ MEANINGS: Mapping[str, str] = {
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
 }  # ibv_wc_status → meaning
 
-_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
+_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat|burst_lat|fs_rate))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 # Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
 _SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")

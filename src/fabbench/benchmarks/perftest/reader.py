@@ -22,8 +22,7 @@ _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "
 _UPPER_HALF = frozenset({"Device", "Number of qps", "Connection type"})  # of the set-up: no rule is above the lower one
 _LONGEST = 20_000  # characters of JSON
 _LARGEST = 1 << 23  # the last size of -a, where no message is a datagram
-_KNOWN = frozenset({"header", "sum", "failure", "error"})
-"""Kinds of lines above which everything stands that shows the side of a process."""
+_KNOWN = frozenset({"header", "sum", "failure", "error"})  # above these stands all that shows a process's side
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
 _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
 
@@ -109,7 +108,7 @@ class Process(Execution):
             del self.rows[lost:], self.points[lost:]
         if self.copies > 1 and len({row.cells for row in self.rows}) < len(self.rows):
             self.record.findings.append(lines.BOTH_SIDES)
-        if self.rows and not self.titled and self.preamble and self.setup:
+        if self.rows and not self.titled and self.preamble and self.setup and "burst" not in self.case:
             self.record.incomplete = "The title above perftest's set-up is missing."
         if len(self.rows) > 1 == self.copies == len(self.sizes):
             self.record.finished = self.record.finished or None  # of an endless run, no end is expected
@@ -119,8 +118,7 @@ class Terminal(TableReader):
     """Reads what the processes of one stream print, one after another."""
 
     def __init__(self, stream: Stream, step: Marker | None) -> None:
-        table = Table(benchmark="perftest", statement=self._say, fits=self._fits, points=lines.points)
-        super().__init__(table)
+        super().__init__(Table(benchmark="perftest", statement=self._say, fits=self._fits, points=lines.points))
         self.process: Process | None = None
         self._stream, self._step = stream, step
         self._indented = False  # whether the header of the table is
@@ -165,8 +163,9 @@ class Terminal(TableReader):
         if text.strip() and kind not in {"cpu", "warning"}:
             self._ruled = text.lstrip().startswith("-" * 20) and not (process and process.headed and process.rows)
         if not kind:
-            version = lines.VERSION.fullmatch(text)
-            return Statement(above=True, facts={"perftest": version[1]}) if version is not None else None
+            match = lines.STATED.fullmatch(text)
+            facts = {name: fact.lower() for name, fact in match.groupdict().items() if fact} if match else {}
+            return Statement(above=not process or bool(process.rows), facts=facts) if facts else None
         begins = process is None or process.ends_before(kind, command[1] if command is not None else "")
         if process is None or begins:
             preamble = process is not None or kind in {"command", "json"}
@@ -184,7 +183,9 @@ class Terminal(TableReader):
             program, side, flags = command
             process.sides, process.both = [side], not flags.isdisjoint({"b", "bidirectional"})
             process.cycles = not flags.isdisjoint({"C", "report-cycles"})
-            said = Statement(case=program, end=_LARGEST if flags & {"a", "all"} and "atomic" not in program else None)
+            end = _LARGEST if flags & {"a", "all"} and "atomic" not in program else None
+            gpu = next((flag[4:8] for flag in flags if flag[:8] in {"use_cuda", "use_rocm", "use_musa"}), "")
+            said = Statement(case=program, facts={"gpu": gpu} if gpu else {}, end=end)
         else:
             said = self._other(process, kind, match) if match is not None else self._setup(process, setup)
         return said._replace(begins=begins, execution=process)
@@ -285,7 +286,7 @@ def _record(processes: Sequence[Process]) -> Record:
     }
     if facts.get("transport") == "UD" and _EFA_DEVICES.fullmatch(str(facts.get("device"))):
         facts["transport"] = EFA_DATAGRAMS
-    if facts.get("transport") == "RawEth" and record.case:
+    if facts.get("transport") == "RawEth" and record.case in {"ib_send_bw", "ib_send_lat"}:
         record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
     record.damaged.sort()
     # A process whose end is missing has finished if the other end of its connection has, with the same sizes.
@@ -357,18 +358,20 @@ class PerftestReader(Reader):
         return ended
 
     def _group(self, process: Process) -> Sequence[Record]:
-        """Assign a process to a run (the k-th ones of all streams; without tags, a pair); return what has ended."""
+        """Assign a process to its peer's run, and the k-th ones of all ranks to one; return what has ended."""
         stream, before = process.stream, self._run_of.get(process.stream)
         if process.grouped:
             return ()
         process.grouped = True
-        if before is None:
-            run = max(self._runs, default=0)
+        if stream.rank or stream.side or self._step is not None:
+            run = max(self._runs, default=0) if before is None else before + (self._step is None)
         else:
-            others = [each for each in self._runs[before] if each.stream == stream]
-            is_pair = not (stream.rank or stream.side) and len(others) == 1 and others[0].is_peer(process)
-            run = before if is_pair or self._step is not None else before + 1
+            first = -1 if before is None or stream.group else before
+            alone = {at: those[0] for at, those in self._runs.items() if at >= first and len(those) == 1}
+            peers = (at for at, each in alone.items() if each.is_peer(process))
+            run = next(peers, max(self._runs, default=-1) + 1)
         self._runs.setdefault(run, []).append(process)
         self._run_of[stream] = run
         last, running = max(self._runs), set(self._run_of.values())
+        running |= {at for at, those in self._runs.items() if len(those) == 1 and those[0].stream.group}
         return [_record(self._runs.pop(each)) for each in sorted({*self._runs} - {*running, last})]
