@@ -416,7 +416,7 @@ def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
         elif column.label:
             labels = {**labels, column.label: cell}
         elif column.metric == "check":
-            wrong = cell == "Fail"
+            wrong = cell not in {"Pass", "0.00"}
         elif column.metric in METRICS:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     labels = {**labels, "operation": cells.name} if cells.name else labels
@@ -445,12 +445,12 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
 _ASCENDING = (
     *(("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm")),
     *(("p25", "p50", "p90", "p95", "p99"), ("min", "median", "p99", "p99.9", "max")),
-)
+)  # the last: without a median, the most may be that of ranks, and the percentiles those of iterations
 
 
 def is_ascending(row: Row) -> bool:
     """Return whether the statistics of a row can be those of one measurement."""
-    for stats in _ASCENDING if len(row.figures) > 1 else ():
+    for stats in _ASCENDING[: len(row.figures) > 1 and (5 if "median" in row.figures else 4)]:
         present = [row.figures[stat] for stat in stats if stat in row.figures]
         for metric in present[0] if present else ():
             if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):

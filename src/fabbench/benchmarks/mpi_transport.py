@@ -16,6 +16,7 @@ _OFI = lazy(
     rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?|.*\[\d+\] MPI startup\(\): libfabric provider): "
     r"([a-z][a-z0-9_-]*(?:;ofi_\w+)?)\s*"
 )
+_STARTUP = lazy(r".*MPI startup\(\): (?:libfabric version: (\S+)|\d+ +\d+ +([\w.-]+) +[{\d].*)\s*")
 _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
 
@@ -41,7 +42,7 @@ class TransportLines:
     """The lines about transports so far."""
 
     lines: dict[str, str] = field(default_factory=dict)  # transport → the first line that reported it
-    provider: str = ""
+    stated: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     """Nodes of the processes that printed. They may know only the addresses of others."""
 
@@ -52,8 +53,11 @@ class TransportLines:
             self._add(_BTLS.get(match[2], match[2]), text)
         elif ("mtl:ofi:prov: " in text or "MPI startup" in text) and (match := _OFI.fullmatch(text)):
             self.nodes |= {match[1]: None} if match[1] else {}
-            self.provider, name = match[2], match[2].partition(";")[0]
+            self.stated["provider"], name = match[2], match[2].partition(";")[0]
             self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
+        elif "MPI startup" in text and (match := _STARTUP.fullmatch(text)):
+            self.stated |= {"libfabric": match[1]} if match[1] else {}
+            self.nodes |= {match[2]: None} if match[2] else {}
         elif "UCX" in text and (match := _UCX.fullmatch(text)):
             # A process's endpoint to itself lists a network, too.
             for lane in (lane for lanes in _UCX_LANES.findall(text) if lanes[:5] != "self/" for lane in lanes.split()):
@@ -65,7 +69,7 @@ class TransportLines:
 
     def facts(self) -> dict[str, str | int]:
         """Return `transport`: the one between nodes if there is one, else the one within the node."""
-        facts: dict[str, str | int] = {"provider": self.provider} if self.provider else {}
+        facts: dict[str, str | int] = {**self.stated}
         if chosen := sorted(self.lines.keys() - {"shm", "p2p"} or self.lines):
             facts["transport"] = "+".join(chosen)
         if len(self.nodes) > 1:

@@ -83,8 +83,7 @@ MEMORY = Choice(("host", "cuda"))
 
 def min_bytes(default: str) -> Any:
     """Declare the smallest size of a sweep."""
-    help_ = f"Smallest size (1024-based: {default}, 4K)."
-    return option(SIZE, help_, "-b", "--min-bytes", default=default)
+    return option(SIZE, f"Smallest size (1024-based: {default}, 4K).", "-b", "--min-bytes", default=default)
 
 
 def max_bytes(default: str, more: str = "The steps from the smallest must reach it.") -> Any:
@@ -99,8 +98,7 @@ def factor(default: str) -> Any:
 
 def sizes(help_: str, *default: str) -> Any:
     """Declare sizes that are listed one by one."""
-    help_ += " Can be given several times."
-    return option(SIZE, help_, "--size", many=unique, default=default or None)
+    return option(SIZE, f"{help_} Can be given several times.", "--size", many=unique, default=default or None)
 
 
 def devices(help_: str) -> Any:

@@ -242,8 +242,8 @@ def _pattern(prefix: str) -> str:
         return r"[ \t]*\d+[:-]"  # grep -n, and its context lines
     if not _NO_ROW.search(bare):
         return ""
-    some = rf" {{1,{len(blanks)}}}" if blanks.isspace() and "\t" not in blanks else re.escape(blanks)
-    end = rf"(?:{some}|[ \t]*$)" if blanks else ""
+    # One blank is the prefix's own. The others align a row, whose columns show what it has lost.
+    end = rf"(?:{blanks[0]}|[ \t]*$)" if blanks else ""
     numbered = bare[0].isdigit() or bare[0] == "["
     # The blank after it only shows where a rank ends.
     return "".join((r"[ \t]*" if numbered else re.escape(lead), *_parts(bare + blanks[:1], len(bare)), end))

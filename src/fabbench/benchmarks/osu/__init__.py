@@ -14,22 +14,22 @@ class Osu(RunBenchmark):
 
     name = "osu"
     network_shown = OF_MPI
-    versions = ("osu",)
+    versions = ("osu", "libfabric")
     default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)})
     signatures = (
-        Signature("# OSU ", r"# OSU \S.* [Tt]est(?:\s|$)"),
-        Signature("Latency", r"# (?:Size\s+)?(?:Avg )?Latency ?\(us\)"),
-        Signature("# Size", r"# Size\s+(?:Bandwidth \(MB/s\)|MB/s\s|Overall\(us\))"),
+        Signature("OSU ", r"# OSU \S.* [Tt]est(?:\s|$)|^\s*OSU \S.* Test v\d"),
+        Signature("Latency", r"# (?:Size(?: \(B\))?\s+)?(?:Avg )?Latency ?\(us\)"),
+        Signature("# Size", r"# Size(?: \(B\))?\s+(?:Bandwidth \([MG]B/s\)|MB/s\s|Overall\(us\))"),
     )
-    first_words = ("OSU", "osu_", "DATA VALIDATION", *WORDS)
+    first_words = ("OSU", "OMB", "osu_", "DATA VALIDATION", *WORDS)
     program_names = r"\bosu_[a-z_]+\b"
     summary = "OSU micro-benchmarks between MPI ranks."
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:
-        return ("bandwidth", "message_rate") if case.endswith(("bw", "mbw_mr")) else ("latency", "time")
+        return ("bandwidth", "message_rate") if "bw" in case else ("latency", "time")
 
 
 BENCHMARK = Osu()

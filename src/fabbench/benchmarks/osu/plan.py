@@ -14,14 +14,10 @@ from fabbench.model.units import Sweep
 
 PAIRS = (
     *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
-    *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency"),
-    "osu_cas_latency",
+    *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency", "osu_cas_latency"),
 )  # programs that take two ranks, the default first. All but these and HALVES are collectives.
 HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
-INSTALL = (
-    "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
-    "the installation or of the programs with --bin-dir"
-)
+INSTALL = "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, pass its folder with --bin-dir"
 SUBFOLDERS = (
     *("", "bin", *(f"libexec/osu-micro-benchmarks/mpi/{kind}" for kind in ("pt2pt", "one-sided", "collective"))),
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),

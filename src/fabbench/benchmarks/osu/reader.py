@@ -11,31 +11,31 @@ from fabbench.benchmarks import engine
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
-    r"\s*# ?OSU (?:(?P<library>MPI|NCCL|RCCL|HCCL|OpenSHMEM|UPC(?:\+\+)?)(?:-[A-Z]+)? |One Sided )?"
-    r"(?P<test>\S.*?) [Tt]est(?:\s+(?:v|\(Version )(?P<version>\d[\w.-]*)\)?)?\s*"
+    r"(?=.* v\d|\s*#)\s*(?:# ?)?(?:OSU|(?P<python>OMB[- ]Py)(?:thon)?) (?:(?=\w+-(?P<gpu>[A-Z]+)\b))?"
+    r"(?:(?P<library>MPI|NCCL|RCCL|HCCL|OpenSHMEM|UPC(?:\+\+)?)(?:-[A-Z]+(?: MANAGED)?)? |(?:Open MPI|One Sided) )?"
+    r"(?P<test>\S.*?)(?: [Tt]est){1,2}(?:\s+(?:v|\(Version )(?P<version>\d[\w.-]*)\)?)?\s*"
 )
-_GPU = lazy(r"OSU MPI\w*-([A-Z]+)\b")
 _FACT = lazy(r"(Window (?:creation|size)|Synchronization|Datatype|window size(?=: \d)|pairs(?=.*\d \]$)): ([^\s.]+)")
-_BUFFERS = lazy(r"#\s*Send Buffer on (\w+) \(\w+\) and Receive Buffer on (\w+) \(\w+\)")
-_GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
+_BUFFERS = lazy(r"#\s*(?:Send Buffer|Rank 0 Memory) on (\w+) \(\w+\) and (?:Receive Buffer|Rank 1 Memory) on (\w+) \(")
+_GAP = lazy(r"\s{2,}|\t|(?<=\))\s|(?<=Size)\s(?!\()|(?<=/s)\s|(?<=ation)\s|(?<=ations)\s")
 
 _NAMES = (
-    (" personalized exchange| world$", ""),
+    (r" personalized exchange| world$|\W+$", ""),
     ("all-to-all", "alltoall"),
-    ("multiple bandwidth / message rate", "mbw_mr"),
+    ("multiple bandwidth(?: / message rate)?$", "mbw_mr"),
     ("multiple bandwidth bandwidth", "mbw"),
-    ("bi-directional bandwidth", "bibw"),
+    ("bi-(?:directional )?bandwidth", "bibw"),
     ("bandwidth", "bw"),
     (r"multi-([tp])\w+ latency", r"latency_m\1"),
     ("multi latency", "multi_lat"),
     ("non-blocking ", "i"),
     ("neighborhood ", "neighbor_"),
-    (r"persistent (\w+) latency", r"\1_persistent"),
+    (r"^persistent (\w+?)(?: latency)?$", r"\1_persistent"),
     ("broadcast", "bcast"),
     ("accumulate", "acc"),
     ("fetch_and_op", "fop"),
     ("compare_and_swap", "cas"),
-    (r"^(?!mpi_)(.+) latency$", r"\1"),
+    (r"^(?!mpi_|partitioned)(.+) latency$", r"\1"),
     (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
     (r"\W+", "_"),
 )  # what leads from a title in lower case to the program's name, one after the other
@@ -43,19 +43,21 @@ _FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains o
 _TIME, _RATE = engine.Column("time", 1e-6, cell=_FIGURE), engine.Column("bandwidth", 1e6, cell=_FIGURE)
 _MESSAGES = engine.Column("message_rate", cell=_FIGURE)
 _COLUMNS: Mapping[str, engine.Column] = {
-    "size": engine.SIZE,
-    r"(?:avg)?latency\(us\)|overall\(us\)": _TIME,
-    r"(min|max)latency\(us\)": _TIME._replace(stat="{}"),
+    r"size(?:\(b\))?": engine.SIZE,
+    "operation": engine.Column(label="operation", cell=engine.WORD),
+    r"(?:avg\.?)?latency\(us\)|latavg\(us\)|overall\(us\)": _TIME,
+    r"(?:lat)?(min|max)\.?(?:latency)?\(us\)": _TIME._replace(stat="{}"),
     r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
     r"compute\(us\)": _TIME._replace(stat="compute"),
     r"purecomm\.\(us\)": _TIME._replace(stat="pure-comm"),
-    r"bandwidth\(mb/s\)|mb/s": _RATE,
-    "messages/s": _MESSAGES,
+    r"(?:bi-)?bandwidth\(mb/s\)|mb/s": _RATE,
+    r"bandwidth\(gb/s\)": _RATE._replace(factor=1e9),
+    "messages/s(?:ec)?": _MESSAGES,
     r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
     "validation": engine.CHECK,
     r"overlap\(%\)": engine.Column("overlap", 0.01),
-    r"iterations|transmitsize|coll\.init\(us\)|mpi_(?:test|wait)\(us\)": engine.IGNORED,
+    r"iterations|transmitsize|(?:coll\.|mpi_)?(?:init|test|wait)(?:avg)?\(us\)|millionops/s|.*gbit/s\)": engine.IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
 _PROFILES = {"irectional Bandwidth (MB": _RATE, "Message Rate Profile": _MESSAGES}
@@ -71,32 +73,30 @@ def _title(match: re.Match[str]) -> engine.Statement:
     case = " ".join(match["test"].lower().split())
     for pattern, name in _NAMES:
         case = re.sub(pattern, name, case)
-    gpu, library = _GPU.search(match[0]), (match["library"] or "MPI").lower()
-    facts = {"osu": match["version"], "gpu": gpu and gpu[1].lower(), "library": library if library != "mpi" else ""}
-    return engine.Statement(
-        begins=True,
-        case=f"osu_{case}",
-        facts={name: value for name, value in facts.items() if value},
-        layouts=(_INIT,) if case == "init" else (),
-    )
+    facts = {"osu": match["version"], "gpu": match["gpu"], "library": match["python"] or match["library"]}
+    facts = {name: value.lower().replace(" ", "-") for name, value in facts.items() if value not in {None, "MPI"}}
+    layouts = (_INIT,) if case == "init" else ()
+    return engine.Statement(begins=True, case=f"osu_{case}", facts=facts, layouts=layouts)
 
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
-    names = _GAP.split(text.strip().removeprefix("#").strip())
+    names = _GAP.split(text.removeprefix("#").strip().replace("Gb/s", "Gbit/s").replace("[", "(").replace("]", ")"))
     if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
-        known = (kind for kind in _PROFILES.values() if execution.layouts == ((kind,),))
-        kind = next(known, engine.Column(cell="(?!)"))
+        kind = next((one for one in _PROFILES.values() if execution.layouts == ((one,),)), engine.Column(cell="(?!)"))
         return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
     layout = engine.read_columns(names, _COLUMNS)
     if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
         return None
     if "lat" in case:  # no name of a collective has it
         layout = tuple(column._replace(metric="latency") if column.metric == "time" else column for column in layout)
-    # osu_get_mbw prints a second number without a name.
-    layouts = (layout, (*layout, engine.IGNORED)) if case == "get_mbw" else (layout,)
-    checked = {"checked": "yes"} if engine.CHECK in layout else {}
-    return engine.Statement(layouts=layouts, facts=checked, finding=engine.unknown_columns(layout, text))
+    # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
+    spread = tuple(layout[-1]._replace(stat=stat) for stat in ("min", "max")) if names[-1][:3] == "Avg" else ()
+    layouts = (layout, (*layout, *spread, engine.IGNORED)) if spread or case == "get_mbw" else (layout,)
+    if str(execution.record.facts.get("osu", ""))[:2] == "2.":
+        layouts = (tuple(c._replace(cell=r"\d+\.\d{6}") if c.metric == "bandwidth" else c for c in layout),)
+    facts, finding = {"checked": "yes"} if engine.CHECK in layout else {}, engine.unknown_columns(layout, text)
+    return engine.Statement(layouts=layouts, facts=facts, finding=finding)
 
 
 _RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
@@ -120,10 +120,8 @@ def _command(text: str) -> engine.Statement | None:
     if command is None:
         return engine.Statement(above=True, facts=facts) if settings and _LAUNCHER.match(text) else None
     words, ranks = " ".join(command[1]), _RANKS.search(text)
-    if (device := _DEVICE.search(words)) is not None:
-        facts["gpu"] = device[1]
-    if (sides := _SIDES.search(words)) is not None:
-        facts["buffers"] = f"{_MEMORIES[sides[1]]}-{_MEMORIES[sides[2]]}"
+    facts.update(("gpu", match[1]) for match in _DEVICE.finditer(words))
+    facts.update(("buffers", f"{_MEMORIES[match[1]]}-{_MEMORIES[match[2]]}") for match in _SIDES.finditer(words))
     sizes = _SIZES.search(words)
     first, last = max(int((sizes and sizes[1]) or 1), 1), int((sizes and sizes[2]) or 0)
     if not last and (ranks is None or int(ranks[1]) <= 128):
@@ -140,9 +138,9 @@ _FAILED = lazy(
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    if "OSU" in text and (title := _TITLE.fullmatch(text)) is not None:
+    if ("OSU" in text or "OMB" in text) and (title := _TITLE.fullmatch(text)) is not None:
         return _title(title)
-    if execution is not None and text.lstrip().startswith("#"):
+    if execution is not None and text.lstrip().startswith(("#", "Size ")):
         return _comment(text.strip(), execution)
     if "osu_" in text and (command := _command(text)) is not None:
         return command
@@ -152,8 +150,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 def _comment(text: str, execution: engine.Execution) -> engine.Statement:
     found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
     facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
-    if match := _BUFFERS.fullmatch(text):
-        facts["buffers"] = f"{match[1]}-{match[2]}".lower()
+    facts.update(("buffers", f"{match[1]}-{match[2]}".lower()) for match in _BUFFERS.finditer(text))
     if "datatype" in facts and execution.rows:
         # -T prints a table per type below one title.
         labels, before = {"dtype": str(facts["datatype"])}, execution.record.facts.get("datatype", "")
